@@ -1,0 +1,76 @@
+# Everything a contributor runs. `make` alone lists the targets.
+
+CARGO ?= cargo
+# The Redisson versions that the interop tests run against; the demo takes the first.
+REDISSON ?= 4.7.0 3.27.0
+# INTEROP=skip leaves Java out: nothing of it is installed, built or run.
+INTEROP ?=
+# How often `make soak` runs the integration tests.
+ROUNDS ?= 10
+
+export INTEROP
+
+JAVA := $(if $(filter skip,$(INTEROP)),,java)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint unit it interop without-tls doc bench soak peers
+
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "  INTEROP=skip  leaves Java out (test, demo)"
+
+setup: ## Installs what is missing: redis-server, a JDK, Maven
+	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--want %)
+
+demo: setup ## A Java and a Rust service contend for one lock (two Rust processes without Java)
+	@if [ -z "$(JAVA)" ]; then echo "demo: INTEROP=skip: without Java"; \
+	elif ! tools/setup.sh --check --want java >/dev/null; then echo "demo: no JDK 17 or no Maven: without Java"; \
+	elif ! tools/build-peer.sh $(firstword $(REDISSON)); then echo "demo: the Java service could not be built (see above): without Java"; fi
+	@$(CARGO) run --quiet --example demo
+
+test: ## Everything that must pass: formatting, lints, docs, all tests
+	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) || \
+		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
+	@$(MAKE) --no-print-directory lint doc peers
+	$(CARGO) test --workspace --features rustls
+	@$(MAKE) --no-print-directory without-tls
+	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
+
+lint: ## Formatting and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features rustls -- -D warnings
+
+unit: ## Unit and property tests: no server needed
+	$(CARGO) test --lib --features rustls
+
+it: ## Integration tests on a redis-server that they start
+	$(CARGO) test --test it --features rustls
+
+interop: peers ## Conformance tests with a running Java Redisson
+	$(CARGO) test --test interop --features rustls
+
+# What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.
+without-tls:
+	@$(CARGO) test --quiet --lib --test it --no-default-features without_tls -- --list | grep ': test$$' >/dev/null
+	$(CARGO) test --lib --test it --no-default-features without_tls
+
+peers:
+	@$(if $(JAVA),tools/build-peer.sh $(REDISSON),echo "peers: INTEROP=skip: not built")
+
+doc: ## The API documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --features rustls
+
+bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
+	@tools/setup.sh --need rust --need cc --need redis --need java
+	@tools/build-bench-redisson.sh
+	$(CARGO) run --release -p compare
+
+soak: ## The integration tests, ROUNDS times; stops at the first failure
+	@$(CARGO) test --test it --features rustls --no-run
+	@for round in $$(seq $(ROUNDS)); do \
+		echo "soak: round $$round of $(ROUNDS)"; \
+		$(CARGO) test --quiet --test it --features rustls || exit 1; \
+	done

@@ -1,0 +1,257 @@
+//! The only way to get a lock.
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
+
+use uuid::Uuid;
+
+use crate::{
+    config::Config,
+    engine::EngineHandle,
+    error::Error,
+    lock::{Lock, ReentrantLock},
+    owner::OwnerId,
+    redis::{FredClient, Target},
+    wire::{Kind, name},
+};
+
+/// A connection to Redis or Valkey, from which locks are had.
+///
+/// Cheap to clone; clones share everything. It has two connections, one for scripts and one for the messages that wake
+/// waiters, and its tasks run on the tokio runtime on which it was built. When the last clone is gone, and with it the
+/// last lock and guard, what was queued for release is released and the connections close; [`shutdown`](Self::shutdown)
+/// does so at once and tells how it went.
+///
+/// # Redisson
+///
+/// `RedissonClient`, as far as locks are concerned.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), redisson_lock::Error> {
+/// let client = redisson_lock::LockClient::connect("redis://127.0.0.1:6379").await?;
+/// let lock = client.reentrant_lock("order:42");
+///
+/// let guard = lock.lock().await?;
+/// // Alone here, among all the Rust and Java services that lock `order:42`.
+/// guard.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LockClient {
+    engine: EngineHandle,
+}
+
+impl LockClient {
+    /// Connects to the server at `url`, with the default settings.
+    ///
+    /// | URL | server |
+    /// | --- | --- |
+    /// | `redis://[user:password@]host[:port][/database]`, `valkey://..` | over TCP |
+    /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
+    /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a URL that cannot be used, and when the server refuses the user or password;
+    /// [`Error::Unavailable`] when no connection comes about within 5 s. No error contains the URL.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was open.
+    ///
+    /// # Redisson
+    ///
+    /// `Redisson.create(config)` with `useSingleServer()`.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().url(url).build().await
+    }
+
+    /// Starts a client with settings of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{Config, LockClient};
+    ///
+    /// let client = LockClient::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .config(Config::default())
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> LockClientBuilder {
+        LockClientBuilder {
+            source: None,
+            config: Config::default(),
+        }
+    }
+
+    /// The id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Random, and made anew for every
+    /// connect.
+    pub fn id(&self) -> Uuid {
+        self.engine.id
+    }
+
+    /// The plain reentrant lock `name`.
+    ///
+    /// Nothing is sent. A name that cannot be a lock's (empty, with control characters, longer than 64 KiB) is
+    /// [`Error::InvalidName`] at the first use.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getLock(name)`.
+    pub fn reentrant_lock(&self, name: impl Into<String>) -> ReentrantLock {
+        self.lock(name.into())
+    }
+
+    fn lock<K: Kind>(&self, name: String) -> Lock<K> {
+        let place = match name::check(&name) {
+            Ok(()) => {
+                let name = format!("{}{name}", self.engine.config.name_prefix);
+                Ok(Arc::new(K::WIRE.place(name.into())))
+            }
+            Err(reason) => Err(Error::InvalidName {
+                name: shortened(name),
+                reason,
+            }),
+        };
+        Lock {
+            engine: self.engine.clone(),
+            place,
+            lease: None,
+            owner: None,
+            kind: PhantomData,
+        }
+    }
+
+    /// Ends the client, for all its clones.
+    ///
+    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, for up to 5 s.
+    /// Whoever still holds a lock through this client is told that it is lost, with
+    /// [`LostReason::Closed`](crate::LostReason::Closed): such holds are no longer renewed, and **not** released
+    /// either, as their holders may need a moment to stop. They end with their leases, and the report lists them. From
+    /// here on every operation answers [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the shutdown, but its report is lost.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.shutdown()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) {
+    /// let report = client.shutdown().await;
+    /// for hold in &report.unreleased {
+    ///     eprintln!("{} stays locked by {} for up to {:?}", hold.name, hold.owner, hold.until);
+    /// }
+    /// # }
+    /// ```
+    pub async fn shutdown(&self) -> ShutdownReport {
+        self.engine.shutdown().await
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A long name is shown by its beginning.
+fn shortened(name: String) -> String {
+    const SHOWN: usize = 40;
+    match name.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name,
+    }
+}
+
+/// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
+#[must_use = "nothing is connected before `build`"]
+pub struct LockClientBuilder {
+    source: Option<Result<Target, Error>>,
+    config: Config,
+}
+
+impl LockClientBuilder {
+    /// Connects to the server at `url`: see [`LockClient::connect`].
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.source = Some(Target::url(url.as_ref()));
+        self
+    }
+
+    /// Connects to the server that a fred client is made for, with its credentials and TLS settings.
+    ///
+    /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
+    pub fn fred(mut self, client: &FredClient) -> Self {
+        self.source = Some(Target::donor(client));
+        self
+    }
+
+    /// Uses these settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::connect`]; [`Error::Config`] also for settings that cannot work, and without a server to
+    /// connect to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was open.
+    pub async fn build(self) -> Result<LockClient, Error> {
+        let target = self.source.unwrap_or_else(|| {
+            Err(Error::config(
+                "no server to connect to: give a `url` or a `fred` client",
+            ))
+        })?;
+        let engine = EngineHandle::start(target, self.config).await?;
+        Ok(LockClient { engine })
+    }
+}
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClientBuilder")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`LockClient::shutdown`] could not release.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// The holds that end only with their leases.
+    pub unreleased: Vec<Unreleased>,
+}
+
+/// Holds of one owner on one lock that end only with their lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreleased {
+    /// The lock.
+    pub name: Arc<str>,
+    /// Who held it.
+    pub owner: OwnerId,
+    /// How many holds.
+    pub holds: u32,
+    /// When the lease ends, give or take the drift of clocks.
+    pub until: Instant,
+}

@@ -1,0 +1,183 @@
+//! Every knob, its default and Redisson's name for it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{error::Error, wire::Lease};
+
+/// The settings of a [`LockClient`](crate::LockClient).
+///
+/// All have Redisson's defaults where Redisson has the setting. A configuration can be read from JSON, YAML or TOML
+/// under Redisson's own names, in milliseconds; fields that neither Redisson's locks nor this crate know are refused by
+/// name.
+///
+/// ```
+/// use redisson_lock::Config;
+///
+/// let config: Config = serde_json::from_str(r#"{ "lockWatchdogTimeout": 20000 }"#)?;
+/// assert_eq!(config.watchdog_lease.as_secs(), 20);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+///
+/// In code, start from the default:
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_lock::Config;
+///
+/// let mut config = Config::default();
+/// config.watchdog_lease = Duration::from_secs(20);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Config {
+    /// The lease of a hold for which none was asked. It is renewed every third of it for as long as the hold lasts.
+    /// Default: 30 s. At least 10 ms, at most 100 years.
+    ///
+    /// Redisson: `lockWatchdogTimeout`. Services that share locks need not agree on it.
+    #[serde(rename = "lockWatchdogTimeout", deserialize_with = "millis")]
+    pub watchdog_lease: Duration,
+
+    /// The most holds renewed in one call. Default: 100.
+    ///
+    /// Redisson: `lockWatchdogBatchSize`.
+    #[serde(rename = "lockWatchdogBatchSize")]
+    pub watchdog_batch_size: usize,
+
+    /// How long a waiter of a fair lock keeps its place in the queue when nothing is heard of it. Default: 300 s. Read
+    /// so that a configuration can be shared with Java; the kinds of lock of this version do not use it.
+    ///
+    /// Redisson: `fairLockWaitTimeout`.
+    #[serde(rename = "fairLockWaitTimeout", deserialize_with = "millis")]
+    pub fair_lock_wait: Duration,
+
+    /// How long an acquisition waits for replicas. Default: 1 s. Read so that a configuration can be shared with Java;
+    /// with the single server of this version there is nothing to wait for.
+    ///
+    /// Redisson: `slavesSyncTimeout`.
+    #[serde(rename = "slavesSyncTimeout", deserialize_with = "millis")]
+    pub replica_wait: Duration,
+
+    /// Whether an acquisition that no replica acknowledged fails. Default: true. Read so that a configuration can be
+    /// shared with Java; with the single server of this version it has no effect.
+    ///
+    /// Redisson: `checkLockSyncedSlaves`.
+    #[serde(rename = "checkLockSyncedSlaves")]
+    pub check_replicas: bool,
+
+    /// Put in front of every lock's name. Default: empty.
+    ///
+    /// Redisson: a `NameMapper` that adds a prefix; both sides must use the same.
+    pub name_prefix: String,
+
+    /// How often one waiter per lock asks the server even if it hears nothing: the bound on a wait whose wake-up was
+    /// lost. Default: 5 s. At least 100 ms.
+    #[serde(deserialize_with = "millis")]
+    pub poll_floor: Duration,
+
+    /// How long an operation that does not wait for others (`try_lock`, `unlock`, queries) waits for an answer.
+    /// Default: 3 s.
+    ///
+    /// Redisson: `timeout`.
+    #[serde(rename = "timeout", deserialize_with = "millis")]
+    pub command_wait: Duration,
+
+    /// How long `lock` goes on while Redis cannot be reached. Default: 60 s.
+    #[serde(deserialize_with = "millis")]
+    pub outage_wait: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            watchdog_lease: Duration::from_secs(30),
+            watchdog_batch_size: 100,
+            fair_lock_wait: Duration::from_secs(300),
+            replica_wait: Duration::from_secs(1),
+            check_replicas: true,
+            name_prefix: String::new(),
+            poll_floor: Duration::from_secs(5),
+            command_wait: Duration::from_secs(3),
+            outage_wait: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Config {
+    /// The watchdog's lease, or what is wrong with these settings.
+    pub(crate) fn check(&self) -> Result<Lease, Error> {
+        let least = |name: &str, value: Duration, least: Duration| {
+            if value < least {
+                return Err(Error::config(format!(
+                    "{name} is {value:?}: {least:?} is the least"
+                )));
+            }
+            Ok(())
+        };
+        least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
+        least("command_wait", self.command_wait, Duration::from_millis(1))?;
+        least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
+        if self.watchdog_batch_size == 0 {
+            return Err(Error::config("watchdog_batch_size is 0: 1 is the least"));
+        }
+        Lease::new(self.watchdog_lease)
+            .map_err(|reason| Error::config(format!("watchdog_lease: {reason}")))
+    }
+}
+
+fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redissons_own_names_and_units() {
+        let config: Config = serde_json::from_str(
+            r#"{"lockWatchdogTimeout": 30000, "fairLockWaitTimeout": 300000, "lockWatchdogBatchSize": 100,
+                "slavesSyncTimeout": 1000, "checkLockSyncedSlaves": true}"#,
+        )
+        .unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(
+            serde_json::from_str::<Config>("{}").unwrap(),
+            Config::default()
+        );
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_by_name() {
+        let error = serde_json::from_str::<Config>(r#"{"lockWatchdogTimout": 30000}"#).unwrap_err();
+        assert!(error.to_string().contains("lockWatchdogTimout"), "{error}");
+        for bad in [
+            r#"{"lockWatchdogTimeout": -1}"#,
+            r#"{"lockWatchdogTimeout": "30s"}"#,
+            r#"{"checkLockSyncedSlaves": 1}"#,
+        ] {
+            assert!(serde_json::from_str::<Config>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        assert!(Config::default().check().is_ok());
+        let broken: [fn(&mut Config); 4] = [
+            |config| config.watchdog_lease = Duration::ZERO,
+            |config| config.watchdog_lease = Duration::MAX,
+            |config| config.watchdog_batch_size = 0,
+            |config| config.poll_floor = Duration::from_millis(99),
+        ];
+        for breaking in broken {
+            let mut config = Config::default();
+            breaking(&mut config);
+            assert!(
+                matches!(config.check(), Err(Error::Config { .. })),
+                "{config:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Who in this process holds what, how often, and until when. [`Holding`] is pure; the rest shares it out.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::{Error, LostReason},
+    owner::OwnerId,
+    wire::{Lease, Place, Wire},
+};
+
+/// What clocks may differ by over a lease: our validity ends that much before the server's.
+fn drift_allowance(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// How long a hold may be relied upon that was asked for at `sent`.
+fn validity(sent: Instant, lease: &Lease) -> Instant {
+    sent + lease
+        .duration
+        .saturating_sub(drift_allowance(lease.duration))
+}
+
+/// One of the holds of a [`Holding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HoldId(u32);
+
+#[derive(Debug)]
+struct Hold {
+    id: HoldId,
+    lease: Lease,
+    /// Renewed by the watchdog, as no lease was asked for.
+    watched: bool,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Guarded,
+    /// Without a guard: `Lock::unlock` releases it.
+    Leaked,
+    /// Its release is on the way.
+    Ending,
+}
+
+/// The holds of one owner on one lock, from the first to the last. Pure.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    holds: Vec<Hold>,
+    ids: u32,
+    valid_until: Instant,
+    /// When the next renewal is to be sent, if any hold is watched.
+    renew_at: Instant,
+    lost: Option<LostReason>,
+}
+
+/// What the watchdog finds to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Renew with this lease.
+    Renew(Lease),
+    /// Tell the holders.
+    Lost(LostReason),
+    /// Nothing yet.
+    Wait,
+    /// Nothing any more.
+    Over,
+}
+
+impl Holding {
+    fn new(now: Instant) -> Self {
+        Self {
+            holds: Vec::with_capacity(1),
+            ids: 0,
+            valid_until: now,
+            renew_at: now,
+            lost: None,
+        }
+    }
+
+    /// The server granted what was asked for at `sent`.
+    fn grant(&mut self, sent: Instant, lease: &Lease, watched: bool) -> HoldId {
+        self.ids += 1;
+        let id = HoldId(self.ids);
+        self.holds.push(Hold {
+            id,
+            lease: lease.clone(),
+            watched,
+            phase: Phase::Guarded,
+        });
+        self.valid_until = self.valid_until.max(validity(sent, lease));
+        if watched {
+            self.renew_at = sent + lease.duration / 3;
+        }
+        id
+    }
+
+    fn count(&self) -> u32 {
+        self.holds.len() as u32
+    }
+
+    fn set_phase(&mut self, id: HoldId, phase: Phase) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.phase = phase;
+        }
+    }
+
+    /// One of the leaked holds, the latest first.
+    fn take_leaked(&mut self) -> Option<HoldId> {
+        let leaked = |hold: &&mut Hold| hold.phase == Phase::Leaked;
+        let hold = self.holds.iter_mut().rev().find(leaked)?;
+        hold.phase = Phase::Ending;
+        Some(hold.id)
+    }
+
+    /// What is in force once `id` is released: how many holds, and the longest of their leases.
+    fn without(&self, id: HoldId) -> (u32, Option<&Lease>) {
+        let rest = || self.holds.iter().filter(|hold| hold.id != id);
+        let lease = rest()
+            .map(|hold| &hold.lease)
+            .max_by_key(|lease| lease.duration);
+        (rest().count() as u32, lease)
+    }
+
+    /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
+    fn shorten(&mut self, sent: Instant, lease: &Lease) {
+        self.valid_until = self.valid_until.min(validity(sent, lease));
+    }
+
+    fn remove(&mut self, id: HoldId) {
+        self.holds.retain(|hold| hold.id != id);
+    }
+
+    /// The longest lease that the watchdog keeps up.
+    fn watched(&self) -> Option<&Lease> {
+        let watched = self
+            .holds
+            .iter()
+            .filter(|hold| hold.watched && hold.phase != Phase::Ending);
+        watched
+            .map(|hold| &hold.lease)
+            .max_by_key(|lease| lease.duration)
+    }
+
+    /// What is to be done at `now`. Renewals that are nearly due go along.
+    fn duty(&mut self, now: Instant) -> Duty {
+        if self.holds.is_empty() || self.lost.is_some() {
+            return Duty::Over;
+        }
+        if let Some(reason) = self.lost(now) {
+            return Duty::Lost(reason);
+        }
+        let Some(lease) = self.watched().cloned() else {
+            return Duty::Wait;
+        };
+        if self.renew_at > now + lease.duration / 60 {
+            return Duty::Wait;
+        }
+        // Unless it succeeds, the next try is made long before the third of the lease is over.
+        self.renew_at = now + lease.duration / 30;
+        // Never less than what is left already: an inner hold may have asked for more.
+        let left = self.valid_until.saturating_duration_since(now);
+        Duty::Renew(if left > lease.duration {
+            Lease::exactly(left)
+        } else {
+            lease
+        })
+    }
+
+    /// When to ask for a [`duty`](Self::duty) again.
+    fn next_duty(&self) -> Option<Instant> {
+        if self.holds.is_empty() || self.lost.is_some() {
+            None
+        } else if self.watched().is_some() {
+            Some(self.renew_at.min(self.valid_until))
+        } else {
+            Some(self.valid_until)
+        }
+    }
+
+    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended.
+    fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+        if self.lost(now).is_none() {
+            self.valid_until = self.valid_until.max(validity(sent, lease));
+            if let Some(watched) = self.watched() {
+                self.renew_at = sent + watched.duration / 3;
+            }
+        }
+    }
+
+    fn lost(&self, now: Instant) -> Option<LostReason> {
+        let expired = (now >= self.valid_until).then_some(LostReason::Expired);
+        self.lost.or(expired)
+    }
+}
+
+/// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
+pub(crate) struct Slot {
+    key: (Arc<str>, OwnerId),
+    /// The owner as it travels.
+    pub(super) owner: Bytes,
+    /// Held while an operation is on its way (invariant 4).
+    pub(super) turn: tokio::sync::Mutex<()>,
+    tenure: Mutex<Option<Arc<Tenure>>>,
+    users: AtomicUsize,
+}
+
+/// All slots that somebody uses.
+#[derive(Default)]
+pub(crate) struct Slots {
+    slots: DashMap<(Arc<str>, OwnerId), Arc<Slot>>,
+}
+
+impl Slots {
+    /// The slot of `owner` on the lock `name`.
+    pub(super) fn enter(self: &Arc<Self>, name: &Arc<str>, owner: OwnerId) -> SlotRef {
+        let key = (name.clone(), owner);
+        let slot = self.slots.entry(key.clone()).or_insert_with(|| {
+            Arc::new(Slot {
+                key,
+                owner: owner.field(),
+                turn: tokio::sync::Mutex::new(()),
+                tenure: Mutex::new(None),
+                users: AtomicUsize::new(0),
+            })
+        });
+        // Counted under the map's lock, as is the end of its use: nobody enters a slot that is being removed.
+        slot.users.fetch_add(1, Ordering::Relaxed);
+        SlotRef {
+            slot: slot.clone(),
+            slots: self.clone(),
+        }
+    }
+
+    /// What this process holds on `name` now, or on everything.
+    pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
+        let matches = |slot: &Arc<Slot>| name.is_none_or(|name| *slot.key.0 == *name);
+        let slots = self.slots.iter().filter(|slot| matches(slot));
+        slots.filter_map(|slot| slot.tenure()).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+/// The use of a slot.
+pub(crate) struct SlotRef {
+    slot: Arc<Slot>,
+    slots: Arc<Slots>,
+}
+
+impl std::ops::Deref for SlotRef {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl Clone for SlotRef {
+    fn clone(&self) -> Self {
+        self.slot.users.fetch_add(1, Ordering::Relaxed);
+        Self {
+            slot: self.slot.clone(),
+            slots: self.slots.clone(),
+        }
+    }
+}
+
+impl Drop for SlotRef {
+    fn drop(&mut self) {
+        let last = |_: &_, slot: &Arc<Slot>| slot.users.fetch_sub(1, Ordering::Relaxed) == 1;
+        self.slots.slots.remove_if(&self.slot.key, last);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Slot {
+    pub(super) fn owner_id(&self) -> OwnerId {
+        self.key.1
+    }
+
+    pub(super) fn tenure(&self) -> Option<Arc<Tenure>> {
+        lock(&self.tenure).clone()
+    }
+}
+
+impl SlotRef {
+    /// Notes a hold that the server granted: one more of `tenure`, or the first of a new one. `None` when it cannot be
+    /// relied upon any more.
+    pub(super) fn grant(
+        &self,
+        tenure: Option<Arc<Tenure>>,
+        grant: Grant<'_>,
+    ) -> Option<(Arc<Tenure>, HoldId)> {
+        let Grant {
+            place,
+            wire,
+            sent,
+            lease,
+            watched,
+        } = grant;
+        let now = Instant::now();
+        if let Some(tenure) = tenure {
+            let mut holding = tenure.holding();
+            // What the clock has ended is not brought back: its holders may have been told already.
+            if holding.lost(now).is_none() {
+                let id = holding.grant(sent, lease, watched);
+                drop(holding);
+                return Some((tenure, id));
+            }
+            drop(holding);
+            tenure.lose(LostReason::Expired);
+        }
+        if now >= validity(sent, lease) {
+            return None;
+        }
+        let mut holding = Holding::new(sent);
+        let id = holding.grant(sent, lease, watched);
+        let tenure = Arc::new(Tenure {
+            slot: self.clone(),
+            place: place.clone(),
+            wire,
+            holding: Mutex::new(holding),
+            token: Mutex::new(None),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        });
+        *lock(&self.tenure) = Some(tenure.clone());
+        Some((tenure, id))
+    }
+}
+
+/// What was granted.
+pub(super) struct Grant<'a> {
+    pub(super) place: &'a Arc<Place>,
+    pub(super) wire: &'static dyn Wire,
+    pub(super) sent: Instant,
+    pub(super) lease: &'a Lease,
+    pub(super) watched: bool,
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
+pub(crate) struct Tenure {
+    slot: SlotRef,
+    pub(super) place: Arc<Place>,
+    pub(super) wire: &'static dyn Wire,
+    holding: Mutex<Holding>,
+    /// Made when somebody asks for it.
+    token: Mutex<Option<CancellationToken>>,
+    /// Different from every other tenure's.
+    pub(super) number: u64,
+}
+
+impl Tenure {
+    fn holding(&self) -> MutexGuard<'_, Holding> {
+        lock(&self.holding)
+    }
+
+    pub(super) fn slot(&self) -> &SlotRef {
+        &self.slot
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.holding().count()
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        self.holding().valid_until
+    }
+
+    /// Whether the holds are gone, by what is known and by the clock.
+    pub(crate) fn lost(&self, now: Instant) -> Option<LostReason> {
+        self.holding().lost(now)
+    }
+
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        Error::Lost {
+            name: self.place.name.clone(),
+            reason,
+        }
+    }
+
+    pub(super) fn leak(&self, id: HoldId) {
+        self.holding().set_phase(id, Phase::Leaked);
+    }
+
+    pub(super) fn take_leaked(&self) -> Option<HoldId> {
+        self.holding().take_leaked()
+    }
+
+    /// The release of `id` begins: it is renewed no more.
+    pub(super) fn ending(&self, id: HoldId) {
+        self.holding().set_phase(id, Phase::Ending);
+    }
+
+    /// What the release of `id` is to leave behind, as of `sent`.
+    pub(super) fn release(&self, id: HoldId, sent: Instant) -> (u32, Option<Lease>) {
+        let mut holding = self.holding();
+        let (holds, lease) = holding.without(id);
+        let lease = lease.cloned();
+        if let Some(lease) = &lease {
+            holding.shorten(sent, lease);
+        }
+        (holds, lease)
+    }
+
+    /// `id` has been released.
+    pub(super) fn released(&self, id: HoldId) {
+        let mut holding = self.holding();
+        holding.remove(id);
+        let over = holding.holds.is_empty();
+        drop(holding);
+        if over {
+            self.leave_slot();
+        }
+    }
+
+    pub(super) fn duty(&self, now: Instant) -> Duty {
+        self.holding().duty(now)
+    }
+
+    pub(super) fn next_duty(&self) -> Option<Instant> {
+        self.holding().next_duty()
+    }
+
+    /// The renewal is due at once.
+    pub(super) fn hurry(&self, now: Instant) {
+        self.holding().renew_at = now;
+    }
+
+    pub(super) fn renewed(&self, sent: Instant, lease: &Lease) {
+        self.holding().renewed(sent, lease, Instant::now());
+    }
+
+    /// All holds are gone. Whoever asked to be told is told.
+    pub(super) fn lose(&self, reason: LostReason) {
+        let mut holding = self.holding();
+        if holding.lost.is_some() {
+            return;
+        }
+        holding.lost = Some(reason);
+        drop(holding);
+        self.leave_slot();
+        if let Some(token) = &*lock(&self.token) {
+            token.cancel();
+        }
+    }
+
+    /// Cancelled when the holds are lost.
+    pub(crate) fn token(&self) -> CancellationToken {
+        let token = lock(&self.token).get_or_insert_default().clone();
+        if self.holding().lost.is_some() {
+            token.cancel();
+        }
+        token
+    }
+
+    /// The next operation of this owner on this lock begins a new tenure.
+    fn leave_slot(&self) {
+        let mut tenure = lock(&self.slot.tenure);
+        let old = tenure.take_if(|tenure| tenure.number == self.number);
+        drop(tenure);
+        // Dropped here, outside of the lock: it may be the last use of the slot.
+        drop(old);
+    }
+}
+
+#[cfg(test)]
+#[path = "holds_tests.rs"]
+mod tests;

@@ -1,0 +1,247 @@
+//! What moves: asking, waiting, renewing, releasing. Each part is a table that decides and a task that acts.
+//!
+//! | part | decides | acts |
+//! | --- | --- | --- |
+//! | [`acquire`] | - | the one loop that takes a lock, for every kind |
+//! | [`release`] | - | gives holds back; carries on what a dropped future began |
+//! | [`holds`] | what is held, and until when | - |
+//! | [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
+
+mod acquire;
+mod holds;
+mod release;
+mod wakeup;
+mod watchdog;
+
+use std::{
+    ops::Deref,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+pub(crate) use acquire::{Ask, Limit};
+pub(crate) use release::Held;
+
+use crate::{
+    client::{ShutdownReport, Unreleased},
+    config::Config,
+    error::{Error, LostReason},
+    owner::{Owner, OwnerId},
+    redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
+    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, Wire, presence},
+};
+use holds::{SlotRef, Slots, Tenure};
+use release::Jobs;
+use wakeup::Wakeups;
+use watchdog::Watchdog;
+
+/// How long a shutdown waits for releases to be answered.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// Everything that one client has going on.
+pub(crate) struct Engine {
+    pub(crate) id: Uuid,
+    pub(crate) config: Config,
+    pub(crate) watchdog_lease: Lease,
+    lanes: Lanes,
+    slots: Arc<Slots>,
+    watchdog: Watchdog,
+    wakeups: Wakeups,
+    jobs: Jobs,
+    closed: CancellationToken,
+    tasks: TaskTracker,
+    /// Cancelled when the tasks have ended.
+    ended: CancellationToken,
+    unreleased: Mutex<Vec<Unreleased>>,
+}
+
+/// A use of the engine. With the last one, its tasks end once they have released what was queued.
+#[derive(Clone)]
+pub(crate) struct EngineHandle(Arc<Life>);
+
+struct Life(Arc<Engine>);
+
+impl Deref for EngineHandle {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Arc<Engine> {
+        &self.0.0
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.jobs.finish();
+    }
+}
+
+impl EngineHandle {
+    /// Connects, and starts the tasks on the present runtime.
+    pub(crate) async fn start(target: Target, config: Config) -> Result<Self, Error> {
+        let watchdog_lease = config.check()?;
+        let (redis, events) = redis::connect(target).await?;
+        Ok(Self::start_on(redis, events, config, watchdog_lease))
+    }
+
+    fn start_on(
+        redis: Arc<dyn redis::Redis>,
+        events: Events,
+        config: Config,
+        watchdog_lease: Lease,
+    ) -> Self {
+        let (jobs, queued) = Jobs::new();
+        let engine = Arc::new(Engine {
+            id: Uuid::new_v4(),
+            lanes: Lanes::new(redis.clone(), Handle::current()),
+            wakeups: Wakeups::new(redis, config.poll_floor),
+            config,
+            watchdog_lease,
+            slots: Arc::default(),
+            watchdog: Watchdog::default(),
+            jobs,
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+            unreleased: Mutex::default(),
+        });
+        tokio::spawn(engine.clone().keep_renewed());
+        tokio::spawn(engine.clone().keep_waking(events));
+        tokio::spawn(engine.clone().keep_releasing(queued));
+        Self(Arc::new(Life(engine)))
+    }
+}
+
+impl Engine {
+    fn slot(self: &Arc<Self>, place: &Place, owner: Owner) -> SlotRef {
+        self.slots.enter(&place.name, OwnerId::new(self.id, owner))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// Runs a request that may be sent any number of times, until it is answered or `command_wait` is over.
+    async fn ask(&self, place: &Place, request: Request) -> Result<Reply, Error> {
+        let answered = async {
+            loop {
+                match self.lanes.run(request.clone()).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(CallError::Unanswered { .. }) => {}
+                    Err(CallError::Refused(Refusal::Passing { .. })) => {
+                        tokio::time::sleep(PASSING_PAUSE).await
+                    }
+                    Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
+                    Err(CallError::Closed) => return Err(Error::Closed),
+                }
+            }
+        };
+        within(self.config.command_wait, answered).await
+    }
+
+    pub(crate) async fn inspect(
+        &self,
+        place: &Place,
+        wire: &'static dyn Wire,
+        owner: Owner,
+    ) -> Result<Inspection, Error> {
+        let field = OwnerId::new(self.id, owner).field();
+        let reply = self.ask(place, wire.inspect(place, &field)).await?;
+        wire.inspection(reply)
+            .map_err(|refusal| refused(place, refusal))
+    }
+
+    /// What `owner` holds as far as this process knows: never more than it may rely on.
+    pub(crate) fn known_holds(self: &Arc<Self>, place: &Place, owner: Owner) -> u32 {
+        let tenure = self.slot(place, owner).tenure();
+        let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
+        live.map_or(0, |tenure| tenure.count())
+    }
+
+    /// Frees the lock whoever holds it; says whether somebody did.
+    pub(crate) async fn force_release(
+        &self,
+        place: &Place,
+        wire: &'static dyn Wire,
+    ) -> Result<bool, Error> {
+        let before = self.slots.tenures(Some(&place.name));
+        let reply = self.ask(place, wire.force_release(place)).await?;
+        let freed =
+            presence(reply).map_err(|refusal| refused(place, refusal))? == Presence::Present;
+        // Holders elsewhere find out at their next renewal; ours need not wait.
+        for tenure in before {
+            self.lose(&tenure, LostReason::Gone);
+        }
+        Ok(freed)
+    }
+
+    /// Ends everything: see [`LockClient::shutdown`](crate::LockClient::shutdown).
+    pub(crate) async fn shutdown(&self) -> ShutdownReport {
+        self.closed.cancel();
+        self.jobs.finish();
+        self.ended.cancelled().await;
+        ShutdownReport {
+            unreleased: std::mem::take(&mut *self.unreleased()),
+        }
+    }
+
+    /// The last steps, once no more releases can be queued.
+    async fn wind_up(&self) {
+        self.closed.cancel();
+        for tenure in self.slots.tenures(None) {
+            self.note_unreleased(&tenure, tenure.count());
+            self.lose(&tenure, LostReason::Closed);
+        }
+        self.lanes.redis().close().await;
+        self.ended.cancel();
+    }
+
+    /// `holds` of `tenure` stay on the server until its lease ends.
+    fn note_unreleased(&self, tenure: &Tenure, holds: u32) {
+        let mut unreleased = self.unreleased();
+        // Those whose lease has ended concern nobody any more.
+        let now = Instant::now().into_std();
+        unreleased.retain(|old| old.until > now);
+        unreleased.push(Unreleased {
+            name: tenure.place.name.clone(),
+            owner: tenure.slot().owner_id(),
+            holds,
+            until: tenure.valid_until().into_std(),
+        });
+    }
+
+    fn unreleased(&self) -> std::sync::MutexGuard<'_, Vec<Unreleased>> {
+        self.unreleased
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pause before asking again a server that said "not now".
+const PASSING_PAUSE: Duration = Duration::from_millis(50);
+
+/// The error that a refusal is to the caller.
+fn refused(place: &Place, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::WrongKind { found } => Error::WrongKind {
+            name: place.name.clone(),
+            found,
+        },
+        Refusal::Passing { message } | Refusal::Failed { message } => Error::Redis { message },
+    }
+}
+
+/// `future`, or that Redis did not answer it in time.
+async fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, future).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}"))),
+    }
+}

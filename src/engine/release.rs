@@ -1,0 +1,319 @@
+//! Giving holds back, and carrying on what a dropped future had begun.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
+use crate::{
+    engine::holds::{HoldId, SlotRef, Tenure},
+    error::{Error, LostReason},
+    owner::Owner,
+    wire::{Lease, Place, Presence, Refusal, Released, Wire, presence},
+};
+
+/// A job for the release task: it makes its own way to the end once polled.
+type Job = BoxFuture<()>;
+
+/// The queue of the release task.
+pub(super) struct Jobs(mpsc::UnboundedSender<Option<Job>>);
+
+pub(super) type QueuedJobs = mpsc::UnboundedReceiver<Option<Job>>;
+
+impl Jobs {
+    pub(super) fn new() -> (Self, QueuedJobs) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    fn push(&self, job: impl Future<Output = ()> + Send + 'static) {
+        // Without a release task the runtime is gone, and every connection with it.
+        let _ = self.0.send(Some(Box::pin(job)));
+    }
+
+    /// No more jobs after those that are queued.
+    pub(super) fn finish(&self) {
+        let _ = self.0.send(None);
+    }
+}
+
+/// A future that is carried on when it is dropped before its end (invariant 3).
+///
+/// It runs inside its caller's own future: no task is spawned on the way that ends well.
+pub(super) struct Carried<T: Send + 'static> {
+    future: Option<BoxFuture<T>>,
+    begun: bool,
+    dropped: Dropped,
+    engine: Arc<Engine>,
+}
+
+/// Tells a carried future that nobody waits for it any more.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Dropped(Arc<AtomicBool>);
+
+impl Dropped {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<T: Send + 'static> Carried<T> {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        dropped: Dropped,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+            begun: false,
+            dropped,
+            engine: engine.clone(),
+        }
+    }
+
+    /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
+    fn certain(engine: &Arc<Engine>, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut carried = Self::new(engine, Dropped::default(), future);
+        carried.begun = true;
+        carried
+    }
+}
+
+impl<T: Send + 'static> Future for Carried<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        let Some(future) = &mut self.future else {
+            return Poll::Pending;
+        };
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Carried<T> {
+    fn drop(&mut self) {
+        self.dropped.0.store(true, Ordering::Relaxed);
+        if let Some(future) = self.future.take().filter(|_| self.begun) {
+            // What the future yields is dropped in its turn: a hold is given back.
+            self.engine.jobs.push(async move { drop(future.await) });
+        }
+    }
+}
+
+/// One hold, given back when it is dropped.
+pub(crate) struct Held {
+    engine: Arc<Engine>,
+    tenure: Arc<Tenure>,
+    id: HoldId,
+    armed: bool,
+}
+
+impl Held {
+    pub(super) fn new(engine: Arc<Engine>, tenure: Arc<Tenure>, id: HoldId) -> Self {
+        Self {
+            engine,
+            tenure,
+            id,
+            armed: true,
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    /// Gives the hold back and says what is left. Dropping the future does not stop it.
+    pub(crate) async fn release(mut self) -> Result<Released, Error> {
+        self.armed = false;
+        self.engine.release(self.tenure.clone(), self.id).await
+    }
+
+    /// Leaves the hold as it is, for `Lock::unlock` to release.
+    pub(crate) fn leak(mut self) {
+        self.armed = false;
+        self.tenure.leak(self.id);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        self.tenure.ending(self.id);
+        let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
+        self.engine.jobs.push(async move {
+            let name = tenure.place.name.clone();
+            match engine.run_release(tenure, id).await {
+                Ok(_) | Err(Error::Lost { .. }) => {}
+                Err(error) => {
+                    tracing::warn!(%name, %error, "a dropped guard's lock was not released")
+                }
+            }
+        });
+    }
+}
+
+impl Engine {
+    /// Runs the jobs until there are to be no more, then winds up.
+    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs) {
+        while let Some(Some(job)) = jobs.recv().await {
+            self.tasks.spawn(job);
+        }
+        self.tasks.close();
+        let rest = self.run_rest(&mut jobs);
+        if tokio::time::timeout(SHUTDOWN_WAIT, rest).await.is_err() {
+            tracing::warn!("a lock client closes although not all releases were answered");
+        }
+        self.wind_up().await;
+    }
+
+    /// Runs the jobs that the last jobs make: an attempt that is granted after all is given back.
+    async fn run_rest(&self, jobs: &mut QueuedJobs) {
+        loop {
+            self.tasks.wait().await;
+            let Ok(job) = jobs.try_recv() else {
+                return;
+            };
+            if let Some(job) = job {
+                self.tasks.spawn(job);
+            }
+        }
+    }
+
+    /// Releases a hold, whether or not the future that is returned is polled to its end.
+    async fn release(self: &Arc<Self>, tenure: Arc<Tenure>, id: HoldId) -> Result<Released, Error> {
+        tenure.ending(id);
+        let engine = self.clone();
+        let release = async move { engine.run_release(tenure, id).await };
+        let wait = self.config.command_wait;
+        super::within(wait, Carried::certain(self, release)).await
+    }
+
+    /// Releases the latest hold of `owner` that has no guard.
+    pub(crate) async fn release_leaked(
+        self: &Arc<Self>,
+        place: &Place,
+        owner: Owner,
+    ) -> Result<Released, Error> {
+        let leaked = self.slot(place, owner).tenure().and_then(|tenure| {
+            let id = tenure.take_leaked()?;
+            Some((tenure, id))
+        });
+        let Some((tenure, id)) = leaked else {
+            return Err(Error::NotHeld {
+                name: place.name.clone(),
+            });
+        };
+        self.release(tenure, id).await
+    }
+
+    /// Releases `id`, sending as often as it takes. Renewal has stopped before (invariant 6).
+    ///
+    /// There is no time limit in here: what has been sent may yet be run, and until its answer is in, or its connection
+    /// is known to be gone, the owner's next operation on the lock must not overtake it (P-A4).
+    async fn run_release(
+        self: Arc<Self>,
+        tenure: Arc<Tenure>,
+        id: HoldId,
+    ) -> Result<Released, Error> {
+        let _turn = tenure.slot().turn.lock().await;
+        let sent = Instant::now();
+        if let Some(reason) = tenure.lost(sent) {
+            self.lose(&tenure, reason);
+            return Err(tenure.lost_error(reason));
+        }
+        let (holds, lease) = tenure.release(id, sent);
+        let lease = lease.unwrap_or_else(|| self.watchdog_lease.clone());
+        match self
+            .send_release(&tenure.place, tenure.wire, tenure.slot(), &lease, holds)
+            .await
+        {
+            Ok(Presence::Present) => {
+                tenure.released(id);
+                self.watch(&tenure);
+                Ok(released(holds))
+            }
+            Ok(Presence::Absent) => {
+                self.lose(&tenure, LostReason::Gone);
+                Err(tenure.lost_error(LostReason::Gone))
+            }
+            Err(error) => {
+                self.note_unreleased(&tenure, 1);
+                tenure.released(id);
+                self.watch(&tenure);
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves the owner with `holds` holds; says whether there was anything to release.
+    async fn send_release(
+        &self,
+        place: &Place,
+        wire: &'static dyn Wire,
+        slot: &SlotRef,
+        lease: &Lease,
+        holds: u32,
+    ) -> Result<Presence, Error> {
+        let request = wire.release(place, &slot.owner, lease, holds);
+        let mut doubt = false;
+        loop {
+            let refusal = match self.lanes.run(request.clone()).await {
+                Ok(reply) => match presence(reply) {
+                    // An earlier sending may have done it: the lease had not run out then.
+                    Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
+                    Ok(presence) => return Ok(presence),
+                    Err(Refusal::WrongKind { .. }) => return Ok(Presence::Absent),
+                    Err(refusal) => refusal,
+                },
+                Err(CallError::Unanswered { .. }) => {
+                    doubt = true;
+                    continue;
+                }
+                Err(CallError::Refused(refusal)) => refusal,
+                Err(CallError::Closed) => return Err(Error::Closed),
+            };
+            let Refusal::Passing { .. } = refusal else {
+                return Err(refused(place, refusal));
+            };
+            tokio::time::sleep(PASSING_PAUSE).await;
+        }
+    }
+
+    /// Takes back what an attempt may have been granted that nobody wants or can rely on: leaves `holds` holds.
+    pub(super) async fn give_back(
+        &self,
+        place: &Place,
+        wire: &'static dyn Wire,
+        slot: &SlotRef,
+        lease: &Lease,
+        holds: u32,
+    ) {
+        match self.send_release(place, wire, slot, lease, holds).await {
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease")
+            }
+        }
+    }
+}
+
+fn released(holds: u32) -> Released {
+    match holds {
+        0 => Released::Fully,
+        holds => Released::StillHeld { holds },
+    }
+}

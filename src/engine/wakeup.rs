@@ -1,0 +1,427 @@
+//! Wakes those who wait, and asks for those who hear nothing. [`Waiters`] is pure.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{BoxFuture, CallError, Engine, Event, Events};
+use crate::{
+    redis::Redis,
+    wire::{
+        Place,
+        message::{self, Wake},
+    },
+};
+
+/// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct WaiterId(u64);
+
+/// Who waits for what, on which channel. Pure; `S` is how a waiter is told.
+///
+/// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
+#[derive(Debug)]
+struct Waiters<S> {
+    channels: HashMap<Bytes, HashMap<Arc<str>, Queue<S>>>,
+    /// When one of a name's waiters is to try although nobody has told it to.
+    polls: BTreeSet<(Instant, Bytes, Arc<str>)>,
+    poll_floor: Duration,
+    ids: u64,
+}
+
+/// The waiters of one name, in the order in which they came.
+#[derive(Debug)]
+struct Queue<S> {
+    waiters: VecDeque<Waiter<S>>,
+    /// Counts what has happened to the lock. One that tries sees by it that its answer is out of date.
+    generation: u64,
+    poll_at: Option<Instant>,
+    /// Polls since the last message.
+    polls: u32,
+}
+
+#[derive(Debug)]
+struct Waiter<S> {
+    id: WaiterId,
+    state: State,
+    signal: S,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Asking the server, or about to.
+    Trying,
+    /// Refused, and waiting to be told to try again.
+    Parked,
+    /// Told to try, and has not begun to.
+    Told,
+}
+
+impl<S> Default for Queue<S> {
+    fn default() -> Self {
+        Self {
+            waiters: VecDeque::new(),
+            generation: 0,
+            poll_at: None,
+            polls: 0,
+        }
+    }
+}
+
+impl<S: Clone> Queue<S> {
+    /// Something has happened: one waiter is to try, or all. Those that are trying see it by the generation.
+    fn wake(&mut self, wake: Wake) -> Vec<S> {
+        self.generation += 1;
+        self.polls = 0;
+        self.tell(wake)
+    }
+
+    fn tell(&mut self, wake: Wake) -> Vec<S> {
+        let most = match wake {
+            Wake::One => 1,
+            Wake::All => usize::MAX,
+        };
+        let parked = self
+            .waiters
+            .iter_mut()
+            .filter(|waiter| waiter.state == State::Parked);
+        parked
+            .take(most)
+            .map(|waiter| {
+                waiter.state = State::Told;
+                waiter.signal.clone()
+            })
+            .collect()
+    }
+
+    fn set_state(&mut self, id: WaiterId, state: State) {
+        // Waiters stand in the order of their ids.
+        if let Ok(index) = self.waiters.binary_search_by_key(&id, |waiter| waiter.id) {
+            self.waiters[index].state = state;
+        }
+    }
+}
+
+/// Whether a refused waiter may rest.
+#[derive(Debug, PartialEq, Eq)]
+enum Rest {
+    /// Until it is told.
+    Parked,
+    /// Something has happened since it asked.
+    TryAgain,
+}
+
+impl<S: Clone> Waiters<S> {
+    fn new(poll_floor: Duration) -> Self {
+        Self {
+            channels: HashMap::new(),
+            polls: BTreeSet::new(),
+            poll_floor,
+            ids: 0,
+        }
+    }
+
+    fn queue(&mut self, place: &Place) -> Option<&mut Queue<S>> {
+        self.channels.get_mut(&place.channel)?.get_mut(&place.name)
+    }
+
+    /// A waiter comes.
+    fn join(&mut self, place: &Place, signal: S) -> WaiterId {
+        self.ids += 1;
+        let id = WaiterId(self.ids);
+        let names = self.channels.entry(place.channel.clone()).or_default();
+        let queue = names.entry(place.name.clone()).or_default();
+        queue.waiters.push_back(Waiter {
+            id,
+            state: State::Trying,
+            signal,
+        });
+        id
+    }
+
+    /// A waiter begins to try. What happens from now on, it will see.
+    fn trying(&mut self, place: &Place, id: WaiterId) -> u64 {
+        let Some(queue) = self.queue(place) else {
+            return 0;
+        };
+        queue.set_state(id, State::Trying);
+        queue.generation
+    }
+
+    /// A try that began at generation `seen` was refused; the holder has `remaining` left.
+    fn refused(
+        &mut self,
+        place: &Place,
+        id: WaiterId,
+        seen: u64,
+        remaining: Option<Duration>,
+        now: Instant,
+    ) -> Rest {
+        let poll_floor = self.poll_floor;
+        let Some(queue) = self.queue(place) else {
+            return Rest::TryAgain;
+        };
+        if queue.generation != seen {
+            return Rest::TryAgain;
+        }
+        queue.set_state(id, State::Parked);
+        let pause = pause(remaining, queue.polls, poll_floor);
+        let old = queue.poll_at.replace(now + pause);
+        self.set_poll(place, old, Some(now + pause));
+        Rest::Parked
+    }
+
+    fn set_poll(&mut self, place: &Place, old: Option<Instant>, new: Option<Instant>) {
+        let key = |at| (at, place.channel.clone(), place.name.clone());
+        if let Some(old) = old {
+            self.polls.remove(&key(old));
+        }
+        if let Some(new) = new {
+            self.polls.insert(key(new));
+        }
+    }
+
+    /// A waiter goes, because it was `granted` the lock or for another reason. What it was told and made no use of is
+    /// passed on. Says whether it was the last on its channel.
+    fn leave(&mut self, place: &Place, id: WaiterId, granted: bool) -> (Vec<S>, bool) {
+        let Some(queue) = self.queue(place) else {
+            return (Vec::new(), false);
+        };
+        let Ok(index) = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id) else {
+            return (Vec::new(), false);
+        };
+        let parked = queue
+            .waiters
+            .remove(index)
+            .is_some_and(|waiter| waiter.state == State::Parked);
+        let passed_on = if granted || parked {
+            Vec::new()
+        } else {
+            queue.tell(Wake::One)
+        };
+        let last = queue.waiters.is_empty() && self.forget(place);
+        (passed_on, last)
+    }
+
+    /// Nobody waits for the lock any more. Says whether nobody waits on its channel.
+    fn forget(&mut self, place: &Place) -> bool {
+        let Some(names) = self.channels.get_mut(&place.channel) else {
+            return false;
+        };
+        let poll_at = names.remove(&place.name).and_then(|queue| queue.poll_at);
+        let last = names.is_empty();
+        if last {
+            self.channels.remove(&place.channel);
+        }
+        self.set_poll(place, poll_at, None);
+        last
+    }
+
+    /// A message on `channel`.
+    fn message(&mut self, channel: &Bytes, wake: Wake) -> Vec<S> {
+        let names = self.channels.get_mut(channel).into_iter().flatten();
+        names.flat_map(|(_, queue)| queue.wake(wake)).collect()
+    }
+
+    /// Anything may have happened.
+    fn missed(&mut self) -> Vec<S> {
+        let queues = self.channels.values_mut().flat_map(HashMap::values_mut);
+        queues.flat_map(|queue| queue.wake(Wake::All)).collect()
+    }
+
+    fn next_poll(&self) -> Option<Instant> {
+        self.polls.first().map(|(at, ..)| *at)
+    }
+
+    /// Those who are to try at `now` without having been told. The next such try of each name comes at the poll floor
+    /// at the latest, whatever becomes of this one.
+    fn poll(&mut self, now: Instant) -> Vec<S> {
+        let mut told = Vec::new();
+        while self.next_poll().is_some_and(|at| at <= now) {
+            let Some((_, channel, name)) = self.polls.pop_first() else {
+                break;
+            };
+            let next = now + self.poll_floor;
+            let queue = self
+                .channels
+                .get_mut(&channel)
+                .and_then(|names| names.get_mut(&name));
+            if let Some(queue) = queue {
+                told.extend(queue.tell(Wake::One));
+                queue.polls += 1;
+                queue.poll_at = Some(next);
+                self.polls.insert((next, channel, name));
+            }
+        }
+        told
+    }
+}
+
+/// How long until a refused waiter asks again by itself: when the holder's lease ends, at the poll floor, and never at
+/// once over and over.
+fn pause(remaining: Option<Duration>, polls: u32, poll_floor: Duration) -> Duration {
+    let doubled = SHORTEST_PAUSE.saturating_mul(1 << polls.min(16));
+    // The server counts in whole milliseconds.
+    let lease_over = remaining.map_or(poll_floor, |remaining| remaining + Duration::from_millis(1));
+    lease_over.max(doubled.min(LONGEST_PAUSE)).min(poll_floor)
+}
+
+type Signal = Arc<Notify>;
+
+/// The waiters of one client.
+pub(super) struct Wakeups {
+    waiters: Mutex<Waiters<Signal>>,
+    redis: Arc<dyn Redis>,
+    earlier: Notify,
+}
+
+impl Wakeups {
+    pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration) -> Self {
+        Self {
+            waiters: Mutex::new(Waiters::new(poll_floor)),
+            redis,
+            earlier: Notify::new(),
+        }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters<Signal>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(signals: Vec<Signal>) {
+    for signal in signals {
+        signal.notify_one();
+    }
+}
+
+/// A waiter on a subscribed channel. Dropping it ends the wait, and with the last one the subscription.
+pub(super) struct Waiting {
+    engine: Arc<Engine>,
+    place: Arc<Place>,
+    id: WaiterId,
+    signal: Signal,
+    granted: bool,
+}
+
+impl Waiting {
+    /// Begins to wait; the future completes when messages are sure to arrive.
+    pub(super) fn begin(
+        engine: &Arc<Engine>,
+        place: &Arc<Place>,
+    ) -> (Self, BoxFuture<Result<(), CallError>>) {
+        let signal = Signal::default();
+        let wakeups = &engine.wakeups;
+        let mut waiters = wakeups.waiters();
+        let id = waiters.join(place, signal.clone());
+        // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
+        let subscribed = wakeups.redis.subscribe(place.channel.clone());
+        drop(waiters);
+        let waiting = Self {
+            engine: engine.clone(),
+            place: place.clone(),
+            id,
+            signal,
+            granted: false,
+        };
+        (waiting, subscribed)
+    }
+
+    /// A try begins; what it returns goes to [`refused`](Self::refused).
+    pub(super) fn trying(&self) -> u64 {
+        self.engine.wakeups.waiters().trying(&self.place, self.id)
+    }
+
+    /// The try was refused. Says whether to try again at once.
+    pub(super) fn refused(&self, seen: u64, remaining: Option<Duration>) -> bool {
+        let wakeups = &self.engine.wakeups;
+        let mut waiters = wakeups.waiters();
+        let rest = waiters.refused(&self.place, self.id, seen, remaining, Instant::now());
+        let next = waiters.next_poll();
+        drop(waiters);
+        if next.is_some() {
+            wakeups.earlier.notify_one();
+        }
+        rest == Rest::TryAgain
+    }
+
+    /// Completes when it is time to try again.
+    pub(super) async fn told(&self) {
+        self.signal.notified().await;
+    }
+
+    /// The lock was granted: nothing is passed on.
+    pub(super) fn granted(mut self) {
+        self.granted = true;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let wakeups = &self.engine.wakeups;
+        let mut waiters = wakeups.waiters();
+        let (passed_on, last) = waiters.leave(&self.place, self.id, self.granted);
+        if last {
+            wakeups.redis.unsubscribe(self.place.channel.clone());
+        }
+        drop(waiters);
+        tell(passed_on);
+    }
+}
+
+impl Engine {
+    /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
+    pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
+        loop {
+            let next = self.wakeups.waiters().next_poll();
+            let poll = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.happened(event),
+                    None => return,
+                },
+                () = poll => {
+                    let told = self.wakeups.waiters().poll(Instant::now());
+                    tell(told);
+                }
+                () = self.wakeups.earlier.notified() => {}
+                () = self.ended.cancelled() => return,
+            }
+        }
+    }
+
+    fn happened(&self, event: Event) {
+        let mut waiters = self.wakeups.waiters();
+        let told = match event {
+            Event::Message { channel, payload } => match message::read(&payload) {
+                Some(wake) => waiters.message(&channel, wake),
+                None => Vec::new(),
+            },
+            Event::MessagesMissed => waiters.missed(),
+            Event::Reconnected => {
+                self.watchdog.reconnected();
+                waiters.missed()
+            }
+        };
+        drop(waiters);
+        tell(told);
+    }
+}
+
+#[cfg(test)]
+#[path = "wakeup_tests.rs"]
+mod tests;

@@ -1,0 +1,359 @@
+//! Renews holds in time, and tells their holders when they are lost.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    CallError, Engine,
+    holds::{Duty, Tenure},
+};
+use crate::{
+    error::LostReason,
+    wire::{Lease, Presence, Refusal, Request, presence, script::Script},
+};
+
+/// Tables, so that locking and unlocking tasks seldom meet at one.
+const SHARDS: usize = 8;
+
+/// What is due when. Pure; `T` is a tenure.
+#[derive(Debug)]
+struct Agenda<T> {
+    /// By time, and by the number of the tenure.
+    entries: BTreeMap<(Instant, u64), T>,
+    times: HashMap<u64, Instant>,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            times: HashMap::new(),
+        }
+    }
+}
+
+impl<T> Agenda<T> {
+    /// Looks at `number` at `at`, and no longer when it was to be looked at before.
+    fn set(&mut self, number: u64, at: Instant, entry: T) {
+        self.remove(number);
+        self.times.insert(number, at);
+        self.entries.insert((at, number), entry);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(at) = self.times.remove(&number) {
+            self.entries.remove(&(at, number));
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.entries.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes out what is due at `now`.
+    fn due(&mut self, now: Instant) -> Vec<T> {
+        // Everything after `now`, whatever its number, stays.
+        let later = self.entries.split_off(&(now + Duration::from_nanos(1), 0));
+        let due = std::mem::replace(&mut self.entries, later);
+        for (_, number) in due.keys() {
+            self.times.remove(number);
+        }
+        due.into_values().collect()
+    }
+}
+
+/// When the watchdog has something to do.
+pub(super) struct Watchdog {
+    shards: [Mutex<Agenda<Arc<Tenure>>>; SHARDS],
+    started: Instant,
+    /// When the task looks by itself, in milliseconds after `started`; never, while it is looking.
+    looks_at: AtomicU64,
+    earlier: Notify,
+    reconnected: Notify,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self {
+            shards: Default::default(),
+            started: Instant::now(),
+            looks_at: AtomicU64::new(NEVER),
+            earlier: Notify::new(),
+            reconnected: Notify::new(),
+        }
+    }
+}
+
+impl Watchdog {
+    fn shard(&self, number: u64) -> MutexGuard<'_, Agenda<Arc<Tenure>>> {
+        lock(&self.shards[number as usize % SHARDS])
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_millis() as u64
+    }
+
+    fn set(&self, tenure: &Arc<Tenure>, at: Instant) {
+        self.shard(tenure.number)
+            .set(tenure.number, at, tenure.clone());
+        // The entry is there before this is read, and the task reads the entries once more after it has written this.
+        if self.millis(at) < self.looks_at.load(Ordering::SeqCst) {
+            self.earlier.notify_one();
+        }
+    }
+
+    fn due(&self, now: Instant) -> Vec<Arc<Tenure>> {
+        self.looks_at.store(NEVER, Ordering::SeqCst);
+        self.shards
+            .iter()
+            .flat_map(|shard| lock(shard).due(now))
+            .collect()
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.shards
+            .iter()
+            .filter_map(|shard| lock(shard).next())
+            .min()
+    }
+
+    /// Completes when something is due.
+    async fn wait(&self) {
+        let next = self.next();
+        self.looks_at.store(
+            next.map_or(NEVER, |next| self.millis(next)),
+            Ordering::SeqCst,
+        );
+        if self.next() != next {
+            return;
+        }
+        match next {
+            Some(next) => tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                () = self.earlier.notified() => {}
+            },
+            None => self.earlier.notified().await,
+        }
+    }
+
+    pub(super) fn reconnected(&self) {
+        self.reconnected.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A renewal to be sent. Without a lease it only asks whether the holds are there.
+struct Renewal {
+    tenure: Arc<Tenure>,
+    lease: Option<Lease>,
+}
+
+impl Engine {
+    /// Looks after `tenure` from now on, by its present state.
+    pub(super) fn watch(&self, tenure: &Arc<Tenure>) {
+        match tenure.next_duty() {
+            Some(at) => self.watchdog.set(tenure, at),
+            None => self.watchdog.shard(tenure.number).remove(tenure.number),
+        }
+    }
+
+    /// Ends `tenure`: its holders are told, its renewal stops.
+    pub(super) fn lose(&self, tenure: &Tenure, reason: LostReason) {
+        tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
+        tenure.lose(reason);
+        self.watchdog.shard(tenure.number).remove(tenure.number);
+    }
+
+    /// Renews what is due, until the engine has ended.
+    pub(super) async fn keep_renewed(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.watchdog.wait() => self.renew_due(),
+                () = self.watchdog.reconnected.notified() => self.verify_all(),
+                () = self.ended.cancelled() => return,
+            }
+        }
+    }
+
+    fn renew_due(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut renewals = Vec::new();
+        // As far ahead as a tenure lets its renewal go along with others.
+        for tenure in self.watchdog.due(now + self.watchdog_lease.duration / 60) {
+            match tenure.duty(now) {
+                Duty::Lost(reason) => self.lose(&tenure, reason),
+                Duty::Renew(lease) => {
+                    self.watch(&tenure);
+                    renewals.push(Renewal {
+                        tenure,
+                        lease: Some(lease),
+                    });
+                }
+                Duty::Wait => self.watch(&tenure),
+                Duty::Over => {}
+            }
+        }
+        self.send_all(renewals);
+    }
+
+    /// After a reconnection: what the server no longer has is lost now, not after a lease.
+    fn verify_all(self: &Arc<Self>) {
+        let now = Instant::now();
+        let renewals = self.slots.tenures(None).into_iter().map(|tenure| {
+            tenure.hurry(now);
+            let lease = match tenure.duty(now) {
+                Duty::Renew(lease) => Some(lease),
+                _ => None,
+            };
+            self.watch(&tenure);
+            Renewal { tenure, lease }
+        });
+        self.send_all(renewals.collect());
+    }
+
+    /// Sends renewals of one script in batches. Each is a task of its own: what befalls one befalls no other (P-R1).
+    fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
+        let mut by_script: Vec<(&'static Script, Vec<Renewal>)> = Vec::new();
+        for renewal in renewals {
+            let script = renewal.request().script;
+            match by_script
+                .iter_mut()
+                .find(|(known, _)| std::ptr::eq(*known, script))
+            {
+                Some((_, batch)) => batch.push(renewal),
+                None => by_script.push((script, vec![renewal])),
+            }
+        }
+        let most = self.config.watchdog_batch_size.max(1);
+        for (script, mut renewals) in by_script {
+            while !renewals.is_empty() {
+                let rest = renewals.split_off(renewals.len().min(most));
+                let batch = std::mem::replace(&mut renewals, rest);
+                tokio::spawn(self.clone().renew(script, batch));
+            }
+        }
+    }
+
+    async fn renew(self: Arc<Self>, script: &'static Script, renewals: Vec<Renewal>) {
+        // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait.
+        let turns: Vec<_> = renewals
+            .iter()
+            .filter_map(|renewal| Some((renewal, renewal.tenure.slot().turn.try_lock().ok()?)))
+            .filter(|(renewal, _)| renewal.tenure.next_duty().is_some())
+            .collect();
+        let operations = turns
+            .iter()
+            .map(|(renewal, _)| renewal.request().parts)
+            .collect();
+        let sent = Instant::now();
+        if turns.is_empty() {
+            return;
+        }
+        match self.lanes.run_together(script, operations).await {
+            Ok(replies) => {
+                for ((renewal, _turn), reply) in turns.iter().zip(replies) {
+                    self.renewed(renewal, sent, presence(reply));
+                }
+            }
+            // The hold stands or falls with its lease; the next try comes well before its end.
+            Err(CallError::Refused(refusal)) => tracing::warn!(?refusal, "a renewal was refused"),
+            Err(CallError::Unanswered { reason }) => {
+                tracing::debug!(%reason, "a renewal was not answered")
+            }
+            Err(CallError::Closed) => {}
+        }
+    }
+
+    fn renewed(&self, renewal: &Renewal, sent: Instant, answer: Result<Presence, Refusal>) {
+        let Renewal { tenure, lease } = renewal;
+        match answer {
+            Ok(Presence::Present) => {
+                if let Some(lease) = lease {
+                    tenure.renewed(sent, lease);
+                    self.watch(tenure);
+                }
+            }
+            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
+                self.lose(tenure, LostReason::Gone)
+            }
+            Err(refusal) => {
+                tracing::warn!(name = %tenure.place.name, ?refusal, "a renewal was refused")
+            }
+        }
+    }
+}
+
+impl Renewal {
+    fn request(&self) -> Request {
+        let Self { tenure, lease } = self;
+        tenure
+            .wire
+            .renew(&tenure.place, &tenure.slot().owner, lease.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_set_again_is_due_once() {
+        let now = Instant::now();
+        let at = |millis| now + Duration::from_millis(millis);
+        let mut agenda = Agenda::default();
+        agenda.set(1, at(10), "a");
+        agenda.set(2, at(20), "b");
+        agenda.set(1, at(30), "a again");
+        assert_eq!(agenda.next(), Some(at(20)));
+        assert_eq!(agenda.due(at(19)), [""; 0]);
+        assert_eq!(agenda.due(at(20)), ["b"]);
+        agenda.remove(2);
+        assert_eq!(agenda.due(at(100)), ["a again"]);
+        assert_eq!(agenda.next(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn everything_is_due_exactly_once_and_not_before_its_time(
+            entries in prop::collection::vec((0..20u64, 0..1000u64, any::<bool>()), 0..60),
+            looks in prop::collection::vec(0..1200u64, 1..10),
+        ) {
+            let now = Instant::now();
+            let at = |millis| now + Duration::from_millis(millis);
+            let (mut agenda, mut model) = (Agenda::default(), BTreeMap::new());
+            for (number, millis, remove) in entries {
+                if remove {
+                    agenda.remove(number);
+                    model.remove(&number);
+                } else {
+                    agenda.set(number, at(millis), (number, millis));
+                    model.insert(number, millis);
+                }
+            }
+            for look in looks {
+                let mut due = agenda.due(at(look));
+                due.sort_unstable();
+                let expected: Vec<_> =
+                    model.iter().map(|(&n, &m)| (n, m)).filter(|&(_, millis)| millis <= look).collect();
+                model.retain(|_, millis| *millis > look);
+                prop_assert_eq!(due, expected);
+                prop_assert_eq!(agenda.next(), model.values().min().map(|&millis| at(millis)));
+            }
+        }
+    }
+}

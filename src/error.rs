@@ -1,0 +1,118 @@
+//! What can go wrong.
+
+use std::sync::Arc;
+
+/// Why a hold is no longer one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease ran out: it was a fixed one, or it could not be renewed in time. The holder learns this before the
+    /// server lets anybody else in.
+    Expired,
+    /// The server no longer has the hold: somebody forced the lock open, deleted its key, or the server lost its data.
+    Gone,
+    /// The client was shut down while it held the lock. Nobody renews the hold; it ends with its lease.
+    Closed,
+}
+
+impl std::fmt::Display for LostReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            LostReason::Expired => "its lease ran out",
+            LostReason::Gone => "it is no longer on the server",
+            LostReason::Closed => "its client was shut down",
+        })
+    }
+}
+
+/// What an operation on a lock can answer instead of its result.
+///
+/// That another owner holds the lock is not an error: [`try_lock`](crate::Lock::try_lock) and
+/// [`try_lock_for`](crate::Lock::try_lock_for) answer `None`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The client was shut down.
+    #[error("the lock client was shut down; connect a new one")]
+    Closed,
+
+    /// The hold was gone before it was released. What it protected may have been entered by somebody else since.
+    #[error("the hold on `{name}` was lost: {reason}")]
+    #[non_exhaustive]
+    Lost {
+        /// The lock.
+        name: Arc<str>,
+        /// How the hold ended.
+        reason: LostReason,
+    },
+
+    /// The owner has no hold on the lock that could be released this way.
+    #[error(
+        "this owner has no unguarded hold on `{name}`: unlock through the guard, or as the owner that called `leak`"
+    )]
+    #[non_exhaustive]
+    NotHeld {
+        /// The lock.
+        name: Arc<str>,
+    },
+
+    /// The key of the lock holds something else: a value of another type, or another kind of lock.
+    #[error(
+        "`{name}` is not a lock of this kind, its key holds {found}: use another name, or the kind it was made with"
+    )]
+    #[non_exhaustive]
+    WrongKind {
+        /// The lock.
+        name: Arc<str>,
+        /// What the key holds.
+        found: String,
+    },
+
+    /// Redis did not answer in time. Nothing is held: what was sent is taken back as soon as Redis can be reached.
+    #[error("Redis could not be reached in time: {reason}")]
+    #[non_exhaustive]
+    Unavailable {
+        /// What was waited for, or what the connection failed with.
+        reason: String,
+    },
+
+    /// The name cannot be a lock's.
+    #[error("{name:?} cannot be the name of a lock: {reason}")]
+    #[non_exhaustive]
+    InvalidName {
+        /// The name, shortened if it is long.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+
+    /// A setting, a lease or a URL that cannot work.
+    #[error("{reason}")]
+    #[non_exhaustive]
+    Config {
+        /// What is wrong and what to do about it.
+        reason: String,
+    },
+
+    /// The server refused a command.
+    #[error("Redis refused: {message}")]
+    #[non_exhaustive]
+    Redis {
+        /// The server's own words.
+        message: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn config(reason: impl Into<String>) -> Self {
+        Error::Config {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn unavailable(reason: impl Into<String>) -> Self {
+        Error::Unavailable {
+            reason: reason.into(),
+        }
+    }
+}

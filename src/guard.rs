@@ -1,0 +1,155 @@
+//! One hold, as its holder sees it.
+
+use std::{fmt, future::poll_fn, marker::PhantomData, pin::pin, task::Poll};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{EngineHandle, Held},
+    error::{Error, LostReason},
+    wire::{Kind, Released},
+};
+
+/// One hold on a lock of kind `K`.
+///
+/// It keeps the owner that it was taken for: it may be moved to, used and dropped in any task. Dropping it releases the
+/// hold in the background; [`unlock`](Self::unlock) does so and tells how it went.
+///
+/// # When the hold is lost
+///
+/// A hold can end before its guard: its lease ran out (because it was a fixed one, because Redis could not be reached,
+/// because this process was stopped), somebody forced the lock open, or the server lost its data. Code that must not go
+/// on then has four ways to hear of it: [`is_lost`](Self::is_lost) before each step that matters,
+/// [`lost`](Self::lost) in a `select!`, [`cancellation_token`](Self::cancellation_token) to stop other tasks, and
+/// [`Lock::run`](crate::Lock::run), which does it all. The time after which the hold counts as lost,
+/// [`valid_until`](Self::valid_until), lies a little before the server's own (1 % of the lease and 2 ms), so that the
+/// holder hears of it before anybody else can enter.
+#[must_use = "a guard that is dropped releases its hold"]
+pub struct Guard<K: Kind> {
+    held: Held,
+    /// Keeps the client going for as long as the guard lives.
+    _engine: EngineHandle,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Guard<K> {
+    pub(crate) fn new(engine: EngineHandle, held: Held) -> Self {
+        Self {
+            held,
+            _engine: engine,
+            kind: PhantomData,
+        }
+    }
+
+    /// Releases the hold. With the owner's last hold, the lock is free and a waiter is told.
+    ///
+    /// Waits for one answer of the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the hold was gone before: what it protected may have been entered by others.
+    /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait); the
+    /// release is carried on in the background, and at the latest the lease ends the hold. [`Error::Redis`] when the
+    /// server refused, which leaves the hold to its lease; [`Error::Closed`] likewise.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the release.
+    ///
+    /// # Redisson
+    ///
+    /// `unlock()`. A lost reply, which makes Redisson report "not locked by current thread", is not mistaken for a
+    /// loss here.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::Released;
+    ///
+    /// let lock = client.reentrant_lock("order:42");
+    /// let outer = lock.lock().await?;
+    /// let inner = lock.lock().await?;
+    /// assert_eq!(inner.unlock().await?, Released::StillHeld { holds: 1 });
+    /// assert_eq!(outer.unlock().await?, Released::Fully);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn unlock(self) -> Result<Released, Error> {
+        self.held.release().await
+    }
+
+    /// Completes, with the reason, when the hold is lost; never if it is released before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.reentrant_lock("order:42").lock().await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
+    ///     () = work() => { guard.unlock().await?; }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> LostReason {
+        let token = self.held.tenure().token();
+        let mut cancelled = pin!(token.cancelled());
+        poll_fn(|context| {
+            // The clock goes before the token: a process that was stopped sees its loss at once (P-R9).
+            let told = cancelled.as_mut().poll(context);
+            match (self.lost_reason(), told) {
+                (Some(reason), _) => Poll::Ready(reason),
+                (None, Poll::Ready(())) => Poll::Ready(LostReason::Expired),
+                (None, Poll::Pending) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
+    pub fn is_lost(&self) -> bool {
+        self.lost_reason().is_some()
+    }
+
+    /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.held.tenure().token().child_token()
+    }
+
+    /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
+    pub fn valid_until(&self) -> std::time::Instant {
+        self.held.tenure().valid_until().into_std()
+    }
+
+    /// Ends the guard and leaves the hold, which goes on, renewed if it was. [`Lock::unlock`](crate::Lock::unlock), by
+    /// the same owner, releases it.
+    pub fn leak(self) {
+        self.held.leak();
+    }
+
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        self.held.tenure().lost_error(reason)
+    }
+
+    fn lost_reason(&self) -> Option<LostReason> {
+        self.held.tenure().lost(Instant::now())
+    }
+}
+
+impl<K: Kind> fmt::Debug for Guard<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.held.tenure().name())
+            .field("lost", &self.lost_reason())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,503 @@
+//! One front for every kind of lock.
+
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    engine::{Ask, EngineHandle, Limit},
+    error::Error,
+    guard::Guard,
+    owner::Owner,
+    wire::{Inspection, Kind, Lease, Place, Released, reentrant::Reentrant},
+};
+
+/// The plain reentrant lock: see [`LockClient::reentrant_lock`](crate::LockClient::reentrant_lock).
+pub type ReentrantLock = Lock<Reentrant>;
+
+/// A handle on a lock of kind `K`, for as many uses as wanted. Cheap to clone.
+///
+/// Every operation acts for one [`Owner`]: the current task, unless [`owned_by`](Self::owned_by) or
+/// [`Owner::scope`] says otherwise. **Branches of one `join!` or `select!` are one task and share its owner**; see
+/// [`Owner`].
+///
+/// # Redisson
+///
+/// `RLock`.
+pub struct Lock<K: Kind> {
+    pub(crate) engine: EngineHandle,
+    pub(crate) place: Result<Arc<Place>, Error>,
+    pub(crate) lease: Option<Result<Lease, Error>>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) kind: PhantomData<K>,
+}
+
+impl<K: Kind> Lock<K> {
+    /// Takes the lock, waiting for it as long as it takes.
+    ///
+    /// Waits for a message from whoever releases the lock, for the holder's lease to end, and at the latest for the
+    /// next look at the server ([`Config::poll_floor`](crate::Config::poll_floor)). An owner that holds the lock
+    /// already enters at once. The hold is renewed until its [`Guard`] ends, unless
+    /// [`with_lease`](Self::with_lease) says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis cannot be reached for
+    /// [`Config::outage_wait`](crate::Config::outage_wait), [`Error::WrongKind`], [`Error::InvalidName`],
+    /// [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future at any point leaves no hold, subscription or renewal behind. A try that was on
+    /// its way is seen to its end in the background, and what it was granted is given back.
+    ///
+    /// # Redisson
+    ///
+    /// `lock()`, and with a lease `lock(leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.reentrant_lock("order:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock(&self) -> Result<Guard<K>, Error> {
+        // Without a limit, a lock that is taken is waited for.
+        self.acquire(Limit::Never).await?.ok_or(Error::Closed)
+    }
+
+    /// Takes the lock if it is free, or held by this owner already.
+    ///
+    /// Waits for one answer of the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] already after
+    /// [`Config::command_wait`](crate::Config::command_wait). That another owner holds the lock is `None`, not an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
+    ///
+    /// # Redisson
+    ///
+    /// `tryLock()`, and with a lease `tryLock(0, leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// match client.reentrant_lock("nightly-report").try_lock().await? {
+    ///     Some(guard) => { /* this instance does the work */ guard.unlock().await?; }
+    ///     None => { /* another one is at it */ }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_lock(&self) -> Result<Option<Guard<K>>, Error> {
+        self.acquire(Limit::Once).await
+    }
+
+    /// Takes the lock, waiting for it no longer than `wait`.
+    ///
+    /// `wait` covers everything: connecting, asking, subscribing, waiting. An answer that is on its way when it is over
+    /// is waited for a little longer (100 ms), so that a lock granted at the last moment is not reported as busy. A
+    /// `wait` of zero is [`try_lock`](Self::try_lock); one that no clock can count is [`lock`](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when no answer came within `wait`. That another owner held the
+    /// lock all the time is `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
+    ///
+    /// # Redisson
+    ///
+    /// `tryLock(waitTime, unit)`, and with a lease `tryLock(waitTime, leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.reentrant_lock("order:42");
+    /// if let Some(guard) = lock.try_lock_for(Duration::from_secs(5)).await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
+        let limit = match Instant::now().checked_add(wait) {
+            _ if wait.is_zero() => Limit::Once,
+            Some(deadline) => Limit::Until(deadline),
+            None => Limit::Never,
+        };
+        self.acquire(limit).await
+    }
+
+    /// The same lock, held for a fixed `lease` and not renewed.
+    ///
+    /// When the lease is over, the lock is free, whether its holder is done or not; the [`Guard`] says so just before.
+    /// At least 10 ms, at most 100 years, rounded up to whole milliseconds; anything else is [`Error::Config`] at the
+    /// first use.
+    ///
+    /// A hold taken inside another one of the same owner may lengthen the time that is left, but never shortens it. When
+    /// it is released, the lease or renewal of the outer hold is in force again, counted from then.
+    ///
+    /// # Redisson
+    ///
+    /// The `leaseTime` of `lock` and `tryLock`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.reentrant_lock("order:42");
+    /// let guard = lock.with_lease(Duration::from_secs(10)).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is another handle; this one keeps its lease"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self {
+            lease: Some(Lease::new(lease).map_err(Error::config)),
+            ..self.clone()
+        }
+    }
+
+    /// The same lock, for `owner` instead of the current one.
+    ///
+    /// # Redisson
+    ///
+    /// The `threadId` of `lockAsync` and its like.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::Owner;
+    ///
+    /// let session = Owner::new();
+    /// let lock = client.reentrant_lock("order:42");
+    /// let guard = lock.owned_by(&session).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is another handle; this one keeps its owner"]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self {
+            owner: Some(*owner),
+            ..self.clone()
+        }
+    }
+
+    /// Takes the lock, runs `body` and releases the lock; stops `body` when the hold is lost.
+    ///
+    /// Waits as [`lock`](Self::lock) does. Before `body` is polled, each time, it is checked that the lock is still held:
+    /// after the process was stopped for longer than the lease, `body` does not go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost: `body` was then dropped at its present await
+    /// point, or had run to its end without the protection of the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` where it is and releases the lock in the background.
+    ///
+    /// # Redisson
+    ///
+    /// `lock(); try { .. } finally { unlock(); }`, with a check that Java has no means for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let total = client
+    ///     .reentrant_lock("order:42")
+    ///     .run(async |_guard| 40 + 2)
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard<K>) -> T) -> Result<T, Error> {
+        let guard = self.lock().await?;
+        let done = tokio::select! {
+            biased;
+            reason = guard.lost() => return Err(guard.lost_error(reason)),
+            done = body(&guard) => done,
+        };
+        // Held or not after this, the body has run under the lock.
+        let _ = guard.unlock().await?;
+        Ok(done)
+    }
+
+    /// Releases the latest hold of the owner that has no guard, as [`Guard::leak`] leaves it.
+    ///
+    /// Waits for one answer of the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] when the owner has no such hold, [`Error::Lost`] when it was gone, [`Error::Unavailable`] when
+    /// no answer came within [`Config::command_wait`](crate::Config::command_wait) (the release is then carried on in the
+    /// background), [`Error::Redis`], [`Error::InvalidName`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop a release that has begun.
+    ///
+    /// # Redisson
+    ///
+    /// `unlock()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let lock = client.reentrant_lock("order:42");
+    /// lock.lock().await?.leak();
+    /// // The same task, later:
+    /// lock.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn unlock(&self) -> Result<Released, Error> {
+        let place = self.place()?;
+        if self.engine.is_closed() {
+            return Err(Error::Closed);
+        }
+        self.engine.release_leaked(place, self.owner()).await
+    }
+
+    /// Frees the lock whoever holds it, and wakes a waiter. Says whether anybody held it.
+    ///
+    /// Holders through this client hear of it at once, others at their next renewal. Waits for one answer of the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongKind`] when something else stands at the key, which is left alone; [`Error::Unavailable`] when no
+    /// answer came within [`Config::command_wait`](crate::Config::command_wait) (it may happen yet); [`Error::Redis`],
+    /// [`Error::InvalidName`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether it happens.
+    ///
+    /// # Redisson
+    ///
+    /// `forceUnlock()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// if client.reentrant_lock("order:42").force_unlock().await? {
+    ///     eprintln!("order:42 was forced open");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        self.engine.force_release(self.place()?, K::WIRE).await
+    }
+
+    /// Whether anybody holds the lock.
+    ///
+    /// Waits for one answer of the server, which may be out of date when it arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongKind`], [`Error::Unavailable`] when no answer came within
+    /// [`Config::command_wait`](crate::Config::command_wait), [`Error::Redis`], [`Error::InvalidName`],
+    /// [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `isLocked()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// assert!(!client.reentrant_lock("order:42").is_locked().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.inspect().await?.locked)
+    }
+
+    /// Whether this owner holds the lock and may rely on it.
+    ///
+    /// Waits for one answer of the server; a hold that this process knows to be lost is none, whatever the server says.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `isHeldByCurrentThread()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let lock = client.reentrant_lock("order:42");
+    /// let guard = lock.lock().await?;
+    /// assert!(lock.is_held().await?);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn is_held(&self) -> Result<bool, Error> {
+        Ok(self.hold_count().await? > 0)
+    }
+
+    /// How many holds this owner has and may rely on.
+    ///
+    /// Waits for one answer of the server; holds that this process knows to be lost do not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `getHoldCount()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let lock = client.reentrant_lock("order:42");
+    /// let outer = lock.lock().await?;
+    /// let inner = lock.lock().await?;
+    /// assert_eq!(lock.hold_count().await?, 2);
+    /// # drop((outer, inner));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn hold_count(&self) -> Result<u32, Error> {
+        let counted = self.inspect().await?.holds;
+        let known = self.engine.known_holds(self.place()?, self.owner());
+        Ok(counted.min(known))
+    }
+
+    /// How long the lock stays locked unless it is renewed or released; `None` when it is free, or without an expiry.
+    ///
+    /// Waits for one answer of the server, which is out of date when it arrives. A holder goes by
+    /// [`Guard::valid_until`].
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `remainTimeToLive()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// if let Some(left) = client.reentrant_lock("order:42").remaining_lease().await? {
+    ///     println!("locked for {left:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.inspect().await?.remaining)
+    }
+
+    /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.
+    pub fn name(&self) -> &str {
+        match &self.place {
+            Ok(place) => &place.name,
+            Err(_) => "",
+        }
+    }
+
+    async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
+        let ask = self.ask()?;
+        let held = self.engine.acquire(&ask, limit).await?;
+        Ok(held.map(|held| Guard::new(self.engine.clone(), held)))
+    }
+
+    fn ask(&self) -> Result<Ask, Error> {
+        let lease = match &self.lease {
+            Some(lease) => lease.clone()?,
+            None => self.engine.watchdog_lease.clone(),
+        };
+        Ok(Ask {
+            place: self.place()?.clone(),
+            wire: K::WIRE,
+            owner: self.owner(),
+            watched: self.lease.is_none(),
+            lease,
+        })
+    }
+
+    async fn inspect(&self) -> Result<Inspection, Error> {
+        self.engine
+            .inspect(self.place()?, K::WIRE, self.owner())
+            .await
+    }
+
+    fn place(&self) -> Result<&Arc<Place>, Error> {
+        self.place.as_ref().map_err(Clone::clone)
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner.unwrap_or_else(Owner::current)
+    }
+}
+
+impl<K: Kind> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            place: self.place.clone(),
+            lease: self.lease.clone(),
+            owner: self.owner,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Kind> fmt::Debug for Lock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name())
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

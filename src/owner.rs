@@ -1,0 +1,238 @@
+//! Who holds a lock.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+tokio::task_local! {
+    static SCOPE: Owner;
+}
+
+thread_local! {
+    static THREAD: Owner = Owner(next(&THREADS, Space::Thread));
+}
+
+static THREADS: AtomicU64 = AtomicU64::new(1);
+static EXPLICIT: AtomicU64 = AtomicU64::new(1);
+
+/// Whoever takes a lock, within one [`LockClient`](crate::LockClient): what a thread is to Redisson.
+///
+/// Locks are reentrant per owner. Unless told otherwise ([`owned_by`](crate::Lock::owned_by)), an operation acts for
+/// [`Owner::current`].
+///
+/// # Tasks that share an owner
+///
+/// The branches of one `join!`, `select!`, `join_all` or `buffer_unordered` run in **one task**, so they have **one
+/// owner** and do **not** exclude each other: each branch enters the lock that another branch of the same task holds.
+/// Give each branch an owner of its own:
+///
+/// ```
+/// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+/// use redisson_lock::Owner;
+///
+/// async fn work(client: &redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+///     let guard = client.reentrant_lock("order:42").lock().await?;
+///     // alone here
+///     guard.unlock().await?;
+///     Ok(())
+/// }
+///
+/// let (first, second) = (Owner::new(), Owner::new());
+/// tokio::try_join!(first.scope(work(&client)), second.scope(work(&client)))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The other way round, a spawned task is an owner of its own. Work that is to share the hold of the task that spawns
+/// it is spawned as `owner.scope(work)`, with `owner` the [`Owner::current`] of the spawning task.
+///
+/// # Redisson
+///
+/// The `n` in the lock's field `<client id>:<n>`, which for Redisson is the Java thread id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(u64);
+
+/// Where an owner number comes from: numbers of different sources never meet.
+#[derive(Clone, Copy)]
+enum Space {
+    Task = 1,
+    Thread = 2,
+    Explicit = 3,
+}
+
+/// Numbers fit in a signed 64-bit integer, as Java's do: two bits tell the source, 61 count.
+fn number(count: u64, space: Space) -> u64 {
+    ((count << 2) | space as u64) & (i64::MAX as u64)
+}
+
+fn next(counter: &AtomicU64, space: Space) -> u64 {
+    number(counter.fetch_add(1, Ordering::Relaxed), space)
+}
+
+impl Owner {
+    /// The owner that the present code acts for: that of the innermost [`scope`](Self::scope), else the tokio task,
+    /// else the thread.
+    ///
+    /// A future run by `block_on` is no task: there it is the thread.
+    ///
+    /// # Redisson
+    ///
+    /// `Thread.currentThread().getId()`.
+    pub fn current() -> Self {
+        SCOPE
+            .try_with(|owner| *owner)
+            .ok()
+            .or_else(|| tokio::task::try_id().map(Self::of_task))
+            .unwrap_or_else(|| THREAD.with(|owner| *owner))
+    }
+
+    /// A new owner, different from every other one of this process.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default is expected to equal another default"
+    )]
+    pub fn new() -> Self {
+        Self(next(&EXPLICIT, Space::Explicit))
+    }
+
+    /// Runs `future` as this owner, wherever it is polled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use redisson_lock::Owner;
+    ///
+    /// let owner = Owner::new();
+    /// let seen = owner.scope(async { Owner::current() }).await;
+    /// assert_eq!(seen, owner);
+    /// # });
+    /// ```
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        SCOPE.scope(self, future)
+    }
+
+    fn of_task(id: tokio::task::Id) -> Self {
+        // A task id shows its number only as text.
+        let mut digits = Digits(0);
+        let _ = fmt::write(&mut digits, format_args!("{id}"));
+        Self(number(digits.0, Space::Task))
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({})", self.0)
+    }
+}
+
+/// Reads a number from what is written to it.
+struct Digits(u64);
+
+impl fmt::Write for Digits {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes().filter(u8::is_ascii_digit) {
+            self.0 = self.0.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
+        }
+        Ok(())
+    }
+}
+
+/// An owner as every client of the server knows it: `<client id>:<n>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerId {
+    client: Uuid,
+    owner: Owner,
+}
+
+impl OwnerId {
+    pub(crate) fn new(client: Uuid, owner: Owner) -> Self {
+        Self { client, owner }
+    }
+
+    /// The field of the lock's hash.
+    pub(crate) fn field(&self) -> Bytes {
+        use fmt::Write;
+        let mut field = String::with_capacity(57);
+        let _ = write!(field, "{self}");
+        field.into()
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_never_meet_and_fit_java() {
+        for count in [0, 1, u64::MAX >> 3, u64::MAX] {
+            let numbers =
+                [Space::Task, Space::Thread, Space::Explicit].map(|space| number(count, space));
+            assert!(numbers.iter().all(|&number| i64::try_from(number).is_ok()));
+            assert!(
+                numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_task_the_owner_is_the_thread() {
+        let here = Owner::current();
+        assert_eq!(here, Owner::current());
+        let there = std::thread::spawn(Owner::current).join().unwrap();
+        assert_ne!(here, there);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        assert_eq!(runtime.block_on(async { Owner::current() }), here);
+    }
+
+    #[tokio::test]
+    async fn every_task_is_an_owner_and_a_scope_goes_before() {
+        let id = |task: tokio::task::JoinHandle<Owner>| async { task.await.unwrap() };
+        let first = id(tokio::spawn(async { Owner::current() })).await;
+        let second = id(tokio::spawn(async { Owner::current() })).await;
+        assert_ne!(first, second);
+        let outer = Owner::new();
+        let inner = Owner::new();
+        outer
+            .scope(async {
+                assert_eq!(Owner::current(), outer);
+                inner
+                    .scope(async { assert_eq!(Owner::current(), inner) })
+                    .await;
+                assert_eq!(Owner::current(), outer);
+            })
+            .await;
+        assert_eq!(
+            tokio::spawn(outer.scope(async { Owner::current() }))
+                .await
+                .unwrap(),
+            outer
+        );
+    }
+
+    #[test]
+    fn an_owner_id_is_the_client_and_a_number() {
+        let owner = Owner(7);
+        let id = OwnerId::new(Uuid::nil(), owner);
+        assert_eq!(id.to_string(), "00000000-0000-0000-0000-000000000000:7");
+        assert_eq!(id.field(), id.to_string());
+    }
+}

@@ -1,0 +1,265 @@
+//! Many operations in one call: what waits for the same script travels together.
+//!
+//! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
+//! each operation goes out at once and alone, inside its caller's own future; once many do, operations queue and
+//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, never by one of the
+//! callers: a caller that stops being polled holds up nobody but itself.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dashmap::DashMap;
+use tokio::{runtime::Handle, sync::oneshot};
+
+use super::{CallError, Redis};
+use crate::wire::{
+    Reply, Request,
+    script::{Operation, Script},
+};
+
+/// Operations in one call.
+pub(crate) const MOST_TOGETHER: usize = 64;
+/// Operations on their way alone. More at a time than this, and going together is faster.
+const MOST_ALONE: usize = 8;
+/// Calls with several operations on their way: one for the server to run, one to be written or read meanwhile.
+const MOST_CARRIERS: usize = 2;
+
+/// The way of every operation to Redis.
+pub(crate) struct Lanes {
+    redis: Arc<dyn Redis>,
+    runtime: Handle,
+    /// By the address of the script, which is a static.
+    lanes: DashMap<usize, Arc<Lane>>,
+}
+
+struct Lane {
+    script: &'static Script,
+    queue: Mutex<Queue<Operation, Result<Reply, CallError>>>,
+}
+
+impl Lanes {
+    pub(crate) fn new(redis: Arc<dyn Redis>, runtime: Handle) -> Self {
+        Self {
+            redis,
+            runtime,
+            lanes: DashMap::new(),
+        }
+    }
+
+    pub(crate) fn redis(&self) -> &Arc<dyn Redis> {
+        &self.redis
+    }
+
+    /// Runs one operation, alone or with others.
+    ///
+    /// Dropping the future may leave the operation on its way.
+    pub(crate) async fn run(&self, request: Request) -> Result<Reply, CallError> {
+        let lane = self.lane(request.script);
+        let admission = lane.queue().admit(request.parts);
+        match admission {
+            Admission::Alone(operation) => {
+                let _leave = Alone(&lane);
+                let mut replies = self.redis.call(lane.script, vec![operation]).await?;
+                replies.pop().ok_or(CallError::Closed)
+            }
+            Admission::Queued { reply, carrier } => {
+                if carrier {
+                    self.runtime.spawn(carry(lane, self.redis.clone()));
+                }
+                reply.await.unwrap_or(Err(CallError::Closed))
+            }
+        }
+    }
+
+    /// Runs operations of one script in one call of their own.
+    pub(crate) async fn run_together(
+        &self,
+        script: &'static Script,
+        operations: Vec<Operation>,
+    ) -> Result<Vec<Reply>, CallError> {
+        self.redis.call(script, operations).await
+    }
+
+    fn lane(&self, script: &'static Script) -> Arc<Lane> {
+        let address = std::ptr::from_ref(script).addr();
+        if let Some(lane) = self.lanes.get(&address) {
+            return lane.clone();
+        }
+        let new = || {
+            Arc::new(Lane {
+                script,
+                queue: Mutex::default(),
+            })
+        };
+        self.lanes.entry(address).or_insert_with(new).clone()
+    }
+}
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lanes").finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    fn queue(&self) -> MutexGuard<'_, Queue<Operation, Result<Reply, CallError>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operation that is on its way alone.
+struct Alone<'a>(&'a Lane);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.queue().alone -= 1;
+    }
+}
+
+/// Carries what waits, call after call, until nothing does.
+async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
+    loop {
+        let Some(batch) = lane.queue().next_batch() else {
+            return;
+        };
+        let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        match redis.call(lane.script, operations).await {
+            Ok(replies) => {
+                for (answer, reply) in answers.into_iter().zip(replies) {
+                    let _ = answer.send(Ok(reply));
+                }
+            }
+            Err(error) => {
+                for answer in answers {
+                    let _ = answer.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// What a lane has on its way and what waits. Pure.
+#[derive(Debug)]
+struct Queue<T, R> {
+    waiting: VecDeque<(T, oneshot::Sender<R>)>,
+    alone: usize,
+    carriers: usize,
+}
+
+/// How an operation travels.
+#[derive(Debug)]
+enum Admission<T, R> {
+    /// At once, by itself.
+    Alone(T),
+    /// With others; `carrier`: start one.
+    Queued {
+        reply: oneshot::Receiver<R>,
+        carrier: bool,
+    },
+}
+
+impl<T, R> Default for Queue<T, R> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            alone: 0,
+            carriers: 0,
+        }
+    }
+}
+
+impl<T, R> Queue<T, R> {
+    fn admit(&mut self, operation: T) -> Admission<T, R> {
+        if self.carriers == 0 && self.alone < MOST_ALONE {
+            self.alone += 1;
+            return Admission::Alone(operation);
+        }
+        let (answer, reply) = oneshot::channel();
+        self.waiting.push_back((operation, answer));
+        let carrier = self.carriers < MOST_CARRIERS;
+        if carrier {
+            self.carriers += 1;
+        }
+        Admission::Queued { reply, carrier }
+    }
+
+    /// The next call of a carrier, or `None`: the carrier ends.
+    fn next_batch(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
+        if self.waiting.is_empty() {
+            self.carriers -= 1;
+            return None;
+        }
+        let count = self.waiting.len().min(MOST_TOGETHER);
+        Some(self.waiting.drain(..count).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn few_go_alone_and_many_go_together() {
+        let mut queue = Queue::<u32, ()>::default();
+        for number in 0..MOST_ALONE as u32 {
+            assert!(matches!(queue.admit(number), Admission::Alone(_)));
+        }
+        for number in 0..100 {
+            let starts = matches!(queue.admit(number), Admission::Queued { carrier: true, .. });
+            assert_eq!(starts, number < MOST_CARRIERS as u32);
+        }
+        let lengths = [(); 4].map(|()| queue.next_batch().map(|batch| batch.len()));
+        assert_eq!(
+            lengths,
+            [Some(MOST_TOGETHER), Some(100 - MOST_TOGETHER), None, None]
+        );
+    }
+
+    /// What can happen to a lane, in any order.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ask,
+        AloneEnds,
+        CarrierTurns,
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_always_has_a_carrier_and_keeps_its_order(
+            steps in prop::collection::vec(
+                prop_oneof![3 => Just(Step::Ask), 1 => Just(Step::AloneEnds), 1 => Just(Step::CarrierTurns)],
+                0..400,
+            )
+        ) {
+            let mut queue = Queue::<u32, ()>::default();
+            let numbers = |batch: Vec<(u32, _)>| batch.into_iter().map(|(number, _)| number);
+            let (mut asked, mut carried) = (0, Vec::new());
+            for step in steps {
+                match step {
+                    Step::Ask => {
+                        if let Admission::Queued { .. } = queue.admit(asked) {
+                            asked += 1;
+                        }
+                    }
+                    Step::AloneEnds => queue.alone = queue.alone.saturating_sub(1),
+                    Step::CarrierTurns if queue.carriers > 0 => {
+                        let batch = queue.next_batch().unwrap_or_default();
+                        prop_assert!(batch.len() <= MOST_TOGETHER);
+                        carried.extend(numbers(batch));
+                    }
+                    Step::CarrierTurns => {}
+                }
+                prop_assert!(queue.waiting.is_empty() || queue.carriers > 0, "somebody waits for nobody");
+                prop_assert!(queue.alone <= MOST_ALONE && queue.carriers <= MOST_CARRIERS);
+            }
+            while queue.carriers > 0 {
+                carried.extend(numbers(queue.next_batch().unwrap_or_default()));
+            }
+            prop_assert_eq!(carried, (0..asked).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One connection: a fred client that lives and dies with it.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use fred::{
+    clients::Client,
+    error::{Error as FredError, ErrorKind},
+    interfaces::ClientLike,
+    types::{
+        Builder, ClusterHash, CustomCommand, Resp3Frame as Frame, RespVersion, Value,
+        config::{Config, ConnectionConfig, TcpConfig},
+    },
+};
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::frame;
+use crate::error::Error;
+
+/// How long a connection may take to open, and the handshake on it.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// How long a `PING` may stay unanswered before its connection counts as broken.
+pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
+/// How long closing waits for what is still on its way.
+const QUIT_WAIT: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes connections to one server.
+#[derive(Clone)]
+pub(super) struct Connector {
+    config: Config,
+    /// Messages that fred keeps for a receiver that is behind.
+    messages: usize,
+    without_resp3: std::sync::Arc<AtomicBool>,
+}
+
+impl Connector {
+    pub(super) fn new(mut config: Config, messages: usize) -> Self {
+        config.fail_fast = true;
+        Self {
+            config,
+            messages,
+            without_resp3: std::sync::Arc::default(),
+        }
+    }
+
+    /// Connects, in RESP3 where the server speaks it.
+    pub(super) async fn connect(&self) -> Result<Connection, Error> {
+        if !self.without_resp3.load(Ordering::Relaxed) {
+            match self.connect_with(RespVersion::RESP3).await {
+                Err(error) if lacks_resp3(&error) => {
+                    self.without_resp3.store(true, Ordering::Relaxed);
+                }
+                done => return done.map_err(explain),
+            }
+        }
+        self.connect_with(RespVersion::RESP2).await.map_err(explain)
+    }
+
+    /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
+    pub(super) async fn connect_until(&self, closed: &CancellationToken) -> Option<Connection> {
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let attempt = closed.run_until_cancelled(self.connect()).await?;
+            match attempt {
+                Ok(connection) => return Some(connection),
+                Err(error) => tracing::warn!(%error, "cannot connect to Redis"),
+            }
+            closed
+                .run_until_cancelled(tokio::time::sleep(pause))
+                .await?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn connect_with(&self, version: RespVersion) -> Result<Connection, FredError> {
+        let mut config = self.config.clone();
+        config.version = version;
+        // Without a reconnect policy, fred ends its task and fails every call when the connection ends.
+        let client = Builder::from_config(config)
+            .with_connection_config(|connection| *connection = connection_config())
+            .with_performance_config(|performance| {
+                performance.broadcast_channel_capacity = self.messages;
+                performance.default_command_timeout = Duration::ZERO;
+            })
+            .build()?;
+        let mut router = client.connect();
+        let info = command(&client, "CLIENT", vec!["INFO".into()]);
+        let opened = timeout(CONNECT_WAIT, async {
+            tokio::select! {
+                ended = &mut router => Err(ended.map_err(FredError::from).and_then(|end| end).err().unwrap_or_else(
+                    || FredError::new(ErrorKind::IO, "the connection ended"),
+                )),
+                answer = info => answer,
+            }
+        })
+        .await
+        .unwrap_or_else(|_| Err(FredError::new(ErrorKind::Timeout, "the server did not answer")));
+        match opened {
+            Ok(answer) => Ok(Connection {
+                identity: frame::text(&answer).and_then(|info| Identity::read(&info)),
+                client,
+                router: Router(Some(router)),
+            }),
+            Err(error) => {
+                router.abort();
+                Err(error)
+            }
+        }
+    }
+}
+
+fn connection_config() -> ConnectionConfig {
+    ConnectionConfig {
+        connection_timeout: CONNECT_WAIT,
+        internal_command_timeout: CONNECT_WAIT,
+        max_command_attempts: 1,
+        max_command_buffer_len: 0,
+        tcp: TcpConfig {
+            nodelay: Some(true),
+            ..TcpConfig::default()
+        },
+        ..ConnectionConfig::default()
+    }
+}
+
+fn lacks_resp3(error: &FredError) -> bool {
+    let details = error.details();
+    details.contains("unknown command") || details.contains("NOPROTO")
+}
+
+fn explain(error: FredError) -> Error {
+    let details = error.details();
+    match error.kind() {
+        ErrorKind::Auth => Error::config(format!(
+            "Redis refused the user name or password: check those of the URL ({details})"
+        )),
+        ErrorKind::IO | ErrorKind::Timeout | ErrorKind::Canceled => Error::unavailable(format!(
+            "no connection: check that the server runs and the URL names it ({details})"
+        )),
+        ErrorKind::Config | ErrorKind::Url => Error::config(details.to_owned()),
+        _ => Error::Redis {
+            message: details.to_owned(),
+        },
+    }
+}
+
+/// Sends one command; the answer may be an error frame.
+pub(super) async fn command(
+    client: &Client,
+    name: &'static str,
+    args: Vec<Value>,
+) -> Result<Frame, FredError> {
+    let command = CustomCommand::new_static(name, ClusterHash::Random, false);
+    client.custom_raw(command, args).await
+}
+
+/// Says goodbye to the server, which fred does only after the answers to all that was sent.
+pub(super) async fn quit(client: &Client) {
+    if timeout(QUIT_WAIT, client.quit()).await.is_err() {
+        tracing::debug!("a connection was closed with calls unanswered");
+    }
+}
+
+/// An open connection. Dropping it ends it.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) identity: Option<Identity>,
+    /// The task of fred that moves the bytes.
+    pub(super) router: Router,
+}
+
+impl Connection {
+    /// Asks for `number` back. Anything else is no answer: replies have shifted (P-FR7).
+    pub(super) async fn ping(client: &Client, number: u64) -> Result<(), String> {
+        let number = number.to_string();
+        match timeout(
+            PING_WAIT,
+            command(client, "PING", vec![number.clone().into()]),
+        )
+        .await
+        {
+            Err(_) => Err("no answer to a PING".into()),
+            Ok(Err(error)) => Err(error.details().to_owned()),
+            Ok(Ok(answer)) => match frame::error(&answer) {
+                // A server that is busy with somebody's script is alive.
+                Some(message) if message.starts_with("BUSY") => Ok(()),
+                Some(message) => Err(message),
+                None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
+                None => Err("the answer to a PING was another one's".into()),
+            },
+        }
+    }
+
+    /// Makes the server drop a connection of ours that broke, so that nothing it still had to read is run later than
+    /// what is now repeated. Both its number and its address must fit: after a restart the number is somebody else's.
+    pub(super) async fn kill(client: &Client, old: &Identity) {
+        let args = ["KILL", "ID", &old.id, "ADDR", &old.address].map(Value::from);
+        match timeout(PING_WAIT, command(client, "CLIENT", args.into())).await {
+            Ok(Ok(answer)) if frame::error(&answer).is_none() => {}
+            _ => tracing::debug!("the previous connection could not be killed on the server"),
+        }
+    }
+}
+
+/// The task behind a [`Connection`], aborted when dropped: its socket closes and its calls fail.
+pub(super) struct Router(Option<JoinHandle<Result<(), FredError>>>);
+
+impl Router {
+    /// Completes, with the reason, when the connection ends.
+    pub(super) async fn ended(&mut self) -> String {
+        let Some(handle) = &mut self.0 else {
+            return "the connection was never open".into();
+        };
+        let reason = match handle.await {
+            Ok(Err(error)) => error.details().to_owned(),
+            Ok(Ok(())) | Err(_) => "the connection ended".into(),
+        };
+        self.0 = None;
+        reason
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.0 {
+            handle.abort();
+        }
+    }
+}
+
+/// How the server names a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    id: String,
+    address: String,
+}
+
+impl Identity {
+    /// Reads `CLIENT INFO`. Connections over a unix socket all have the same address, and so none that is told apart.
+    fn read(info: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let mut words = info.split(' ');
+            words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+        };
+        let (id, address) = (field("id")?, field("addr")?);
+        (!address.ends_with(":0")).then(|| Self {
+            id: id.to_owned(),
+            address: address.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_info_is_read() {
+        let info = "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0";
+        let identity = Identity::read(info).unwrap();
+        assert_eq!(
+            (identity.id.as_str(), identity.address.as_str()),
+            ("7", "127.0.0.1:51764")
+        );
+        assert_eq!(Identity::read("id=7 addr=/run/redis.sock:0 laddr="), None);
+        assert_eq!(Identity::read("ERR unknown subcommand"), None);
+    }
+}

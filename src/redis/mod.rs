@@ -1,0 +1,97 @@
+//! The way to Redis. Everything that names `fred` is in this folder; the rest of the crate sees [`Redis`].
+//!
+//! How the defects of fred 10.1 that `pitfalls` lists are kept out:
+//!
+//! - P-FR1, P-FR3, P-FR4, P-FR5, P-FR10: a fred client here is one connection ([`link`]). It never reconnects, never
+//!   sends anything again, has no limits of its own, and ends when the connection does, with every call that it still
+//!   had. A new client takes its place, and the engine decides what is repeated.
+//! - P-FR2, P-FR14, P-FR16: scripts travel as custom commands, many operations in each ([`Lanes`]), with one `EVAL`
+//!   after a `NOSCRIPT`.
+//! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes, confirms by a
+//!   `PING` with a number of its own, and starts over on a new connection when an answer is not the expected one
+//!   ([`subscriptions`]). Its channel holds thousands of messages, and a lag wakes everybody.
+//! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
+//!   does not end by itself ([`url`], [`link`]).
+
+mod frame;
+mod lanes;
+mod link;
+mod server;
+mod subscriptions;
+mod url;
+
+use std::{pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+pub(crate) use fred::clients::Client as FredClient;
+pub(crate) use lanes::Lanes;
+pub(crate) use server::{SingleServer, Target};
+
+use crate::{
+    error::Error,
+    wire::{
+        Refusal, Reply,
+        script::{Operation, Script},
+    },
+};
+
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// One logical Redis server, and no more of it than locks need.
+pub(crate) trait Redis: Send + Sync {
+    /// Runs `operations` of one script in one call. There are as many replies as operations.
+    ///
+    /// Dropping the future may leave the call on its way.
+    fn call(
+        &self,
+        script: &'static Script,
+        operations: Vec<Operation>,
+    ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
+
+    /// Completes once there is a connection to send on.
+    fn ready(&self) -> BoxFuture<()>;
+
+    /// Whether [`ready`](Self::ready) would complete at once.
+    fn is_ready(&self) -> bool;
+
+    /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;
+
+    /// Ends the subscription to `channel`, in the background.
+    fn unsubscribe(&self, channel: Bytes);
+
+    /// Closes the connections. What is still on its way answers [`CallError::Closed`].
+    fn close(&self) -> BoxFuture<()>;
+}
+
+/// What happens on the connections by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A message on a channel.
+    Message { channel: Bytes, payload: Bytes },
+    /// Messages may have been lost. All subscriptions are in place again.
+    MessagesMissed,
+    /// Scripts go to a new connection: what the server had may be gone.
+    Reconnected,
+}
+
+pub(crate) type Events = mpsc::UnboundedReceiver<Event>;
+
+/// Why a call has no replies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallError {
+    /// The connection broke: the server may have run it, or not, but no longer will.
+    Unanswered { reason: Arc<str> },
+    /// The server refused the whole call.
+    Refused(Refusal),
+    /// The client was closed.
+    Closed,
+}
+
+/// Connects to the server that `target` names.
+pub(crate) async fn connect(target: Target) -> Result<(Arc<dyn Redis>, Events), Error> {
+    let (server, events) = SingleServer::connect(target).await?;
+    Ok((Arc::new(server), events))
+}

@@ -1,0 +1,183 @@
+//! What other Redisson clients see: keys, channels, scripts, messages. Pure: nothing here waits or reads a clock.
+//!
+//! | thing | key or channel |
+//! | --- | --- |
+//! | a reentrant lock (hash: owner to count) | the name |
+//! | its unlock channel | `redisson_lock__channel:{name}` |
+//!
+//! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
+//! mean. The rest of the crate neither spells a key nor reads a reply.
+
+pub(crate) mod message;
+pub(crate) mod name;
+pub(crate) mod reentrant;
+pub(crate) mod script;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+pub use name::Place;
+pub use script::{Refusal, Reply, Request};
+
+/// A kind of lock.
+///
+/// Sealed: the kinds are those that Redisson has, and each is a type of this crate, such as
+/// [`Reentrant`](crate::Reentrant).
+pub trait Kind: sealed::Sealed {}
+
+pub(crate) mod sealed {
+    /// Ties a public kind to what it is on the wire.
+    pub trait Sealed: Send + Sync + 'static {
+        const WIRE: &'static dyn super::Wire;
+    }
+}
+
+/// A lease as it travels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub(crate) duration: Duration,
+    text: Bytes,
+}
+
+impl Lease {
+    /// The shortest lease: below it, the allowance for clock drift would eat most of what the holder may rely on.
+    pub(crate) const MIN: Duration = Duration::from_millis(10);
+    /// The longest lease, a hundred years: exact in Lua's numbers and far from the server's own limit, beyond which
+    /// `PEXPIRE` fails.
+    pub(crate) const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+    /// `duration` rounded up to whole milliseconds, or the reason why it cannot be a lease.
+    pub(crate) fn new(duration: Duration) -> Result<Self, String> {
+        if duration < Self::MIN {
+            return Err(format!(
+                "a lease of {duration:?} is too short: 10 ms is the least"
+            ));
+        }
+        if duration > Self::MAX {
+            return Err("a lease of more than 100 years is too long".into());
+        }
+        Ok(Self::exactly(duration))
+    }
+
+    /// `duration` rounded up to whole milliseconds, unchecked: for what is left of a lease that was checked.
+    pub(crate) fn exactly(duration: Duration) -> Self {
+        let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
+        Self {
+            duration: Duration::from_millis(millis),
+            text: decimal(millis),
+        }
+    }
+}
+
+/// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
+pub trait Wire: Send + Sync {
+    /// The lock `name` of this kind.
+    fn place(&self, name: Arc<str>) -> Place;
+    /// Ask for the owner's hold number `holds`.
+    fn acquire(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request;
+    /// Read the answer to [`acquire`](Self::acquire).
+    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal>;
+    /// Leave the owner with `holds` holds, which live for `lease`.
+    fn release(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request;
+    /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
+    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
+    /// Free the lock, whoever holds it.
+    fn force_release(&self, place: &Place) -> Request;
+    /// Ask what stands at the lock.
+    fn inspect(&self, place: &Place, owner: &Bytes) -> Request;
+    /// Read the answer to [`inspect`](Self::inspect).
+    fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal>;
+}
+
+/// How an acquisition went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempt {
+    /// The owner now has the number of holds that it asked for.
+    Granted,
+    /// Another owner holds the lock, for `remaining` more; `None`: for ever, as its key has no expiry.
+    Busy { remaining: Option<Duration> },
+    /// The holds that this one was to add to are gone.
+    Gone,
+}
+
+/// Whether what an operation was about was still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Present,
+    Absent,
+}
+
+/// Reads the answer to a release, a renewal or a forced release.
+pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
+    match reply.outcome()? {
+        script::Outcome::Done(_) => Ok(Presence::Present),
+        _ => Ok(Presence::Absent),
+    }
+}
+
+/// What stood at a lock when the server looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inspection {
+    /// Somebody holds it.
+    pub(crate) locked: bool,
+    /// For how long, unless it is renewed; `None` when free or without expiry.
+    pub(crate) remaining: Option<Duration>,
+    /// The count of the owner who asked.
+    pub(crate) holds: u32,
+}
+
+/// What [`Guard::unlock`](crate::Guard::unlock) and [`Lock::unlock`](crate::Lock::unlock) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "it says whether the lock is free now"]
+pub enum Released {
+    /// That was the owner's last hold: the lock is free and a waiter has been told.
+    Fully,
+    /// The owner had taken the lock more than once and still holds it.
+    StillHeld {
+        /// How many holds the owner has left.
+        holds: u32,
+    },
+}
+
+/// The reply number -1 of a `PTTL`: no expiry.
+fn remaining(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// A number as it travels.
+pub(crate) fn decimal(number: u64) -> Bytes {
+    const DIGITS: &[u8; 10] = b"0123456789";
+    match usize::try_from(number) {
+        // Hold counts: nearly always one digit, on every acquisition and release.
+        Ok(digit @ 0..=9) => Bytes::from_static(&DIGITS[digit..=digit]),
+        _ => number.to_string().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_bounded_and_rounded_up() {
+        // P-A6
+        assert!(Lease::new(Duration::ZERO).is_err());
+        assert!(Lease::new(Duration::from_micros(999)).is_err());
+        assert!(Lease::new(Duration::MAX).is_err());
+        assert!(Lease::new(Lease::MAX + Duration::from_nanos(1)).is_err());
+        assert!(Lease::new(Lease::MAX).is_ok());
+        let lease = Lease::new(Duration::from_micros(10_001)).unwrap();
+        assert_eq!(
+            (lease.duration, &lease.text[..]),
+            (Duration::from_millis(11), &b"11"[..])
+        );
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 1, 9, 10, 99, u64::MAX] {
+            assert_eq!(decimal(number), number.to_string().as_bytes());
+        }
+    }
+}

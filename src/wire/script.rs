@@ -1,0 +1,217 @@
+//! The Lua scripts as they travel, and the two values that each of their operations answers.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+
+/// A script that runs any number of operations in one call (`lua/batch.lua`).
+pub struct Script {
+    source: &'static str,
+    keys: usize,
+    sha: OnceLock<Bytes>,
+}
+
+impl Script {
+    pub(crate) const fn new(source: &'static str, keys: usize) -> Self {
+        Self {
+            source,
+            keys,
+            sha: OnceLock::new(),
+        }
+    }
+
+    /// The text, for `EVAL`.
+    pub(crate) fn source(&self) -> Bytes {
+        Bytes::from_static(self.source.as_bytes())
+    }
+
+    /// The hexadecimal SHA-1 of the text, for `EVALSHA`.
+    pub(crate) fn sha(&self) -> Bytes {
+        let digest = || {
+            sha1_smol::Sha1::from(self.source)
+                .digest()
+                .to_string()
+                .into()
+        };
+        self.sha.get_or_init(digest).clone()
+    }
+
+    /// How many of an operation's parts are keys; they come first, the arguments follow.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+}
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Script")
+            .field("sha", &self.sha())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The script `lua/<name>.lua` with `batch.lua` in front of it.
+macro_rules! script {
+    ($name:literal, keys = $keys:literal) => {
+        $crate::wire::script::Script::new(
+            concat!(
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $name, ".lua"))
+            ),
+            $keys,
+        )
+    };
+}
+pub(crate) use script;
+
+/// One operation on its way: a script and this operation's keys and arguments.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub(crate) script: &'static Script,
+    pub(crate) parts: Operation,
+}
+
+/// The keys, then the arguments, of one operation.
+pub(crate) type Operation = Vec<Bytes>;
+
+/// What one operation answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub(crate) status: i64,
+    pub(crate) detail: Detail,
+}
+
+/// The second value of a [`Reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Number(i64),
+    Text(String),
+    Numbers(Vec<i64>),
+}
+
+/// The statuses of `lua/batch.lua`, by its numbers.
+const DONE: i64 = 0;
+const BUSY: i64 = 1;
+const ABSENT: i64 = 2;
+const WRONG_KIND: i64 = 3;
+const FAILED: i64 = 4;
+
+/// A [`Reply`] by its status.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done(Detail),
+    Busy { remaining: i64 },
+    Absent,
+}
+
+/// Why an operation did not take effect, other than by the state of the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The key holds something that is not a lock of this kind.
+    WrongKind { found: String },
+    /// The server is in a state that passes: nothing was done, try again.
+    Passing { message: String },
+    /// The server refused a command of the script, or the script.
+    Failed { message: String },
+}
+
+impl Refusal {
+    /// The refusal that an error message of the server stands for.
+    pub(crate) fn from_message(message: String) -> Self {
+        const PASSING: [&str; 8] = [
+            "BUSY",
+            "LOADING",
+            "CLUSTERDOWN",
+            "MASTERDOWN",
+            "READONLY",
+            "TRYAGAIN",
+            "MOVED",
+            "ASK",
+        ];
+        let code = message.split(' ').next().unwrap_or_default();
+        if PASSING.contains(&code) {
+            Refusal::Passing { message }
+        } else {
+            Refusal::Failed { message }
+        }
+    }
+}
+
+impl Reply {
+    pub(crate) fn outcome(self) -> Result<Outcome, Refusal> {
+        match (self.status, self.detail) {
+            (DONE, detail) => Ok(Outcome::Done(detail)),
+            (BUSY, Detail::Number(remaining)) => Ok(Outcome::Busy { remaining }),
+            (ABSENT, _) => Ok(Outcome::Absent),
+            (WRONG_KIND, Detail::Text(found)) => Err(Refusal::WrongKind { found }),
+            (FAILED, Detail::Text(message)) => Err(Refusal::from_message(message)),
+            (status, detail) => Err(Refusal::Failed {
+                message: format!("the script answered {status} {detail:?}, which it never should"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_its_outcome() {
+        let reply = |status, detail| Reply { status, detail }.outcome();
+        assert_eq!(
+            reply(DONE, Detail::Number(2)),
+            Ok(Outcome::Done(Detail::Number(2)))
+        );
+        assert_eq!(
+            reply(BUSY, Detail::Number(-1)),
+            Ok(Outcome::Busy { remaining: -1 })
+        );
+        assert_eq!(reply(ABSENT, Detail::Number(0)), Ok(Outcome::Absent));
+        assert_eq!(
+            reply(WRONG_KIND, Detail::Text("string".into())),
+            Err(Refusal::WrongKind {
+                found: "string".into()
+            })
+        );
+        assert!(matches!(
+            reply(FAILED, Detail::Text("OOM command not allowed".into())),
+            Err(Refusal::Failed { .. })
+        ));
+    }
+
+    #[test]
+    fn an_unknown_status_is_refused_not_trusted() {
+        let odd = Reply {
+            status: 99,
+            detail: Detail::Number(0),
+        };
+        assert!(matches!(odd.outcome(), Err(Refusal::Failed { .. })));
+        let busy_without_a_number = Reply {
+            status: BUSY,
+            detail: Detail::Text("x".into()),
+        };
+        assert!(matches!(
+            busy_without_a_number.outcome(),
+            Err(Refusal::Failed { .. })
+        ));
+    }
+
+    #[test]
+    fn passing_states_are_told_from_lasting_refusals() {
+        let passing = |message: &str| {
+            matches!(
+                Refusal::from_message(message.into()),
+                Refusal::Passing { .. }
+            )
+        };
+        assert!(passing("LOADING Redis is loading the dataset in memory"));
+        assert!(passing("BUSY Redis is busy running a script."));
+        assert!(passing(
+            "READONLY You can't write against a read only replica."
+        ));
+        assert!(!passing("NOPERM this user has no permissions"));
+        assert!(!passing("OOM command not allowed"));
+        assert!(!passing("BUSYGROUP of streams"));
+    }
+}

@@ -1,0 +1,389 @@
+import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.net.URI;
+import java.net.URLDecoder;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BiFunction;
+import org.redisson.Redisson;
+import org.redisson.api.RBucket;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/**
+ * A Java service with Redisson locks, driven over stdin and stdout by the interop tests.
+ *
+ * <pre>
+ * Peer &lt;redis url&gt; [watchdogTimeoutMs]
+ *
+ * first line:  ready &lt;redisson version&gt; &lt;client uuid&gt;
+ * request:     &lt;id&gt; &lt;thread&gt; &lt;verb&gt; [args...]      one space between tokens, tokens percent-encoded
+ * response:    &lt;id&gt; ok [values...]
+ *              &lt;id&gt; err &lt;SimpleClassName&gt; &lt;message, percent-encoded; - if there is none&gt;
+ * </pre>
+ *
+ * Each thread label is one Java thread, which runs its requests in order; labels run concurrently, so the
+ * responses of different labels come in any order. A lock L is KIND:NAME with a KIND of {@link #KINDS}; a lease of
+ * -1, or none, means that the watchdog renews the hold. The verbs are those of {@link #VERBS}, and two that are
+ * obeyed at once, whatever is running: "quit" shuts the client down (which leaves holds to their leases) and exits
+ * with 0, "halt" ends the process like a crash does, without an answer. The end of stdin is a halt.
+ */
+public final class Peer {
+
+    /** What the KIND of a lock argument means. A new kind is one line here. */
+    private static final Map<String, BiFunction<RedissonClient, String, RLock>> KINDS = new LinkedHashMap<>();
+
+    static {
+        KINDS.put("reentrant", RedissonClient::getLock);
+        KINDS.put("plain", RedissonClient::getLock);
+        KINDS.put("fair", RedissonClient::getFairLock);
+        KINDS.put("read", (client, name) -> client.getReadWriteLock(name).readLock());
+        KINDS.put("write", (client, name) -> client.getReadWriteLock(name).writeLock());
+        KINDS.put("fenced", RedissonClient::getFencedLock);
+        KINDS.put("spin", RedissonClient::getSpinLock);
+    }
+
+    /** One request's work, run in the label's thread; the answer's values, joined by spaces. */
+    @FunctionalInterface
+    private interface Verb {
+        String run(Peer peer, Worker self, Args args) throws Exception;
+    }
+
+    private static final Map<String, Verb> VERBS = new LinkedHashMap<>();
+
+    static {
+        // Acquisitions answer "true <epoch ms when inside> <elapsed ms> [<fencing token>]" or the same with false.
+        VERBS.put("lock", Peer::lock); //              L [leaseMs]
+        VERBS.put("trylock", Peer::tryLock); //        L [waitMs [leaseMs]]; without waitMs: tryLock()
+        VERBS.put("unlock", (peer, self, args) -> {
+            peer.lockOf(args).unlock();
+            return "";
+        });
+        VERBS.put("forceunlock", (peer, self, args) -> "" + peer.lockOf(args).forceUnlock());
+        VERBS.put("islocked", (peer, self, args) -> "" + peer.lockOf(args).isLocked());
+        VERBS.put("isheld", (peer, self, args) -> "" + peer.lockOf(args).isHeldByCurrentThread());
+        VERBS.put("holdcount", (peer, self, args) -> "" + peer.lockOf(args).getHoldCount());
+        VERBS.put("ttl", (peer, self, args) -> "" + peer.lockOf(args).remainTimeToLive());
+        // The n in this thread's owner "<client uuid>:<n>".
+        VERBS.put("threadid", (peer, self, args) -> "" + Thread.currentThread().getId());
+        // The epoch ms of this thread's latest successful acquisition, 0 before the first.
+        VERBS.put("now", (peer, self, args) -> "" + self.insideAt);
+        // L counterKey n: n increments, by GET and SET, of a counter that only the lock protects; elapsed ms.
+        VERBS.put("work", Peer::work);
+        // label: interrupts that label's lock, trylock or work; false if none was running.
+        VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
+        // ms: holds up this label only.
+        VERBS.put("sleep", (peer, self, args) -> {
+            Thread.sleep(args.nextLong("ms"));
+            return "";
+        });
+    }
+
+    private final RedissonClient client;
+    private final PrintStream out;
+    private final Map<String, Worker> workers = new ConcurrentHashMap<>();
+
+    private Peer(RedissonClient client, PrintStream out) {
+        this.client = client;
+        this.out = out;
+    }
+
+    public static void main(String[] argv) throws Exception {
+        // Whatever a library prints goes to stderr; only answers go to stdout.
+        PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        if (argv.length < 1 || argv.length > 2) {
+            System.err.println("usage: Peer <redis url> [watchdogTimeoutMs]");
+            System.exit(2);
+        }
+        RedissonClient client;
+        try {
+            client = Redisson.create(config(argv[0], argv.length > 1 ? Long.parseLong(argv[1]) : 0));
+        } catch (Exception e) {
+            Throwable cause = e;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            System.err.println("Peer: cannot connect to Redis: " + cause);
+            Runtime.getRuntime().halt(1);
+            return;
+        }
+        Peer peer = new Peer(client, out);
+        peer.say("ready " + redissonVersion() + " " + client.getId());
+        peer.serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
+    }
+
+    /** One server, small pools, and nothing that takes time at startup. */
+    private static Config config(String url, long watchdogTimeoutMs) {
+        URI uri = URI.create(url);
+        Config config = new Config();
+        config.setCodec(StringCodec.INSTANCE).setThreads(4).setNettyThreads(4);
+        if (watchdogTimeoutMs > 0) {
+            config.setLockWatchdogTimeout(watchdogTimeoutMs);
+        }
+        SingleServerConfig server = config.useSingleServer()
+                .setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + uri.getPort())
+                .setConnectionPoolSize(16)
+                .setConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionPoolSize(16)
+                .setSubscriptionConnectionMinimumIdleSize(1)
+                .setDnsMonitoringInterval(-1);
+        if (uri.getPath() != null && uri.getPath().length() > 1) {
+            server.setDatabase(Integer.parseInt(uri.getPath().substring(1)));
+        }
+        if (uri.getUserInfo() != null) {
+            String[] user = uri.getUserInfo().split(":", 2);
+            if (!user[0].isEmpty()) {
+                server.setUsername(user[0]);
+            }
+            if (user.length > 1) {
+                server.setPassword(user[1]);
+            }
+        }
+        return config;
+    }
+
+    private static String redissonVersion() throws IOException {
+        Properties pom = new Properties();
+        try (InputStream in =
+                Redisson.class.getResourceAsStream("/META-INF/maven/org.redisson/redisson/pom.properties")) {
+            if (in != null) {
+                pom.load(in);
+            }
+        }
+        return pom.getProperty("version", "unknown");
+    }
+
+    private void serve(BufferedReader in) throws IOException {
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            if (line.isBlank()) {
+                continue;
+            }
+            String[] tokens = line.trim().split(" ");
+            String verb = tokens[Math.min(2, tokens.length - 1)];
+            if (verb.equals("halt")) {
+                break;
+            }
+            if (verb.equals("quit")) {
+                client.shutdown();
+                if (tokens.length > 1) {
+                    answer(tokens[0], "");
+                }
+                Runtime.getRuntime().halt(0);
+            }
+            if (tokens.length < 3) {
+                refuse(tokens[0], new IllegalArgumentException("expected: <id> <thread> <verb> [args...]"));
+                continue;
+            }
+            worker(tokens[1]).submit(tokens);
+        }
+        Runtime.getRuntime().halt(137);
+    }
+
+    private Worker worker(String label) {
+        return workers.computeIfAbsent(label, l -> new Worker(this, l));
+    }
+
+    private void run(Worker self, String[] tokens) {
+        String id = tokens[0];
+        try {
+            Verb verb = VERBS.get(tokens[2]);
+            if (verb == null) {
+                throw new IllegalArgumentException(
+                        "unknown verb " + tokens[2] + "; known: " + VERBS.keySet() + ", quit, halt");
+            }
+            answer(id, verb.run(this, self, new Args(tokens, 3)));
+        } catch (Throwable e) {
+            refuse(id, e);
+        }
+    }
+
+    private RLock lockOf(Args args) {
+        String lock = args.next("lock KIND:NAME");
+        int colon = lock.indexOf(':');
+        BiFunction<RedissonClient, String, RLock> kind = colon < 0 ? null : KINDS.get(lock.substring(0, colon));
+        if (kind == null) {
+            throw new IllegalArgumentException("unknown kind in " + lock + "; known: " + KINDS.keySet());
+        }
+        return kind.apply(client, lock.substring(colon + 1));
+    }
+
+    private static String lock(Peer peer, Worker self, Args args) throws Exception {
+        RLock lock = peer.lockOf(args);
+        long lease = args.nextLong("leaseMs", -1);
+        return self.acquire(() -> {
+            if (lock instanceof RFencedLock) {
+                RFencedLock fenced = (RFencedLock) lock;
+                return lease < 0 ? fenced.lockAndGetToken() : fenced.lockAndGetToken(lease, TimeUnit.MILLISECONDS);
+            }
+            if (lease < 0) {
+                lock.lockInterruptibly();
+            } else {
+                lock.lockInterruptibly(lease, TimeUnit.MILLISECONDS);
+            }
+            return true;
+        });
+    }
+
+    private static String tryLock(Peer peer, Worker self, Args args) throws Exception {
+        RLock lock = peer.lockOf(args);
+        boolean once = !args.hasNext();
+        long wait = args.nextLong("waitMs", 0);
+        long lease = args.nextLong("leaseMs", -1);
+        return self.acquire(() -> {
+            if (lock instanceof RFencedLock) {
+                RFencedLock fenced = (RFencedLock) lock;
+                return once ? fenced.tryLockAndGetToken() : fenced.tryLockAndGetToken(wait, lease, TimeUnit.MILLISECONDS);
+            }
+            return once ? lock.tryLock() : lock.tryLock(wait, lease, TimeUnit.MILLISECONDS);
+        });
+    }
+
+    private static String work(Peer peer, Worker self, Args args) throws Exception {
+        RLock lock = peer.lockOf(args);
+        RBucket<String> counter = peer.client.getBucket(args.next("counter key"), StringCodec.INSTANCE);
+        long n = args.nextLong("n");
+        long start = System.nanoTime();
+        for (long i = 0; i < n; i++) {
+            self.acquire(() -> {
+                lock.lockInterruptibly();
+                return true;
+            });
+            try {
+                String value = counter.get();
+                counter.set(Long.toString(value == null ? 1 : Long.parseLong(value) + 1));
+            } finally {
+                lock.unlock();
+            }
+        }
+        return "" + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
+    }
+
+    private void answer(String id, String values) {
+        say(values.isEmpty() ? id + " ok" : id + " ok " + values);
+    }
+
+    private void refuse(String id, Throwable e) {
+        String message = e.getMessage() == null || e.getMessage().isEmpty() ? "-" : e.getMessage();
+        say(id + " err " + e.getClass().getSimpleName() + " "
+                + URLEncoder.encode(message, StandardCharsets.UTF_8).replace("+", "%20"));
+    }
+
+    private void say(String line) {
+        synchronized (out) {
+            out.print(line + "\n");
+            out.flush();
+        }
+    }
+
+    /** The thread of one label. */
+    private static final class Worker {
+        /** Takes a lock: false or null if it was refused, else true or a fencing token. */
+        @FunctionalInterface
+        interface Acquisition {
+            Object run() throws Exception;
+        }
+
+        private final LinkedBlockingQueue<String[]> requests = new LinkedBlockingQueue<>();
+        private final Thread thread;
+        private boolean acquiring;
+        volatile long insideAt;
+
+        Worker(Peer peer, String label) {
+            thread = new Thread(
+                    () -> {
+                        while (true) {
+                            try {
+                                peer.run(this, requests.take());
+                            } catch (InterruptedException e) {
+                                // Only acquisitions are interrupted, and they clear the flag themselves.
+                            }
+                        }
+                    },
+                    label);
+            thread.setDaemon(true);
+            thread.start();
+        }
+
+        void submit(String[] request) {
+            requests.add(request);
+        }
+
+        String acquire(Acquisition acquisition) throws Exception {
+            synchronized (this) {
+                acquiring = true;
+            }
+            long start = System.nanoTime();
+            Object got;
+            long inside;
+            long elapsed;
+            try {
+                got = acquisition.run();
+                inside = System.currentTimeMillis();
+                elapsed = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
+            } finally {
+                synchronized (this) {
+                    acquiring = false;
+                    Thread.interrupted(); // an interrupt that came too late must not hit the next request
+                }
+            }
+            boolean held = got != null && !Boolean.FALSE.equals(got);
+            if (held) {
+                insideAt = inside;
+            }
+            return held + " " + inside + " " + elapsed + (got instanceof Long ? " " + got : "");
+        }
+
+        synchronized boolean interruptAcquisition() {
+            if (acquiring) {
+                thread.interrupt();
+            }
+            return acquiring;
+        }
+    }
+
+    /** A request's arguments, percent-decoded one by one ('+' stands for itself). */
+    private static final class Args {
+        private final String[] tokens;
+        private int next;
+
+        Args(String[] tokens, int next) {
+            this.tokens = tokens;
+            this.next = next;
+        }
+
+        boolean hasNext() {
+            return next < tokens.length;
+        }
+
+        String next(String what) {
+            if (!hasNext()) {
+                throw new IllegalArgumentException("missing argument: " + what);
+            }
+            return URLDecoder.decode(tokens[next++].replace("+", "%2B"), StandardCharsets.UTF_8);
+        }
+
+        long nextLong(String what) {
+            return Long.parseLong(next(what));
+        }
+
+        long nextLong(String what, long absent) {
+            return hasNext() ? nextLong(what) : absent;
+        }
+    }
+}

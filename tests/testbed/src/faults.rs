@@ -1,0 +1,280 @@
+//! What a proxy does to its connections, and what it has done.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::resp;
+
+/// A handle to a proxy's faults and counters: cheap to clone, usable from any thread or task.
+///
+/// Losses concern `EVAL` and `EVALSHA` only; everything else concerns all bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    losses: Mutex<Losses>,
+    stalled: watch::Sender<bool>,
+    replies_stalled: watch::Sender<bool>,
+    cut: watch::Sender<()>,
+    refuse: AtomicBool,
+    mute: AtomicBool,
+    delay_micros: AtomicU64,
+    requests: AtomicU64,
+    lost_replies: AtomicU64,
+    lost_requests: AtomicU64,
+    connections: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Losses {
+    random: fastrand::Rng,
+    replies: f64,
+    requests: f64,
+    next_reply: bool,
+    next_request: bool,
+    only: Option<String>,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Pass,
+    LoseReply { once: bool },
+    LoseRequest,
+}
+
+impl Faults {
+    /// From now on, with this probability, a script runs but its reply is lost and its connection cut.
+    /// A script that the server does not know (NOSCRIPT) has not run, and its reply is never lost.
+    pub fn lose_replies(&self, probability: f64) {
+        self.losses().replies = probability;
+    }
+
+    /// From now on, with this probability, a script is not forwarded and its connection is cut.
+    pub fn lose_requests(&self, probability: f64) {
+        self.losses().requests = probability;
+    }
+
+    /// Loses the reply of the next script that runs.
+    pub fn lose_next_reply(&self) {
+        self.losses().next_reply = true;
+    }
+
+    /// Loses the next script itself.
+    pub fn lose_next_request(&self) {
+        self.losses().next_request = true;
+    }
+
+    /// Losses happen only to requests that contain these bytes: a script's SHA-1, a key, an owner; `None` for all.
+    pub fn only(&self, part: Option<String>) {
+        self.losses().only = part.filter(|part| !part.is_empty());
+    }
+
+    /// Makes the random losses repeatable, as far as the requests come in the same order.
+    pub fn seed(&self, seed: u64) {
+        self.losses().random.seed(seed);
+    }
+
+    /// Closes every connection that is open now.
+    pub fn cut_all(&self) {
+        self.0.cut.send_replace(());
+    }
+
+    /// While on, new connections are closed at once.
+    pub fn refuse(&self, on: bool) {
+        self.0.refuse.store(on, Relaxed);
+    }
+
+    /// While on, no bytes move and connections stay open; afterwards everything sent meanwhile arrives.
+    pub fn stall(&self, on: bool) {
+        self.0.stalled.send_replace(on);
+    }
+
+    /// While on, requests arrive and run but nothing comes back; afterwards it does.
+    pub fn stall_replies(&self, on: bool) {
+        self.0.replies_stalled.send_replace(on);
+    }
+
+    /// Adds this latency to all that clients send from now on.
+    pub fn delay(&self, latency: Duration) {
+        let micros =
+            u64::try_from(latency.as_micros()).expect("a latency that a test can wait for");
+        self.0.delay_micros.store(micros, Relaxed);
+    }
+
+    /// While on, published messages are dropped and everything else passes, confirmations too.
+    pub fn mute_messages(&self, on: bool) {
+        self.0.mute.store(on, Relaxed);
+    }
+
+    /// Ends every fault that is on or still to come; the counters and the random sequence go on.
+    pub fn heal(&self) {
+        let mut losses = self.losses();
+        let random = losses.random.clone();
+        *losses = Losses {
+            random,
+            ..Losses::default()
+        };
+        drop(losses);
+        self.refuse(false);
+        self.mute_messages(false);
+        self.delay(Duration::ZERO);
+        self.stall_replies(false);
+        self.stall(false);
+    }
+
+    /// Requests of any kind that clients have sent, lost ones too.
+    pub fn requests(&self) -> u64 {
+        self.0.requests.load(Relaxed)
+    }
+
+    /// Scripts that ran and whose reply was lost.
+    pub fn lost_replies(&self) -> u64 {
+        self.0.lost_replies.load(Relaxed)
+    }
+
+    /// Scripts that were not forwarded.
+    pub fn lost_requests(&self) -> u64 {
+        self.0.lost_requests.load(Relaxed)
+    }
+
+    /// Connections open now. While stalled, one that its client has closed still counts: its end has not arrived.
+    pub fn connections(&self) -> u64 {
+        self.0.connections.load(Relaxed)
+    }
+
+    /// Decides what becomes of a request that is about to be forwarded, and counts it.
+    pub(crate) fn fate(&self, request: &[u8]) -> Fate {
+        self.0.requests.fetch_add(1, Relaxed);
+        let fate = if is_script(request) {
+            self.losses().fate(request)
+        } else {
+            Fate::Pass
+        };
+        if fate == Fate::LoseRequest {
+            self.0.lost_requests.fetch_add(1, Relaxed);
+        }
+        fate
+    }
+
+    /// Whether the reply to a request of this fate is lost indeed; counts it.
+    pub(crate) fn loses_reply(&self, fate: Fate, reply: &[u8]) -> bool {
+        let Fate::LoseReply { once } = fate else {
+            return false;
+        };
+        if resp::without_attributes(reply).starts_with(b"-NOSCRIPT") {
+            self.losses().next_reply |= once;
+            return false;
+        }
+        self.0.lost_replies.fetch_add(1, Relaxed);
+        true
+    }
+
+    pub(crate) fn refuses(&self) -> bool {
+        self.0.refuse.load(Relaxed)
+    }
+
+    pub(crate) fn mutes(&self) -> bool {
+        self.0.mute.load(Relaxed)
+    }
+
+    pub(crate) fn latency(&self) -> Duration {
+        Duration::from_micros(self.0.delay_micros.load(Relaxed))
+    }
+
+    /// Waits while requests must not move.
+    pub(crate) async fn requests_move(&self) {
+        off(&self.0.stalled).await;
+    }
+
+    /// Waits while replies must not move.
+    pub(crate) async fn replies_move(&self) {
+        while *self.0.stalled.borrow() || *self.0.replies_stalled.borrow() {
+            off(&self.0.stalled).await;
+            off(&self.0.replies_stalled).await;
+        }
+    }
+
+    /// A connection that opens: it counts as long as this lives.
+    pub(crate) fn open(&self) -> Open {
+        self.0.connections.fetch_add(1, Relaxed);
+        Open {
+            faults: self.clone(),
+            cut: self.0.cut.subscribe(),
+        }
+    }
+
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.0.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Losses {
+    fn fate(&mut self, request: &[u8]) -> Fate {
+        if self
+            .only
+            .as_ref()
+            .is_some_and(|part| !contains(request, part.as_bytes()))
+        {
+            Fate::Pass
+        } else if std::mem::take(&mut self.next_request) {
+            Fate::LoseRequest
+        } else if std::mem::take(&mut self.next_reply) {
+            Fate::LoseReply { once: true }
+        } else if self.happens(self.requests) {
+            Fate::LoseRequest
+        } else if self.happens(self.replies) {
+            Fate::LoseReply { once: false }
+        } else {
+            Fate::Pass
+        }
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.random.f64() < probability
+    }
+}
+
+/// An open connection, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Open {
+    faults: Faults,
+    cut: watch::Receiver<()>,
+}
+
+impl Open {
+    /// Waits until every connection is to be cut.
+    pub(crate) async fn cut(&mut self) {
+        self.cut.changed().await.expect("`faults` holds the sender");
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.faults.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn off(switch: &watch::Sender<bool>) {
+    if *switch.borrow() {
+        let mut watched = switch.subscribe();
+        watched
+            .wait_for(|on| !on)
+            .await
+            .expect("the switch outlives the wait");
+    }
+}
+
+fn is_script(request: &[u8]) -> bool {
+    let words = resp::words(request, 1);
+    let command = words.first().copied().unwrap_or_default();
+    command.eq_ignore_ascii_case(b"EVALSHA") || command.eq_ignore_ascii_case(b"EVAL")
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,19 @@
+//! What the tests, the demo and the benchmarks of `redisson-lock` run against: real servers ([`Server`]), a proxy
+//! that loses, cuts and stalls ([`Proxy`], [`Faults`]) and child processes that speak in lines ([`Child`]).
+//!
+//! Everything panics with a clear message instead of returning errors: its callers are tests.
+
+mod children;
+mod conversation;
+mod eventually;
+mod faults;
+mod process;
+mod proxy;
+pub mod resp;
+mod server;
+
+pub use children::{Child, Silence};
+pub use eventually::{eventually, unique_name};
+pub use faults::Faults;
+pub use proxy::Proxy;
+pub use server::Server;

@@ -1,0 +1,102 @@
+//! A child process that ends with us, whichever way we end.
+
+use std::io;
+use std::process::{self, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// A child process, killed by its own pid and reaped when dropped, stopped or not.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: process::Child,
+    leash: Leash,
+}
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        let child = command.spawn()?;
+        let leash = Leash::on(child.id());
+        Ok(Self { child, leash })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn child(&mut self) -> &mut process::Child {
+        &mut self.child
+    }
+
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child
+            .try_wait()
+            .expect("a child of ours can be waited for")
+    }
+
+    /// Stops the process, and returns once it stands still.
+    pub(crate) fn pause(&mut self) {
+        if let Some(pid) = self.signal(Signal::STOP) {
+            // Without NOWAIT a process that has just died would be reaped here, unseen by `child`.
+            let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), until).expect("a child of ours can be waited for");
+        }
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.leash.dismiss();
+        self.child.kill().expect("a child of ours can be killed");
+        self.child
+            .wait()
+            .expect("a child of ours can be waited for");
+    }
+
+    /// Sends nothing once the process has ended: its pid may be another's by then.
+    fn signal(&mut self, signal: Signal) -> Option<Pid> {
+        if self.ended().is_some() {
+            return None;
+        }
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a child of ours takes signals");
+        Some(pid)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Kills a process when *we* end without running `Drop`: killed ourselves, or holding it in a static.
+///
+/// It is a shell that reads from a pipe of ours: the pipe ends when we do. (The parent-death signal would need `unsafe`
+/// to be set, and it is sent when the spawning *thread* ends, which in tests is too early.)
+#[derive(Debug)]
+struct Leash(process::Child);
+
+impl Leash {
+    fn on(pid: u32) -> Self {
+        let shell = Command::new("sh")
+            .args([
+                "-c",
+                r#"trap "" INT TERM HUP; read _; kill -9 "$1""#,
+                "leash",
+                &pid.to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(shell.expect("there is a shell"))
+    }
+
+    /// Comes before the process is reaped, because its pid may be another's afterwards.
+    fn dismiss(&mut self) {
+        self.0.kill().expect("a child of ours can be killed");
+        self.0.wait().expect("a child of ours can be waited for");
+    }
+}

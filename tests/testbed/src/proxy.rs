@@ -1,0 +1,245 @@
+//! A TCP proxy in front of a server, which knows requests from replies and so can lose one or the other.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener as StdListener};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::conversation::{Answer, Conversation};
+use crate::faults::{Fate, Faults};
+use crate::resp::{Frames, Malformed};
+
+/// A proxy for plain text on a free loopback port; dropping it closes the port and every connection.
+///
+/// It runs on a thread of its own: a test that blocks or pauses its runtime does not hold the network up.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    faults: Faults,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of the server on a loopback port, which need not be up.
+    pub async fn start(upstream_port: u16) -> Self {
+        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        listener
+            .set_nonblocking(true)
+            .expect("a listener can be made non-blocking");
+        let port = listener
+            .local_addr()
+            .expect("a listener has an address")
+            .port();
+        let faults = Faults::default();
+        let (stop, stopped) = oneshot::channel();
+        let proxied = accept_all(listener, upstream_port, faults.clone());
+        let thread = std::thread::Builder::new().name("proxy".to_owned());
+        let thread = thread
+            .spawn(move || run(proxied, stopped))
+            .expect("a thread can be started");
+        Self {
+            port,
+            faults,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// The port that clients connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `redis://127.0.0.1:port`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A handle to the proxy's faults and counters.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in there has been printed already, and a panic in `drop` would hide the test's own.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(proxied: impl Future<Output = ()>, stopped: oneshot::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime can be started").block_on(async {
+        tokio::select! {
+            _ = stopped => {}
+            () = proxied => {}
+        }
+    });
+}
+
+async fn accept_all(listener: StdListener, upstream: u16, faults: Faults) {
+    let listener = TcpListener::from_std(listener).expect("the listener is good");
+    loop {
+        match listener.accept().await {
+            Ok(_) if faults.refuses() => {}
+            Ok((client, _)) => drop(tokio::spawn(serve(client, upstream, faults.clone()))),
+            // Out of file descriptors, most likely.
+            Err(error) => {
+                eprintln!("proxy: {error}");
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// One connection, until either side closes it or a fault cuts it; both sides are closed on return.
+async fn serve(client: TcpStream, upstream: u16, faults: Faults) {
+    let mut open = faults.open();
+    let ended = tokio::select! {
+        () = open.cut() => Ok(()),
+        ended = relay(client, upstream, &faults) => ended,
+    };
+    if let Err(error) = ended
+        && error.kind() == io::ErrorKind::InvalidData
+    {
+        eprintln!("proxy: connection cut: {error}");
+    }
+}
+
+async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Result<()> {
+    faults.requests_move().await;
+    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let conversation = Mutex::new(Conversation::default());
+    let (sender, arrivals) = unbounded_channel();
+    let requests = async {
+        tokio::try_join!(
+            read_requests(from_client, sender, faults),
+            forward_requests(arrivals, to_server, faults, &conversation),
+        )
+    };
+    tokio::select! {
+        ended = requests => ended.map(drop),
+        ended = forward_replies(from_server, to_client, faults, &conversation) => ended,
+    }
+}
+
+/// Requests that came together, and when they are due at the server.
+struct Arrival {
+    due: Option<Instant>,
+    requests: Vec<Bytes>,
+}
+
+async fn read_requests(
+    mut client: ReadHalf<'_>,
+    arrivals: UnboundedSender<Arrival>,
+    faults: &Faults,
+) -> io::Result<()> {
+    let mut frames = Frames::of_client();
+    // Where the client has ended, by an error too, the connection goes on until what it has sent is forwarded.
+    while client.read_buf(frames.buffer()).await.unwrap_or(0) > 0 {
+        let mut requests = Vec::new();
+        while let Some(request) = frames.next_frame().map_err(invalid)? {
+            requests.push(request);
+        }
+        let latency = faults.latency();
+        let due = (!latency.is_zero()).then(|| Instant::now() + latency);
+        if arrivals.send(Arrival { due, requests }).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn forward_requests(
+    mut arrivals: UnboundedReceiver<Arrival>,
+    mut server: WriteHalf<'_>,
+    faults: &Faults,
+    conversation: &Mutex<Conversation>,
+) -> io::Result<()> {
+    let mut out = BytesMut::new();
+    while let Some(Arrival { due, requests }) = arrivals.recv().await {
+        if let Some(due) = due {
+            sleep_until(due).await;
+        }
+        faults.requests_move().await;
+        let lost = requests
+            .iter()
+            .any(|request| !admit(request, &mut out, faults, conversation));
+        server.write_all_buf(&mut out).await?;
+        if lost {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+    }
+    Ok(())
+}
+
+/// Puts a request on its way to the server; `false` if it is lost.
+fn admit(
+    request: &Bytes,
+    out: &mut BytesMut,
+    faults: &Faults,
+    conversation: &Mutex<Conversation>,
+) -> bool {
+    let fate = faults.fate(request);
+    if fate == Fate::LoseRequest {
+        return false;
+    }
+    lock(conversation).asked(request, fate);
+    out.extend_from_slice(request);
+    true
+}
+
+async fn forward_replies(
+    mut server: ReadHalf<'_>,
+    mut client: WriteHalf<'_>,
+    faults: &Faults,
+    conversation: &Mutex<Conversation>,
+) -> io::Result<()> {
+    let mut frames = Frames::of_server();
+    let mut out = BytesMut::new();
+    loop {
+        let read = server.read_buf(frames.buffer()).await?;
+        faults.replies_move().await;
+        let mut lost = read == 0;
+        while !lost && let Some(frame) = frames.next_frame().map_err(invalid)? {
+            match lock(conversation).answered(&frame) {
+                Answer::Reply(fate) if faults.loses_reply(fate, &frame) => lost = true,
+                Answer::Message if faults.mutes() => {}
+                _ => out.extend_from_slice(&frame),
+            }
+        }
+        // What was answered before the lost reply still arrives.
+        client.write_all_buf(&mut out).await?;
+        if lost {
+            return Ok(());
+        }
+    }
+}
+
+fn lock(conversation: &Mutex<Conversation>) -> std::sync::MutexGuard<'_, Conversation> {
+    conversation.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn invalid(Malformed(line): Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not RESP: {line:?}"))
+}

@@ -1,0 +1,281 @@
+//! A real Redis (or Valkey) server as a child process.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
+    RedisConnectionInfo,
+};
+use tempfile::TempDir;
+
+use crate::process::Process;
+
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const PORT_FREE_WITHIN: Duration = Duration::from_secs(5);
+/// Without the first letter: it is a capital one only where there is a TCP port.
+const READY: &str = "eady to accept connections";
+const PORT_TAKEN: &str = "Address already in use";
+
+/// A `redis-server` of its own for a test: on loopback, empty, killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Mutex<Process>,
+    port: u16,
+    options: Vec<String>,
+    dir: TempDir,
+}
+
+impl Server {
+    /// Starts a server on a free port.
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts a server with more command-line options, in which `{port}` and `{dir}` stand for its port and its folder.
+    pub async fn start_with(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder can be made");
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        for _ in 0..100 {
+            let port = free_port();
+            if let Some(process) = launch(port, dir.path(), &options).await {
+                let process = Mutex::new(process);
+                return Self {
+                    process,
+                    port,
+                    options,
+                    dir,
+                };
+            }
+        }
+        panic!("no free port for redis-server after 100 attempts");
+    }
+
+    /// The port that it listens on, before and after [`restart`](Self::restart).
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `redis://127.0.0.1:port`, without credentials.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The process id of the present (or, after [`kill`](Self::kill), the last) server process.
+    pub fn pid(&self) -> u32 {
+        self.process().pid()
+    }
+
+    /// The server's working folder, with its log (`redis.log`) and the socket of [`admin`](Self::admin).
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the server has logged since it was last started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir().join("redis.log")).unwrap_or_default()
+    }
+
+    /// A new connection through the server's unix socket: it works without TLS, without a port and with `--requirepass`.
+    pub async fn admin(&self) -> MultiplexedConnection {
+        let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+        if let Some(password) = last_value(&self.options, "--requirepass") {
+            settings = settings.set_password(password);
+        }
+        let address = ConnectionAddr::Unix(self.socket()).into_connection_info();
+        let address = address
+            .expect("a unix socket is an address")
+            .set_redis_settings(settings);
+        let limits = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN));
+        let client = Client::open(address).expect("the address is good");
+        match client
+            .get_multiplexed_async_connection_with_config(&limits)
+            .await
+        {
+            Ok(connection) => connection,
+            Err(error) => panic!(
+                "no admin connection: {error}; the server's log:\n{}",
+                self.log()
+            ),
+        }
+    }
+
+    /// Runs one command on a new [`admin`](Self::admin) connection; panics if it fails.
+    pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        let answer = command.query_async(&mut self.admin().await).await;
+        answer.unwrap_or_else(|error| panic!("{words:?} failed: {error}"))
+    }
+
+    /// Stops the process (SIGSTOP): connections stay open, nothing answers.
+    pub fn pause(&self) {
+        self.process().pause();
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    pub fn resume(&self) {
+        self.process().resume();
+    }
+
+    /// Kills the process (SIGKILL) and reaps it.
+    pub fn kill(&self) {
+        self.process().kill();
+    }
+
+    /// Kills the server if it runs, and starts it again on the same port, empty.
+    pub async fn restart(&self) {
+        self.kill();
+        let start = Instant::now();
+        loop {
+            if let Some(process) = launch(self.port, self.dir.path(), &self.options).await {
+                *self.process() = process;
+                return;
+            }
+            assert!(
+                start.elapsed() < PORT_FREE_WITHIN,
+                "port {} was taken from us",
+                self.port
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// How often each command ran since the start or [`reset_calls`](Self::reset_calls), in lower case (`config|get`).
+    pub async fn calls(&self) -> BTreeMap<String, u64> {
+        let info: String = self.command(&["INFO", "commandstats"]).await;
+        info.lines().filter_map(calls_of_line).collect()
+    }
+
+    /// Sets the counts of [`calls`](Self::calls) back; the reset itself is counted after it.
+    pub async fn reset_calls(&self) {
+        self.command::<()>(&["CONFIG", "RESETSTAT"]).await;
+    }
+
+    /// Processor time that the server has used, in user and system mode together.
+    pub async fn cpu_seconds(&self) -> f64 {
+        let info: String = self.command(&["INFO", "cpu"]).await;
+        let seconds = |name: &str| -> f64 {
+            let value = info
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value
+                .and_then(|value| value.parse().ok())
+                .unwrap_or_else(|| panic!("no {name} in {info}"))
+        };
+        seconds("used_cpu_user") + seconds("used_cpu_sys")
+    }
+
+    fn socket(&self) -> PathBuf {
+        let own = last_value(&self.options, "--unixsocket");
+        own.map_or_else(
+            || admin_socket(self.dir.path()),
+            |path| placed(path, self.port, self.dir.path()).into(),
+        )
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the process and waits until it listens; `None` when another has its port.
+async fn launch(port: u16, dir: &Path, options: &[String]) -> Option<Process> {
+    let log = dir.join("redis.log");
+    let mut process = spawn(port, dir, options, &log);
+    let start = Instant::now();
+    loop {
+        let ended = process.ended();
+        let logged = fs::read_to_string(&log).unwrap_or_default();
+        // Its own log, and not a connection: whoever else has the port might answer that.
+        if logged.contains(READY) {
+            return Some(process);
+        }
+        if ended.is_some() && logged.contains(PORT_TAKEN) {
+            return None;
+        }
+        assert!(
+            ended.is_none(),
+            "redis-server ended ({ended:?}) with {options:?}:\n{logged}"
+        );
+        assert!(
+            start.elapsed() < READY_WITHIN,
+            "redis-server is not ready with {options:?}:\n{logged}"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
+    let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let log = File::create(log).expect("the log can be written");
+    let mut command = Command::new(&binary);
+    command
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .arg("--unixsocket")
+        .arg(admin_socket(dir))
+        .args(options.iter().map(|option| placed(option, port, dir)))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file handle can be cloned"))
+        .stderr(log);
+    Process::spawn(&mut command).unwrap_or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => panic!(
+            "there is no `{binary}`: `apt-get install redis-server`, or set REDIS_SERVER to the binary's path"
+        ),
+        _ => panic!("`{binary}` cannot be started: {error}"),
+    })
+}
+
+/// A port that is free now, below those that the kernel gives to outgoing connections: nobody takes it during a restart.
+/// The port of a cluster's bus, 10,000 above, is below them too, and is nobody's main port.
+fn free_port() -> u16 {
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(11_000..21_000)).take(1000);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(free).expect("a port is free")
+}
+
+fn admin_socket(dir: &Path) -> PathBuf {
+    dir.join("admin.sock")
+}
+
+fn placed(option: &str, port: u16, dir: &Path) -> String {
+    option
+        .replace("{port}", &port.to_string())
+        .replace("{dir}", &dir.to_string_lossy())
+}
+
+/// The server too takes the last one of a repeated option.
+fn last_value<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
+    let at = options
+        .iter()
+        .rposition(|option| option.eq_ignore_ascii_case(name))?;
+    options.get(at + 1).map(String::as_str)
+}
+
+fn calls_of_line(line: &str) -> Option<(String, u64)> {
+    let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+    let calls = numbers.split(',').next()?.parse().ok()?;
+    Some((name.to_owned(), calls))
+}
