@@ -1,1 +1,248 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::wire::{Wire, sealed::Sealed};
+
+const POLL_FLOOR: Duration = Duration::from_secs(5);
+
+fn place(name: &str) -> Place {
+    let wire: &dyn Wire = crate::Reentrant::WIRE;
+    wire.place(name.into())
+}
+
+fn seconds(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+/// Joins and is refused once: a waiter at rest.
+fn park(waiters: &mut Waiters<u32>, place: &Place, signal: u32, now: Instant) -> WaiterId {
+    let id = waiters.join(place, signal);
+    let seen = waiters.trying(place, id);
+    assert_eq!(
+        waiters.refused(place, id, seen, seconds(30), now),
+        Rest::Parked
+    );
+    id
+}
+
+#[test]
+fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    for signal in 1..=4 {
+        park(&mut waiters, &place, signal, now);
+    }
+    assert_eq!(waiters.message(&place.channel, Wake::One), [1]);
+    assert_eq!(waiters.message(&place.channel, Wake::One), [2]);
+    assert_eq!(waiters.message(&place.channel, Wake::All), [3, 4]);
+    assert_eq!(waiters.message(&"elsewhere".into(), Wake::All), [0; 0]);
+}
+
+#[test]
+fn p_t9_names_that_share_a_channel_are_each_woken() {
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    let (a, braced) = (place("a"), place("{a}"));
+    assert_eq!(a.channel, braced.channel);
+    park(&mut waiters, &a, 1, now);
+    park(&mut waiters, &a, 2, now);
+    let id = park(&mut waiters, &braced, 3, now);
+    let mut woken = waiters.message(&a.channel, Wake::One);
+    woken.sort_unstable();
+    assert_eq!(woken, [1, 3]);
+    waiters.trying(&braced, id);
+    assert_eq!(
+        waiters.leave(&braced, id, true),
+        (vec![], false),
+        "others still wait on the channel"
+    );
+}
+
+#[test]
+fn p_w2_what_happens_during_a_try_is_seen_by_it() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let id = waiters.join(&place, 1);
+    let seen = waiters.trying(&place, id);
+    assert_eq!(
+        waiters.message(&place.channel, Wake::One),
+        [0; 0],
+        "nobody rests"
+    );
+    assert_eq!(
+        waiters.refused(&place, id, seen, seconds(30), now),
+        Rest::TryAgain
+    );
+    let seen = waiters.trying(&place, id);
+    assert_eq!(
+        waiters.refused(&place, id, seen, seconds(30), now),
+        Rest::Parked
+    );
+}
+
+#[test]
+fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let ids: Vec<_> = (1..=4)
+        .map(|signal| park(&mut waiters, &place, signal, now))
+        .collect();
+    assert_eq!(waiters.message(&place.channel, Wake::One), [1]);
+    assert_eq!(
+        waiters.leave(&place, ids[0], false),
+        (vec![2], false),
+        "told, and gone"
+    );
+    waiters.trying(&place, ids[1]);
+    assert_eq!(
+        waiters.leave(&place, ids[1], false),
+        (vec![3], false),
+        "trying, and gone"
+    );
+    waiters.trying(&place, ids[2]);
+    assert_eq!(
+        waiters.leave(&place, ids[2], true),
+        (vec![], false),
+        "it has the lock"
+    );
+    assert_eq!(
+        waiters.leave(&place, ids[3], false),
+        (vec![], true),
+        "it was at rest"
+    );
+}
+
+#[test]
+fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let first = waiters.join(&place, 1);
+    let seen = waiters.trying(&place, first);
+    waiters.refused(&place, first, seen, seconds(1), now);
+    let lease_over = now + Duration::from_millis(1001);
+    assert_eq!(waiters.next_poll(), Some(lease_over));
+    park(&mut waiters, &place, 2, now);
+    assert_eq!(
+        waiters.next_poll(),
+        Some(now + POLL_FLOOR),
+        "the latest answer counts"
+    );
+    assert_eq!(waiters.poll(now + POLL_FLOOR), [1]);
+    // The first does not get round to it: the next in line does, at the floor.
+    assert_eq!(waiters.poll(now + 2 * POLL_FLOOR), [2]);
+}
+
+#[test]
+fn no_answer_makes_it_poll_without_a_pause() {
+    let (mut waiters, place) = (Waiters::new(POLL_FLOOR), place("a"));
+    let id = waiters.join(&place, 1);
+    let (start, mut now, mut tries) = (Instant::now(), Instant::now(), 0);
+    while now < start + Duration::from_secs(10) {
+        let seen = waiters.trying(&place, id);
+        waiters.refused(&place, id, seen, Some(Duration::ZERO), now);
+        now = waiters.next_poll().unwrap();
+        assert_eq!(waiters.poll(now), [1]);
+        tries += 1;
+    }
+    assert!(tries <= 10 * 10 + 10, "{tries} tries in 10 s");
+}
+
+#[test]
+fn a_key_without_expiry_is_asked_for_at_the_poll_floor() {
+    // P-A7
+    assert_eq!(pause(None, 0, POLL_FLOOR), POLL_FLOOR);
+    assert_eq!(pause(seconds(3600), 0, POLL_FLOOR), POLL_FLOOR);
+    assert_eq!(
+        pause(Some(Duration::from_millis(300)), 50, POLL_FLOOR),
+        Duration::from_millis(301)
+    );
+}
+
+#[test]
+fn missed_messages_wake_everybody() {
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    park(&mut waiters, &place("a"), 1, now);
+    park(&mut waiters, &place("a"), 2, now);
+    park(&mut waiters, &place("b"), 3, now);
+    let mut woken = waiters.missed();
+    woken.sort_unstable();
+    assert_eq!(woken, [1, 2, 3]);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Join,
+    Try(prop::sample::Index),
+    Refuse(prop::sample::Index),
+    Leave(prop::sample::Index, bool),
+    Message,
+    Poll,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let index = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        3 => Just(Step::Join),
+        4 => index().prop_map(Step::Try),
+        4 => index().prop_map(Step::Refuse),
+        2 => (index(), any::<bool>()).prop_map(|(index, granted)| Step::Leave(index, granted)),
+        2 => Just(Step::Message),
+        1 => Just(Step::Poll),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    /// The lock was freed and nobody took it: then somebody who waits is awake, or will be by the clock.
+    #[test]
+    fn a_wake_up_is_never_lost(steps in steps()) {
+        let (mut waiters, place, mut now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+        let mut present: Vec<(WaiterId, State, u64)> = Vec::new();
+        // A message came that nobody has acted on since: no grant, and no refusal of a try that began after it.
+        let mut open = false;
+        for step in steps {
+            match step {
+                Step::Join => present.push((waiters.join(&place, 0), State::Trying, 0)),
+                Step::Try(index) if !present.is_empty() => {
+                    let one = index.get(&present).0;
+                    let entry = present.iter_mut().find(|entry| entry.0 == one).unwrap();
+                    entry.2 = waiters.trying(&place, one);
+                    entry.1 = State::Trying;
+                }
+                Step::Refuse(index) if !present.is_empty() => {
+                    let (id, _, seen) = *index.get(&present);
+                    let rest = waiters.refused(&place, id, seen, seconds(30), now);
+                    let entry = present.iter_mut().find(|entry| entry.0 == id).unwrap();
+                    if rest == Rest::Parked {
+                        entry.1 = State::Parked;
+                        // It asked after the message, and somebody has the lock.
+                        open = false;
+                    }
+                }
+                Step::Leave(index, granted) if !present.is_empty() => {
+                    let at = index.index(present.len());
+                    let (id, ..) = present.remove(at);
+                    waiters.leave(&place, id, granted);
+                    open &= !granted;
+                }
+                Step::Message => {
+                    waiters.message(&place.channel, Wake::One);
+                    open = !present.is_empty();
+                }
+                Step::Poll => {
+                    now += POLL_FLOOR;
+                    waiters.poll(now);
+                }
+                _ => {}
+            }
+            open &= !present.is_empty();
+            let states: Vec<State> = waiters
+                .queue(&place)
+                .map(|queue| queue.waiters.iter().map(|waiter| waiter.state).collect())
+                .unwrap_or_default();
+            prop_assert_eq!(states.len(), present.len());
+            if open {
+                prop_assert!(states.iter().any(|state| *state != State::Parked), "all rest: {:?}", states);
+            }
+            if states.contains(&State::Parked) {
+                prop_assert!(waiters.next_poll().is_some(), "nobody would ever ask again");
+            }
+            prop_assert!(!waiters.channels.is_empty() || waiters.polls.is_empty());
+        }
+    }
+}
