@@ -4,10 +4,10 @@
 -- ARGV  owner: whose count is asked for
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when free; the owner's count}
-return each(1, 1, function(lock, owner)
-  local held, foreign = count_of(lock, owner)
-  if foreign then
-    return WRONG_KIND, foreign
+return each(1, function(lock, owner)
+  local fields = call('HMGET', lock, 'mode', owner)
+  if fields[1] then
+    return WRONG_KIND, 'a read-write lock'
   end
-  return DONE, { redis.call('PTTL', lock), held or 0 }
+  return DONE, { call('PTTL', lock), tonumber(fields[2]) or 0 }
 end)

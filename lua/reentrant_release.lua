@@ -1,29 +1,36 @@
 -- Gives up one hold of an owner; the last one frees the lock and wakes a waiter.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain;
---       channel: where waiters listen
+-- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the
+--       expiry as it is; channel: where waiters listen
 -- Replies
---   DONE    released, now or by an earlier sending  detail: holds
---   ABSENT  the owner had no hold here              detail: 0
-return each(1, 4, function(lock, owner, holds, lease, channel)
-  holds = tonumber(holds)
-  local held, foreign = count_of(lock, owner)
-  if foreign or not held or held < holds then
+--   DONE    released, now or by an earlier sending
+--   ABSENT  the owner had no such hold here         detail: 0
+return each(4, function(lock, owner, holds, lease, channel)
+  local fields = call('HMGET', lock, 'mode', owner)
+  local held = fields[2]
+  -- A read-write lock names its readers the same way.
+  if fields[1] or not held then
     return ABSENT, 0
   end
 
-  if holds > 0 then
-    if held > holds then
-      -- Refused when the server is out of memory. The count is then too high, which the last release ignores.
-      redis.pcall('HSET', lock, owner, holds)
-    end
-    redis.call('PEXPIRE', lock, lease)
-    return DONE, holds
+  if holds == '0' then
+    -- Telling can fail (no right to the channel), so it comes before freeing. Neither needs memory.
+    call('PUBLISH', channel, '0')
+    call('DEL', lock)
+    return DONE
   end
 
-  -- Telling can fail (no right to the channel), so it comes before freeing. Neither needs memory.
-  redis.call('PUBLISH', channel, '0')
-  redis.call('DEL', lock)
-  return DONE, 0
+  held, holds = tonumber(held), tonumber(holds)
+  if not held or held < holds then
+    return ABSENT, 0
+  end
+  if held > holds then
+    -- Refused when the server is out of memory. The count is then too high, which the last release ignores.
+    redis.pcall('HSET', lock, owner, holds)
+  end
+  if lease ~= '0' then
+    call('PEXPIRE', lock, lease)
+  end
+  return DONE
 end)

@@ -1,17 +1,16 @@
 -- Keeps an owner's holds alive.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner; lease: ms from now, 0 to look only
+-- ARGV  owner; lease: ms from now, 0 to look only; what is left already is never shortened
 -- Replies
---   DONE    the owner still holds the lock  detail: its count
+--   DONE    the owner still holds the lock
 --   ABSENT  the owner has no hold here      detail: 0
-return each(1, 2, function(lock, owner, lease)
-  local held, foreign = count_of(lock, owner)
-  if foreign or not held then
+return each(2, function(lock, owner, lease)
+  if call('HEXISTS', lock, owner) == 0 then
     return ABSENT, 0
   end
-  if lease ~= '0' then
-    redis.call('PEXPIRE', lock, lease)
+  if tonumber(lease) > call('PTTL', lock) and lease ~= '0' then
+    call('PEXPIRE', lock, lease)
   end
-  return DONE, held
+  return DONE
 end)

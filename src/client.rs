@@ -55,7 +55,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::Config`] for a URL that cannot be used, and when the server refuses the user or password;
-    /// [`Error::Unavailable`] when no connection comes about within 5 s. No error contains the URL.
+    /// [`Error::Unavailable`] when no connection comes about within 10 s. No error contains the URL.
     ///
     /// # Cancel safety
     ///
@@ -110,11 +110,12 @@ impl LockClient {
     }
 
     fn lock<K: Kind>(&self, name: String) -> Lock<K> {
+        let name = match &*self.engine.config.name_prefix {
+            "" => name,
+            prefix => format!("{prefix}{name}"),
+        };
         let place = match name::check(&name) {
-            Ok(()) => {
-                let name = format!("{}{name}", self.engine.config.name_prefix);
-                Ok(Arc::new(K::WIRE.place(name.into())))
-            }
+            Ok(()) => Ok(Arc::new(K::WIRE.place(name.into()))),
             Err(reason) => Err(Error::InvalidName {
                 name: shortened(name),
                 reason,
@@ -131,7 +132,7 @@ impl LockClient {
 
     /// Ends the client, for all its clones.
     ///
-    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, for up to 5 s.
+    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, for up to about 5 s.
     /// Whoever still holds a lock through this client is told that it is lost, with
     /// [`LostReason::Closed`](crate::LostReason::Closed): such holds are no longer renewed, and **not** released
     /// either, as their holders may need a moment to stop. They end with their leases, and the report lists them. From

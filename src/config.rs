@@ -40,7 +40,7 @@ pub struct Config {
     #[serde(rename = "lockWatchdogTimeout", deserialize_with = "millis")]
     pub watchdog_lease: Duration,
 
-    /// The most holds renewed in one call. Default: 100.
+    /// The most holds renewed in one call. Default: 100. From 1 to 10,000.
     ///
     /// Redisson: `lockWatchdogBatchSize`.
     #[serde(rename = "lockWatchdogBatchSize")]
@@ -106,8 +106,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The watchdog's lease, or what is wrong with these settings.
-    pub(crate) fn check(&self) -> Result<Lease, Error> {
+    /// The watchdog's lease, or what is wrong with these settings. What is longer than any clock can count is as long as
+    /// one can.
+    pub(crate) fn check(&mut self) -> Result<Lease, Error> {
+        for wait in [
+            &mut self.poll_floor,
+            &mut self.command_wait,
+            &mut self.outage_wait,
+        ] {
+            *wait = (*wait).min(Lease::MAX);
+        }
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
                 return Err(Error::config(format!(
@@ -119,8 +127,11 @@ impl Config {
         least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
         least("command_wait", self.command_wait, Duration::from_millis(1))?;
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
-        if self.watchdog_batch_size == 0 {
-            return Err(Error::config("watchdog_batch_size is 0: 1 is the least"));
+        if !(1..=10_000).contains(&self.watchdog_batch_size) {
+            return Err(Error::config(format!(
+                "watchdog_batch_size is {}: it must be from 1 to 10000",
+                self.watchdog_batch_size
+            )));
         }
         Lease::new(self.watchdog_lease)
             .map_err(|reason| Error::config(format!("watchdog_lease: {reason}")))
@@ -165,10 +176,14 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert!(Config::default().check().is_ok());
-        let broken: [fn(&mut Config); 4] = [
+        let mut endless = Config::default();
+        endless.outage_wait = Duration::MAX;
+        assert!(endless.check().is_ok());
+        let broken: [fn(&mut Config); 5] = [
             |config| config.watchdog_lease = Duration::ZERO,
             |config| config.watchdog_lease = Duration::MAX,
             |config| config.watchdog_batch_size = 0,
+            |config| config.watchdog_batch_size = 10_001,
             |config| config.poll_floor = Duration::from_millis(99),
         ];
         for breaking in broken {

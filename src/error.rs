@@ -68,7 +68,8 @@ pub enum Error {
         found: String,
     },
 
-    /// Redis did not answer in time. Nothing is held: what was sent is taken back as soon as Redis can be reached.
+    /// Redis did not answer in time. From an acquisition: nothing is held, and what was sent is taken back as soon as
+    /// Redis can be reached. From a release: it goes on in the background.
     #[error("Redis could not be reached in time: {reason}")]
     #[non_exhaustive]
     Unavailable {

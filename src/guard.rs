@@ -130,7 +130,7 @@ impl<K: Kind> Guard<K> {
         self.held.tenure().valid_until().into_std()
     }
 
-    /// Ends the guard and leaves the hold, which goes on, renewed if it was. [`Lock::unlock`](crate::Lock::unlock), by
+    /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does. [`Lock::unlock`](crate::Lock::unlock), by
     /// the same owner, releases it.
     pub fn leak(self) {
         self.held.leak();

@@ -105,7 +105,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// `wait` covers everything: connecting, asking, subscribing, waiting. An answer that is on its way when it is over
     /// is waited for a little longer (100 ms), so that a lock granted at the last moment is not reported as busy. A
-    /// `wait` of zero is [`try_lock`](Self::try_lock); one that no clock can count is [`lock`](Self::lock).
+    /// `wait` of zero is [`try_lock`](Self::try_lock); one of more than 100 years is [`lock`](Self::lock).
     ///
     /// # Errors
     ///
@@ -134,10 +134,12 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
-        let limit = match Instant::now().checked_add(wait) {
-            _ if wait.is_zero() => Limit::Once,
-            Some(deadline) => Limit::Until(deadline),
-            None => Limit::Never,
+        let limit = if wait.is_zero() {
+            Limit::Once
+        } else if wait > Lease::MAX {
+            Limit::Never
+        } else {
+            Limit::Until(Instant::now() + wait)
         };
         self.acquire(limit).await
     }
@@ -205,7 +207,8 @@ impl<K: Kind> Lock<K> {
     /// Takes the lock, runs `body` and releases the lock; stops `body` when the hold is lost.
     ///
     /// Waits as [`lock`](Self::lock) does. Before `body` is polled, each time, it is checked that the lock is still held:
-    /// after the process was stopped for longer than the lease, `body` does not go on.
+    /// after the process was stopped for longer than the lease, `body` does not go on. `body` runs as the owner that holds
+    /// the lock, so that it can take it again.
     ///
     /// # Errors
     ///
@@ -232,15 +235,18 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard<K>) -> T) -> Result<T, Error> {
-        let guard = self.lock().await?;
+        let owner = self.owner();
+        let guard = self.owned_by(&owner).lock().await?;
         let done = tokio::select! {
             biased;
             reason = guard.lost() => return Err(guard.lost_error(reason)),
-            done = body(&guard) => done,
+            done = owner.scope(body(&guard)) => done,
         };
-        // Held or not after this, the body has run under the lock.
-        let _ = guard.unlock().await?;
-        Ok(done)
+        match guard.unlock().await {
+            Err(lost @ Error::Lost { .. }) => Err(lost),
+            // The body has run under the lock, however the release goes on.
+            _ => Ok(done),
+        }
     }
 
     /// Releases the latest hold of the owner that has no guard, as [`Guard::leak`] leaves it.
@@ -249,7 +255,8 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`] when the owner has no such hold, [`Error::Lost`] when it was gone, [`Error::Unavailable`] when
+    /// [`Error::NotHeld`] when the owner has no such hold, or is known to have lost it; [`Error::Lost`] when it turns out to
+    /// be gone; [`Error::Unavailable`] when
     /// no answer came within [`Config::command_wait`](crate::Config::command_wait) (the release is then carried on in the
     /// background), [`Error::Redis`], [`Error::InvalidName`], [`Error::Closed`].
     ///

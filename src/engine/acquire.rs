@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     CallError, Engine, PASSING_PAUSE,
     holds::{Grant, SlotRef, Tenure},
     refused,
-    release::{Carried, Dropped, Held},
+    release::{Caller, Carried, Held},
     wakeup::Waiting,
 };
 use crate::{
@@ -48,7 +48,9 @@ enum Tried {
         remaining: Option<Duration>,
     },
     /// No answer in the time that there was.
-    Unanswered,
+    Unanswered {
+        reason: String,
+    },
 }
 
 impl Engine {
@@ -60,37 +62,25 @@ impl Engine {
     ) -> Result<Option<Held>, Error> {
         match self.try_within(ask, limit).await? {
             Tried::Granted(held) => return Ok(Some(held)),
-            Tried::Unanswered => return Err(no_answer()),
+            Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             Tried::Busy { .. } if matches!(limit, Limit::Once) => return Ok(None),
             Tried::Busy { .. } => {}
         }
-        let waiting = async {
-            let (waiting, subscribed) = Waiting::begin(self, &ask.place);
-            // Refused, or slow: then polling has to do, which needs no subscription.
-            let _ = timeout(self.config.poll_floor, subscribed).await;
-            self.wait_and_try(ask, limit, waiting).await
-        };
-        let waited = async {
-            match limit {
-                // An answer that is on its way then has its grace in `try_within`.
-                Limit::Until(deadline) => timeout_at(deadline + 2 * GRACE, waiting)
-                    .await
-                    .unwrap_or(Ok(None)),
-                _ => waiting.await,
-            }
-        };
-        self.closed
-            .run_until_cancelled(waited)
-            .await
-            .unwrap_or(Err(Error::Closed))
+        let waited = self
+            .closed
+            .run_until_cancelled(self.wait_and_try(ask, limit));
+        waited.await.unwrap_or(Err(Error::Closed))
     }
 
     async fn wait_and_try(
         self: &Arc<Self>,
         ask: &Ask,
         limit: Limit,
-        waiting: Waiting,
     ) -> Result<Option<Held>, Error> {
+        let (waiting, subscribed) = Waiting::begin(self, &ask.place);
+        // Refused, or slow: then polling has to do, which needs no subscription.
+        let longest = Instant::now() + self.config.poll_floor;
+        let _ = timeout_at(limit.earlier(longest), subscribed).await;
         loop {
             let seen = waiting.trying();
             match self.try_within(ask, limit).await? {
@@ -99,19 +89,14 @@ impl Engine {
                     return Ok(Some(held));
                 }
                 Tried::Busy { remaining }
-                    if waiting.refused(seen, remaining) && !is_over(limit) =>
+                    if waiting.refused(seen, remaining) && !limit.is_over() =>
                 {
                     continue;
                 }
                 Tried::Busy { .. } => {}
-                // It was busy when last heard of; for longer than that, it is not known.
-                Tried::Unanswered => {
-                    return if is_over(limit) {
-                        Ok(None)
-                    } else {
-                        Err(no_answer())
-                    };
-                }
+                // It was busy when last heard of.
+                Tried::Unanswered { .. } if limit.is_over() => return Ok(None),
+                Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             }
             match limit {
                 Limit::Until(deadline) => {
@@ -137,112 +122,23 @@ impl Engine {
             }
             Limit::Never => now + self.config.outage_wait,
         };
-        let dropped = Dropped::default();
-        let attempt = attempt(
-            self.clone(),
-            self.slot(&ask.place, ask.owner),
-            ask.clone(),
-            dropped.clone(),
-        );
-        match timeout_at(until, Carried::new(self, dropped, attempt)).await {
+        let caller = Caller::default();
+        let slot = self.slot(&ask.place, ask.owner);
+        let attempt = attempt(self.clone(), slot, ask.clone(), caller.clone());
+        match timeout_at(until, Carried::new(self, caller.clone(), attempt)).await {
+            // Granted while the client was closing, when it was too late to look after it.
+            Ok(Ok(Tried::Granted(held))) if self.is_closed() => {
+                self.lose(held.tenure(), LostReason::Closed);
+                Err(Error::Closed)
+            }
             Ok(tried) => tried,
-            Err(_) => Ok(Tried::Unanswered),
+            Err(_) => Ok(Tried::Unanswered {
+                reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
+            }),
         }
     }
-}
 
-fn is_over(limit: Limit) -> bool {
-    matches!(limit, Limit::Until(deadline) if Instant::now() >= deadline)
-}
-
-fn no_answer() -> Error {
-    Error::unavailable(
-        "the server did not answer; what it may have granted is given back when it can be reached",
-    )
-}
-
-/// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
-/// end has it carried on ([`Carried`]); a hold that nobody takes is given back when it is dropped.
-async fn attempt(
-    engine: Arc<Engine>,
-    slot: SlotRef,
-    ask: Ask,
-    dropped: Dropped,
-) -> Result<Tried, Error> {
-    let _turn = slot.turn.lock().await;
-    // An earlier sending was not answered, and may have been granted.
-    let mut doubt = false;
-    loop {
-        if !engine.lanes.redis().is_ready() {
-            engine.lanes.redis().ready().await;
-        }
-        let tenure = live_tenure(&engine, &slot);
-        let before = tenure.as_ref().map_or(0, |tenure| tenure.count());
-        if dropped.is_set() {
-            if doubt {
-                engine
-                    .give_back(&ask.place, ask.wire, &slot, &ask.lease, before)
-                    .await;
-            }
-            return Ok(Tried::Unanswered);
-        }
-        let sent = Instant::now();
-        let request = ask
-            .wire
-            .acquire(&ask.place, &slot.owner, &ask.lease, before + 1);
-        let refusal = match engine.lanes.run(request).await {
-            Ok(reply) => match ask.wire.attempt(reply) {
-                Ok(Attempt::Granted) => match engine.note_grant(&slot, &ask, tenure, sent) {
-                    Some(held) => return Ok(Tried::Granted(held)),
-                    None => {
-                        engine
-                            .give_back(&ask.place, ask.wire, &slot, &ask.lease, before)
-                            .await;
-                        continue;
-                    }
-                },
-                Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
-                Ok(Attempt::Gone) => {
-                    if let Some(tenure) = tenure {
-                        engine.lose(&tenure, LostReason::Gone);
-                    }
-                    continue;
-                }
-                Err(refusal) => refusal,
-            },
-            Err(CallError::Unanswered { .. }) => {
-                doubt = true;
-                continue;
-            }
-            Err(CallError::Refused(refusal)) => refusal,
-            Err(CallError::Closed) => return Err(Error::Closed),
-        };
-        match refusal {
-            Refusal::Passing { .. } => tokio::time::sleep(PASSING_PAUSE).await,
-            refusal => {
-                if doubt {
-                    engine
-                        .give_back(&ask.place, ask.wire, &slot, &ask.lease, before)
-                        .await;
-                }
-                return Err(refused(&ask.place, refusal));
-            }
-        }
-    }
-}
-
-/// What the owner holds now; what the clock has ended is ended here as well.
-fn live_tenure(engine: &Engine, slot: &SlotRef) -> Option<Arc<Tenure>> {
-    let tenure = slot.tenure()?;
-    let Some(reason) = tenure.lost(Instant::now()) else {
-        return Some(tenure);
-    };
-    engine.lose(&tenure, reason);
-    None
-}
-
-impl Engine {
-    /// Takes a grant into the books, unless its answer took so long that it cannot be relied upon any more.
+    /// Takes a grant into the books, unless it cannot be relied upon any more.
     fn note_grant(
         self: &Arc<Self>,
         slot: &SlotRef,
@@ -261,4 +157,93 @@ impl Engine {
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
     }
+
+    /// What the owner holds now; what the clock has ended is ended here as well.
+    fn live_tenure(&self, slot: &SlotRef) -> Option<Arc<Tenure>> {
+        let tenure = slot.tenure()?;
+        let Some(reason) = tenure.lost(Instant::now()) else {
+            return Some(tenure);
+        };
+        self.lose(&tenure, reason);
+        None
+    }
+}
+
+impl Limit {
+    fn is_over(self) -> bool {
+        matches!(self, Limit::Until(deadline) if Instant::now() >= deadline)
+    }
+
+    fn earlier(self, than: Instant) -> Instant {
+        match self {
+            Limit::Until(deadline) => deadline.min(than),
+            _ => than,
+        }
+    }
+}
+
+const NO_ANSWER: &str =
+    "the server did not answer; what it may have granted is given back when it can be reached";
+
+/// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
+/// end has it carried on ([`Carried`]); a hold that nobody takes is given back when it is dropped.
+async fn attempt(
+    engine: Arc<Engine>,
+    slot: SlotRef,
+    ask: Ask,
+    caller: Caller,
+) -> Result<Tried, Error> {
+    let _turn = slot.turn.lock().await;
+    engine.release_all_dropped(&slot).await;
+    // An earlier sending was not answered, and may have been granted.
+    let mut doubt = false;
+    let done = loop {
+        if !engine.lanes.redis().is_ready() {
+            engine.lanes.redis().ready().await;
+        }
+        if caller.is_gone() {
+            break Ok(Tried::Unanswered {
+                reason: NO_ANSWER.into(),
+            });
+        }
+        let tenure = engine.live_tenure(&slot);
+        let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
+        let sent = Instant::now();
+        let request = ask.wire.acquire(&ask.place, &slot.owner, &ask.lease, holds);
+        let refusal = match engine.lanes.run(request).await {
+            Ok(reply) => match ask.wire.attempt(reply) {
+                Ok(Attempt::Granted) => match engine.note_grant(&slot, &ask, tenure, sent) {
+                    Some(held) => return Ok(Tried::Granted(held)),
+                    None => {
+                        engine.give_back(&ask.place, ask.wire, &slot).await;
+                        continue;
+                    }
+                },
+                Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
+                Ok(Attempt::Gone) => {
+                    if let Some(tenure) = tenure {
+                        engine.lose(&tenure, LostReason::Gone);
+                    }
+                    continue;
+                }
+                Err(refusal) => refusal,
+            },
+            Err(CallError::Unanswered { reason }) => {
+                caller.tell(&reason);
+                doubt = true;
+                continue;
+            }
+            Err(CallError::Refused(refusal)) => refusal,
+            Err(CallError::Closed) => return Err(Error::Closed),
+        };
+        let Refusal::Passing { message } = refusal else {
+            break Err(refused(&ask.place, refusal));
+        };
+        caller.tell(&message);
+        tokio::time::sleep(PASSING_PAUSE).await;
+    };
+    if doubt {
+        engine.give_back(&ask.place, ask.wire, &slot).await;
+    }
+    done
 }

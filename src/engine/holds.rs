@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -49,8 +49,17 @@ enum Phase {
     Guarded,
     /// Without a guard: `Lock::unlock` releases it.
     Leaked,
+    /// Its guard was dropped: the release task, or the owner's next operation, releases it.
+    Dropped,
     /// Its release is on the way.
     Ending,
+}
+
+impl Phase {
+    /// Somebody counts on it.
+    fn is_live(self) -> bool {
+        matches!(self, Phase::Guarded | Phase::Leaked)
+    }
 }
 
 /// The holds of one owner on one lock, from the first to the last. Pure.
@@ -61,6 +70,8 @@ pub(crate) struct Holding {
     valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
     renew_at: Instant,
+    /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
+    shortened: Option<Instant>,
     lost: Option<LostReason>,
 }
 
@@ -84,6 +95,7 @@ impl Holding {
             ids: 0,
             valid_until: now,
             renew_at: now,
+            shortened: None,
             lost: None,
         }
     }
@@ -115,12 +127,19 @@ impl Holding {
         }
     }
 
-    /// One of the leaked holds, the latest first.
-    fn take_leaked(&mut self) -> Option<HoldId> {
-        let leaked = |hold: &&mut Hold| hold.phase == Phase::Leaked;
-        let hold = self.holds.iter_mut().rev().find(leaked)?;
+    /// The latest of the holds in `phase`, to be released now.
+    fn take(&mut self, phase: Phase) -> Option<HoldId> {
+        let in_phase = |hold: &&mut Hold| hold.phase == phase;
+        let hold = self.holds.iter_mut().rev().find(in_phase)?;
         hold.phase = Phase::Ending;
         Some(hold.id)
+    }
+
+    /// As [`take`](Self::take), of one that was dropped.
+    fn take_this(&mut self, id: HoldId) -> bool {
+        let is_it = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
+        let hold = self.holds.iter_mut().find(is_it);
+        hold.map(|hold| hold.phase = Phase::Ending).is_some()
     }
 
     /// What is in force once `id` is released: how many holds, and the longest of their leases.
@@ -135,6 +154,7 @@ impl Holding {
     /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
     fn shorten(&mut self, sent: Instant, lease: &Lease) {
         self.valid_until = self.valid_until.min(validity(sent, lease));
+        self.shortened = Some(sent);
     }
 
     fn remove(&mut self, id: HoldId) {
@@ -146,7 +166,7 @@ impl Holding {
         let watched = self
             .holds
             .iter()
-            .filter(|hold| hold.watched && hold.phase != Phase::Ending);
+            .filter(|hold| hold.watched && hold.phase.is_live());
         watched
             .map(|hold| &hold.lease)
             .max_by_key(|lease| lease.duration)
@@ -168,13 +188,7 @@ impl Holding {
         }
         // Unless it succeeds, the next try is made long before the third of the lease is over.
         self.renew_at = now + lease.duration / 30;
-        // Never less than what is left already: an inner hold may have asked for more.
-        let left = self.valid_until.saturating_duration_since(now);
-        Duty::Renew(if left > lease.duration {
-            Lease::exactly(left)
-        } else {
-            lease
-        })
+        Duty::Renew(lease)
     }
 
     /// When to ask for a [`duty`](Self::duty) again.
@@ -188,9 +202,11 @@ impl Holding {
         }
     }
 
-    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended.
+    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended, and has been overtaken by a
+    /// release that was sent after it.
     fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
-        if self.lost(now).is_none() {
+        let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
+        if self.lost(now).is_none() && !overtaken {
             self.valid_until = self.valid_until.max(validity(sent, lease));
             if let Some(watched) = self.watched() {
                 self.renew_at = sent + watched.duration / 3;
@@ -324,7 +340,12 @@ impl SlotRef {
                 drop(holding);
                 return Some((tenure, id));
             }
+            let reason = holding.lost;
             drop(holding);
+            // Forced open, or closed: what was granted before that is gone as well.
+            if reason.is_some_and(|reason| reason != LostReason::Expired) {
+                return None;
+            }
             tenure.lose(LostReason::Expired);
         }
         if now >= validity(sent, lease) {
@@ -339,6 +360,7 @@ impl SlotRef {
             holding: Mutex::new(holding),
             token: Mutex::new(None),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            put_off: AtomicBool::new(false),
         });
         *lock(&self.tenure) = Some(tenure.clone());
         Some((tenure, id))
@@ -366,6 +388,8 @@ pub(crate) struct Tenure {
     token: Mutex<Option<CancellationToken>>,
     /// Different from every other tenure's.
     pub(super) number: u64,
+    /// The last renewal was put off, as the turn was taken.
+    put_off: AtomicBool,
 }
 
 impl Tenure {
@@ -406,12 +430,33 @@ impl Tenure {
     }
 
     pub(super) fn take_leaked(&self) -> Option<HoldId> {
-        self.holding().take_leaked()
+        self.holding().take(Phase::Leaked)
     }
 
     /// The release of `id` begins: it is renewed no more.
     pub(super) fn ending(&self, id: HoldId) {
         self.holding().set_phase(id, Phase::Ending);
+    }
+
+    /// The guard of `id` is gone: it is renewed no more, and to be released by whoever comes first.
+    pub(super) fn dropped(&self, id: HoldId) {
+        self.holding().set_phase(id, Phase::Dropped);
+    }
+
+    pub(super) fn take_dropped(&self) -> Option<HoldId> {
+        self.holding().take(Phase::Dropped)
+    }
+
+    /// Whether `id` is still to be released, which the caller now does.
+    pub(super) fn take_this(&self, id: HoldId) -> bool {
+        self.holding().take_this(id)
+    }
+
+    /// The holds that somebody counts on.
+    pub(super) fn live_count(&self) -> u32 {
+        let holding = self.holding();
+        let live = holding.holds.iter().filter(|hold| hold.phase.is_live());
+        live.count() as u32
     }
 
     /// What the release of `id` is to leave behind, as of `sent`.
@@ -438,6 +483,18 @@ impl Tenure {
 
     pub(super) fn duty(&self, now: Instant) -> Duty {
         self.holding().duty(now)
+    }
+
+    /// Whether a renewal may go ahead, given whether it has the turn: it is put off once and not twice. A future that
+    /// nobody polls keeps the turn for as long as it likes.
+    pub(super) fn may_renew(&self, has_turn: bool) -> bool {
+        self.put_off.swap(!has_turn, Ordering::Relaxed) || has_turn
+    }
+
+    /// Whether any hold is renewed.
+    pub(super) fn is_watched(&self) -> bool {
+        let holding = self.holding();
+        holding.lost.is_none() && holding.watched().is_some()
     }
 
     pub(super) fn next_duty(&self) -> Option<Instant> {

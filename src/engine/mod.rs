@@ -42,6 +42,8 @@ use watchdog::Watchdog;
 
 /// How long a shutdown waits for releases to be answered.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
+/// The longest report of what could not be released.
+const MOST_REPORTED: usize = 1_000;
 
 /// Everything that one client has going on.
 pub(crate) struct Engine {
@@ -82,7 +84,7 @@ impl Drop for Life {
 
 impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
-    pub(crate) async fn start(target: Target, config: Config) -> Result<Self, Error> {
+    pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
         let (redis, events) = redis::connect(target).await?;
         Ok(Self::start_on(redis, events, config, watchdog_lease))
@@ -125,15 +127,21 @@ impl Engine {
         self.closed.is_cancelled()
     }
 
-    /// Runs a request that may be sent any number of times, until it is answered or `command_wait` is over.
-    async fn ask(&self, place: &Place, request: Request) -> Result<Reply, Error> {
+    /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
+    /// lost is then left in doubt.
+    async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
         let answered = async {
             loop {
                 match self.lanes.run(request.clone()).await {
                     Ok(reply) => return Ok(reply),
-                    Err(CallError::Unanswered { .. }) => {}
+                    Err(CallError::Unanswered { .. }) if repeated => {}
+                    Err(CallError::Unanswered { reason }) => {
+                        return Err(Error::unavailable(format!(
+                            "{reason}; whether it was done before that is not known"
+                        )));
+                    }
                     Err(CallError::Refused(Refusal::Passing { .. })) => {
-                        tokio::time::sleep(PASSING_PAUSE).await
+                        tokio::time::sleep(PASSING_PAUSE).await;
                     }
                     Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
                     Err(CallError::Closed) => return Err(Error::Closed),
@@ -150,7 +158,7 @@ impl Engine {
         owner: Owner,
     ) -> Result<Inspection, Error> {
         let field = OwnerId::new(self.id, owner).field();
-        let reply = self.ask(place, wire.inspect(place, &field)).await?;
+        let reply = self.ask(place, wire.inspect(place, &field), true).await?;
         wire.inspection(reply)
             .map_err(|refusal| refused(place, refusal))
     }
@@ -159,7 +167,7 @@ impl Engine {
     pub(crate) fn known_holds(self: &Arc<Self>, place: &Place, owner: Owner) -> u32 {
         let tenure = self.slot(place, owner).tenure();
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
-        live.map_or(0, |tenure| tenure.count())
+        live.map_or(0, |tenure| tenure.live_count())
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.
@@ -169,7 +177,8 @@ impl Engine {
         wire: &'static dyn Wire,
     ) -> Result<bool, Error> {
         let before = self.slots.tenures(Some(&place.name));
-        let reply = self.ask(place, wire.force_release(place)).await?;
+        // Sent twice, it could free the lock under whoever took it in between.
+        let reply = self.ask(place, wire.force_release(place), false).await?;
         let freed =
             presence(reply).map_err(|refusal| refused(place, refusal))? == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.
@@ -206,6 +215,9 @@ impl Engine {
         // Those whose lease has ended concern nobody any more.
         let now = Instant::now().into_std();
         unreleased.retain(|old| old.until > now);
+        if unreleased.len() >= MOST_REPORTED {
+            return;
+        }
         unreleased.push(Unreleased {
             name: tenure.place.name.clone(),
             owner: tenure.slot().owner_id(),

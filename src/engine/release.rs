@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -50,37 +50,51 @@ impl Jobs {
 pub(super) struct Carried<T: Send + 'static> {
     future: Option<BoxFuture<T>>,
     begun: bool,
-    dropped: Dropped,
+    caller: Caller,
     engine: Arc<Engine>,
 }
 
-/// Tells a carried future that nobody waits for it any more.
+/// What a carried future and its caller let each other know.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Dropped(Arc<AtomicBool>);
+pub(super) struct Caller(Arc<(AtomicBool, Mutex<Option<String>>)>);
 
-impl Dropped {
-    pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+impl Caller {
+    /// Whether nobody waits for the future any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// Why there is no answer yet.
+    pub(super) fn tell(&self, reason: &str) {
+        *self.reason_slot() = Some(reason.to_owned());
+    }
+
+    pub(super) fn reason(&self) -> Option<String> {
+        self.reason_slot().clone()
+    }
+
+    fn reason_slot(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Send + 'static> Carried<T> {
     pub(super) fn new(
         engine: &Arc<Engine>,
-        dropped: Dropped,
+        caller: Caller,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
         Self {
             future: Some(Box::pin(future)),
             begun: false,
-            dropped,
+            caller,
             engine: engine.clone(),
         }
     }
 
     /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
     fn certain(engine: &Arc<Engine>, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut carried = Self::new(engine, Dropped::default(), future);
+        let mut carried = Self::new(engine, Caller::default(), future);
         carried.begun = true;
         carried
     }
@@ -104,7 +118,7 @@ impl<T: Send + 'static> Future for Carried<T> {
 
 impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
-        self.dropped.0.store(true, Ordering::Relaxed);
+        self.caller.0.0.store(true, Ordering::Relaxed);
         if let Some(future) = self.future.take().filter(|_| self.begun) {
             // What the future yields is dropped in its turn: a hold is given back.
             self.engine.jobs.push(async move { drop(future.await) });
@@ -152,15 +166,12 @@ impl Drop for Held {
         if !self.armed {
             return;
         }
-        self.tenure.ending(self.id);
+        self.tenure.dropped(self.id);
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
         self.engine.jobs.push(async move {
-            let name = tenure.place.name.clone();
-            match engine.run_release(tenure, id).await {
-                Ok(_) | Err(Error::Lost { .. }) => {}
-                Err(error) => {
-                    tracing::warn!(%name, %error, "a dropped guard's lock was not released")
-                }
+            let _turn = tenure.slot().turn.lock().await;
+            if tenure.take_this(id) {
+                engine.release_dropped(&tenure, id).await;
             }
         });
     }
@@ -169,6 +180,8 @@ impl Drop for Held {
 impl Engine {
     /// Runs the jobs until there are to be no more, then winds up.
     pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs) {
+        // Whoever waits for the end is told even if the runtime ends first.
+        let _ended = self.ended.clone().drop_guard();
         while let Some(Some(job)) = jobs.recv().await {
             self.tasks.spawn(job);
         }
@@ -183,12 +196,14 @@ impl Engine {
     /// Runs the jobs that the last jobs make: an attempt that is granted after all is given back.
     async fn run_rest(&self, jobs: &mut QueuedJobs) {
         loop {
-            self.tasks.wait().await;
-            let Ok(job) = jobs.try_recv() else {
-                return;
-            };
-            if let Some(job) = job {
-                self.tasks.spawn(job);
+            tokio::select! {
+                biased;
+                job = jobs.recv() => match job {
+                    Some(Some(job)) => drop(self.tasks.spawn(job)),
+                    Some(None) => {}
+                    None => return,
+                },
+                () = self.tasks.wait() => return,
             }
         }
     }
@@ -230,32 +245,63 @@ impl Engine {
         id: HoldId,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().turn.lock().await;
+        self.release_in_turn(&tenure, id).await
+    }
+
+    async fn release_in_turn(&self, tenure: &Arc<Tenure>, id: HoldId) -> Result<Released, Error> {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
-            self.lose(&tenure, reason);
+            self.lose(tenure, reason);
             return Err(tenure.lost_error(reason));
         }
         let (holds, lease) = tenure.release(id, sent);
-        let lease = lease.unwrap_or_else(|| self.watchdog_lease.clone());
+        // The holds that remain may have to be told earlier than before.
+        self.watch(tenure);
+        let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
         match self
-            .send_release(&tenure.place, tenure.wire, tenure.slot(), &lease, holds)
+            .send_release(place, wire, slot, lease.as_ref(), holds)
             .await
         {
             Ok(Presence::Present) => {
                 tenure.released(id);
-                self.watch(&tenure);
+                self.watch(tenure);
                 Ok(released(holds))
             }
             Ok(Presence::Absent) => {
-                self.lose(&tenure, LostReason::Gone);
+                self.lose(tenure, LostReason::Gone);
                 Err(tenure.lost_error(LostReason::Gone))
             }
             Err(error) => {
-                self.note_unreleased(&tenure, 1);
-                tenure.released(id);
-                self.watch(&tenure);
+                // What is left when the client closes, the shutdown reports.
+                if !self.is_closed() {
+                    self.note_unreleased(tenure, 1);
+                    tenure.released(id);
+                    self.watch(tenure);
+                }
                 Err(error)
             }
+        }
+    }
+
+    /// Releases a hold that nobody waits to hear of. The caller has the turn.
+    async fn release_dropped(&self, tenure: &Arc<Tenure>, id: HoldId) {
+        match self.release_in_turn(tenure, id).await {
+            Ok(_) | Err(Error::Lost { .. }) => {}
+            Err(error) => {
+                let name = &tenure.place.name;
+                tracing::warn!(%name, %error, "a dropped guard's lock was not released");
+            }
+        }
+    }
+
+    /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
+    /// locks again lets others in between. The caller has the turn.
+    pub(super) async fn release_all_dropped(&self, slot: &SlotRef) {
+        let Some(tenure) = slot.tenure() else {
+            return;
+        };
+        while let Some(id) = tenure.take_dropped() {
+            self.release_dropped(&tenure, id).await;
         }
     }
 
@@ -265,13 +311,13 @@ impl Engine {
         place: &Place,
         wire: &'static dyn Wire,
         slot: &SlotRef,
-        lease: &Lease,
+        lease: Option<&Lease>,
         holds: u32,
     ) -> Result<Presence, Error> {
-        let request = wire.release(place, &slot.owner, lease, holds);
         let mut doubt = false;
         loop {
-            let refusal = match self.lanes.run(request.clone()).await {
+            let request = wire.release(place, &slot.owner, lease, holds);
+            let refusal = match self.lanes.run(request).await {
                 Ok(reply) => match presence(reply) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
@@ -286,27 +332,27 @@ impl Engine {
                 Err(CallError::Refused(refusal)) => refusal,
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
-            let Refusal::Passing { .. } = refusal else {
-                return Err(refused(place, refusal));
-            };
-            tokio::time::sleep(PASSING_PAUSE).await;
+            let over = slot
+                .tenure()
+                .is_none_or(|tenure| tenure.lost(Instant::now()).is_some());
+            match refusal {
+                Refusal::Passing { .. } if doubt || !over => {
+                    tokio::time::sleep(PASSING_PAUSE).await
+                }
+                refusal => return Err(refused(place, refusal)),
+            }
         }
     }
 
-    /// Takes back what an attempt may have been granted that nobody wants or can rely on: leaves `holds` holds.
-    pub(super) async fn give_back(
-        &self,
-        place: &Place,
-        wire: &'static dyn Wire,
-        slot: &SlotRef,
-        lease: &Lease,
-        holds: u32,
-    ) {
-        match self.send_release(place, wire, slot, lease, holds).await {
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease")
-            }
+    /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
+    /// stays as it is. The caller has the turn.
+    pub(super) async fn give_back(&self, place: &Place, wire: &'static dyn Wire, slot: &SlotRef) {
+        let live = slot
+            .tenure()
+            .filter(|tenure| tenure.lost(Instant::now()).is_none());
+        let holds = live.map_or(0, |tenure| tenure.count());
+        if let Err(error) = self.send_release(place, wire, slot, None, holds).await {
+            tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
         }
     }
 }

@@ -78,11 +78,15 @@ impl<S> Default for Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// Something has happened: one waiter is to try, or all. Those that are trying see it by the generation.
+    /// Something has happened: one waiter is to try, or all. When none is at rest to be told, those that are trying see
+    /// it by the generation.
     fn wake(&mut self, wake: Wake) -> Vec<S> {
-        self.generation += 1;
         self.polls = 0;
-        self.tell(wake)
+        let told = self.tell(wake);
+        if told.is_empty() || wake == Wake::All {
+            self.generation += 1;
+        }
+        told
     }
 
     fn tell(&mut self, wake: Wake) -> Vec<S> {
@@ -206,7 +210,7 @@ impl<S: Clone> Waiters<S> {
         let passed_on = if granted || parked {
             Vec::new()
         } else {
-            queue.tell(Wake::One)
+            queue.wake(Wake::One)
         };
         let last = queue.waiters.is_empty() && self.forget(place);
         (passed_on, last)
@@ -345,10 +349,13 @@ impl Waiting {
     pub(super) fn refused(&self, seen: u64, remaining: Option<Duration>) -> bool {
         let wakeups = &self.engine.wakeups;
         let mut waiters = wakeups.waiters();
+        let before = waiters.next_poll();
         let rest = waiters.refused(&self.place, self.id, seen, remaining, Instant::now());
-        let next = waiters.next_poll();
+        let earlier = waiters
+            .next_poll()
+            .is_some_and(|next| before.is_none_or(|before| next < before));
         drop(waiters);
-        if next.is_some() {
+        if earlier {
             wakeups.earlier.notify_one();
         }
         rest == Rest::TryAgain

@@ -74,7 +74,7 @@ impl<T> Agenda<T> {
 pub(super) struct Watchdog {
     shards: [Mutex<Agenda<Arc<Tenure>>>; SHARDS],
     started: Instant,
-    /// When the task looks by itself, in milliseconds after `started`; never, while it is looking.
+    /// When the task looks by itself, in milliseconds after `started`; 0 while it is looking.
     looks_at: AtomicU64,
     earlier: Notify,
     reconnected: Notify,
@@ -103,9 +103,15 @@ impl Watchdog {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    fn set(&self, tenure: &Arc<Tenure>, at: Instant) {
-        self.shard(tenure.number)
-            .set(tenure.number, at, tenure.clone());
+    /// Looks at `tenure` when it says so, or no more.
+    fn set(&self, tenure: &Arc<Tenure>) {
+        let mut shard = self.shard(tenure.number);
+        // Read under the lock: of two at a time, the later writes what is true later.
+        let Some(at) = tenure.next_duty() else {
+            return shard.remove(tenure.number);
+        };
+        shard.set(tenure.number, at, tenure.clone());
+        drop(shard);
         // The entry is there before this is read, and the task reads the entries once more after it has written this.
         if self.millis(at) < self.looks_at.load(Ordering::SeqCst) {
             self.earlier.notify_one();
@@ -113,7 +119,7 @@ impl Watchdog {
     }
 
     fn due(&self, now: Instant) -> Vec<Arc<Tenure>> {
-        self.looks_at.store(NEVER, Ordering::SeqCst);
+        self.looks_at.store(0, Ordering::SeqCst);
         self.shards
             .iter()
             .flat_map(|shard| lock(shard).due(now))
@@ -164,10 +170,7 @@ struct Renewal {
 impl Engine {
     /// Looks after `tenure` from now on, by its present state.
     pub(super) fn watch(&self, tenure: &Arc<Tenure>) {
-        match tenure.next_duty() {
-            Some(at) => self.watchdog.set(tenure, at),
-            None => self.watchdog.shard(tenure.number).remove(tenure.number),
-        }
+        self.watchdog.set(tenure);
     }
 
     /// Ends `tenure`: its holders are told, its renewal stops.
@@ -237,7 +240,7 @@ impl Engine {
                 None => by_script.push((script, vec![renewal])),
             }
         }
-        let most = self.config.watchdog_batch_size.max(1);
+        let most = self.config.watchdog_batch_size;
         for (script, mut renewals) in by_script {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
@@ -248,18 +251,20 @@ impl Engine {
     }
 
     async fn renew(self: Arc<Self>, script: &'static Script, renewals: Vec<Renewal>) {
-        // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait.
+        // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
         let turns: Vec<_> = renewals
             .iter()
-            .filter_map(|renewal| Some((renewal, renewal.tenure.slot().turn.try_lock().ok()?)))
-            .filter(|(renewal, _)| renewal.tenure.next_duty().is_some())
+            .map(|renewal| (renewal, renewal.tenure.slot().turn.try_lock().ok()))
+            .filter(|(renewal, turn)| renewal.tenure.may_renew(turn.is_some()))
+            .filter(|(renewal, _)| renewal.is_due())
             .collect();
         let operations = turns
             .iter()
             .map(|(renewal, _)| renewal.request().parts)
             .collect();
         let sent = Instant::now();
-        if turns.is_empty() {
+        // What waited for a connection could meet the owner's next hold; the reconnection makes renewals of its own.
+        if turns.is_empty() || !self.lanes.redis().is_ready() {
             return;
         }
         match self.lanes.run_together(script, operations).await {
@@ -271,7 +276,11 @@ impl Engine {
             // The hold stands or falls with its lease; the next try comes well before its end.
             Err(CallError::Refused(refusal)) => tracing::warn!(?refusal, "a renewal was refused"),
             Err(CallError::Unanswered { reason }) => {
-                tracing::debug!(%reason, "a renewal was not answered")
+                tracing::debug!(%reason, "a renewal was not answered");
+                for (renewal, _turn) in &turns {
+                    renewal.tenure.hurry(Instant::now());
+                    self.watch(&renewal.tenure);
+                }
             }
             Err(CallError::Closed) => {}
         }
@@ -297,6 +306,14 @@ impl Engine {
 }
 
 impl Renewal {
+    /// Its holds have not ended since it was made.
+    fn is_due(&self) -> bool {
+        match self.lease {
+            Some(_) => self.tenure.is_watched(),
+            None => self.tenure.next_duty().is_some(),
+        }
+    }
+
     fn request(&self) -> Request {
         let Self { tenure, lease } = self;
         tenure

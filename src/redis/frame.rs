@@ -26,35 +26,44 @@ pub(super) fn text(frame: &Frame) -> Option<String> {
     }
 }
 
-/// The replies to `operations` operations: a status and a detail of each.
+/// The replies to `operations` operations: of each a status, or a list of a status and a detail. That of a single
+/// operation comes without a list around it.
 pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, CallError> {
     if let Some(message) = error(&frame) {
         return Err(CallError::Refused(Refusal::from_message(message)));
     }
-    let Frame::Array { data, .. } = frame else {
-        return Err(odd("no array"));
+    match frame {
+        frame if operations == 1 => match reply(frame) {
+            Some(reply) => Ok(vec![reply]),
+            None => Err(odd("something else than a status")),
+        },
+        Frame::Array { data, .. } if data.len() == operations => {
+            let replies: Option<_> = data.into_iter().map(reply).collect();
+            replies.ok_or_else(|| odd("something else than statuses"))
+        }
+        Frame::Array { .. } => Err(odd("as if it had run another number of operations")),
+        _ => Err(odd("no array")),
+    }
+}
+
+fn reply(frame: Frame) -> Option<Reply> {
+    let (status, detail) = match frame {
+        Frame::Array { data, .. } => {
+            let [status, value] = <[Frame; 2]>::try_from(data).ok()?;
+            (number(&status)?, detail(value)?)
+        }
+        status => (number(&status)?, Detail::Nothing),
     };
-    if data.len() != 2 * operations {
-        return Err(odd("an array of another length"));
-    }
-    let mut replies = Vec::with_capacity(operations);
-    let mut values = data.into_iter();
-    while let (Some(status), Some(value)) = (values.next(), values.next()) {
-        let status = number(&status).ok_or_else(|| odd("a status that is no number"))?;
-        let detail = detail(value).ok_or_else(|| odd("a detail of another type"))?;
-        replies.push(Reply { status, detail });
-    }
-    Ok(replies)
+    Some(Reply { status, detail })
 }
 
 fn detail(frame: Frame) -> Option<Detail> {
     match frame {
         Frame::Number { data, .. } => Some(Detail::Number(data)),
-        Frame::Array { data, .. } => data
-            .iter()
-            .map(number)
-            .collect::<Option<_>>()
-            .map(Detail::Numbers),
+        Frame::Array { data, .. } => {
+            let numbers: Option<_> = data.iter().map(number).collect();
+            numbers.map(Detail::Numbers)
+        }
         other => text(&other).map(Detail::Text),
     }
 }
@@ -100,40 +109,42 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_in_pairs() {
+    fn a_reply_is_a_status_with_or_without_a_detail() {
         let frame = array(vec![
             int(0),
-            int(1),
-            int(3),
-            blob("string"),
-            int(0),
-            array(vec![int(-1), int(2)]),
+            array(vec![int(3), blob("string")]),
+            array(vec![int(0), array(vec![int(-1), int(2)])]),
         ]);
         let reply = |status, detail| Reply { status, detail };
         assert_eq!(
             replies(frame, 3).unwrap(),
             [
-                reply(0, Detail::Number(1)),
+                reply(0, Detail::Nothing),
                 reply(3, Detail::Text("string".into())),
                 reply(0, Detail::Numbers(vec![-1, 2])),
             ]
         );
+        assert_eq!(replies(int(0), 1).unwrap(), [reply(0, Detail::Nothing)]);
+        let busy = array(vec![int(1), int(300)]);
+        assert_eq!(replies(busy, 1).unwrap(), [reply(1, Detail::Number(300))]);
     }
 
     #[test]
     fn odd_replies_are_refused_not_trusted() {
         for frame in [
             Frame::Null,
+            blob("0"),
             array(vec![]),
             array(vec![int(0)]),
-            array(vec![blob("0"), int(1)]),
             array(vec![int(0), Frame::Null]),
-            array(vec![int(0), int(1), int(0), int(1)]),
+            array(vec![int(0), int(0), int(0)]),
         ] {
-            assert!(matches!(
-                replies(frame, 1),
-                Err(CallError::Refused(Refusal::Failed { .. }))
-            ));
+            for operations in [1, 2] {
+                assert!(matches!(
+                    replies(frame.clone(), operations),
+                    Err(CallError::Refused(Refusal::Failed { .. }))
+                ));
+            }
         }
     }
 

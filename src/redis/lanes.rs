@@ -7,10 +7,9 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
-use dashmap::DashMap;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{CallError, Redis};
@@ -30,8 +29,8 @@ const MOST_CARRIERS: usize = 2;
 pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    /// By the address of the script, which is a static.
-    lanes: DashMap<usize, Arc<Lane>>,
+    /// One per script that has been used: few, and soon all there.
+    lanes: RwLock<Vec<Arc<Lane>>>,
 }
 
 struct Lane {
@@ -44,7 +43,7 @@ impl Lanes {
         Self {
             redis,
             runtime,
-            lanes: DashMap::new(),
+            lanes: RwLock::default(),
         }
     }
 
@@ -83,17 +82,22 @@ impl Lanes {
     }
 
     fn lane(&self, script: &'static Script) -> Arc<Lane> {
-        let address = std::ptr::from_ref(script).addr();
-        if let Some(lane) = self.lanes.get(&address) {
-            return lane.clone();
+        let known = |lanes: &[Arc<Lane>]| {
+            let lane = lanes.iter().find(|lane| std::ptr::eq(lane.script, script));
+            lane.cloned()
+        };
+        if let Some(lane) = known(&self.lanes.read().unwrap_or_else(PoisonError::into_inner)) {
+            return lane;
         }
-        let new = || {
-            Arc::new(Lane {
+        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        known(&lanes).unwrap_or_else(|| {
+            let lane = Arc::new(Lane {
                 script,
                 queue: Mutex::default(),
-            })
-        };
-        self.lanes.entry(address).or_insert_with(new).clone()
+            });
+            lanes.push(lane.clone());
+            lane
+        })
     }
 }
 
@@ -121,6 +125,8 @@ impl Drop for Alone<'_> {
 /// Carries what waits, call after call, until nothing does.
 async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
     loop {
+        // Those who have just been answered may ask for more: they go along.
+        tokio::task::yield_now().await;
         let Some(batch) = lane.queue().next_batch() else {
             return;
         };

@@ -88,29 +88,26 @@ impl Connector {
                 performance.default_command_timeout = Duration::ZERO;
             })
             .build()?;
-        let mut router = client.connect();
+        let mut router = Router(Some(client.connect()));
         let info = command(&client, "CLIENT", vec!["INFO".into()]);
-        let opened = timeout(CONNECT_WAIT, async {
+        let answer = timeout(CONNECT_WAIT, async {
             tokio::select! {
-                ended = &mut router => Err(ended.map_err(FredError::from).and_then(|end| end).err().unwrap_or_else(
-                    || FredError::new(ErrorKind::IO, "the connection ended"),
-                )),
+                error = router.error() => Err(error),
                 answer = info => answer,
             }
         })
         .await
-        .unwrap_or_else(|_| Err(FredError::new(ErrorKind::Timeout, "the server did not answer")));
-        match opened {
-            Ok(answer) => Ok(Connection {
-                identity: frame::text(&answer).and_then(|info| Identity::read(&info)),
-                client,
-                router: Router(Some(router)),
-            }),
-            Err(error) => {
-                router.abort();
-                Err(error)
-            }
-        }
+        .unwrap_or_else(|_| {
+            Err(FredError::new(
+                ErrorKind::Timeout,
+                "the server did not answer",
+            ))
+        })?;
+        Ok(Connection {
+            identity: frame::text(&answer).and_then(|info| Identity::read(&info)),
+            client,
+            router,
+        })
     }
 }
 
@@ -213,15 +210,29 @@ pub(super) struct Router(Option<JoinHandle<Result<(), FredError>>>);
 impl Router {
     /// Completes, with the reason, when the connection ends.
     pub(super) async fn ended(&mut self) -> String {
+        self.error().await.details().to_owned()
+    }
+
+    /// Runs `future` for as long as the connection lasts: fred leaves what is asked after its end unanswered.
+    pub(super) async fn run<T>(
+        &mut self,
+        future: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            reason = self.ended() => Err(reason),
+            done = future => done,
+        }
+    }
+
+    async fn error(&mut self) -> FredError {
+        let ended = || FredError::new(ErrorKind::IO, "the connection ended");
         let Some(handle) = &mut self.0 else {
-            return "the connection was never open".into();
+            return ended();
         };
-        let reason = match handle.await {
-            Ok(Err(error)) => error.details().to_owned(),
-            Ok(Ok(())) | Err(_) => "the connection ended".into(),
-        };
+        let error = handle.await.ok().and_then(Result::err);
         self.0 = None;
-        reason
+        error.unwrap_or_else(ended)
     }
 }
 

@@ -2,15 +2,21 @@
 
 use std::{
     fmt,
+    future::poll_fn,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use bytes::Bytes;
-use fred::types::{Resp3Frame as Frame, Value, config::Config};
+use fred::{
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value, config::Config},
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -19,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     BoxFuture, CallError, Event, Events, Redis, frame,
-    link::{self, Connection, Connector, Identity, Router, command},
+    link::{self, Connection, Connector, Identity, Router},
     subscriptions::{self, Want},
     url,
 };
@@ -31,8 +37,12 @@ use crate::{
     },
 };
 
+/// How long both connections may take to open.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// How often a connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The pause after a connection that broke as soon as it was open.
+const BREATH: Duration = Duration::from_millis(20);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 /// Messages that may wait for the dispatcher; beyond them, everybody is woken.
@@ -92,16 +102,12 @@ impl Traffic {
         }
     }
 
-    fn sent(&self) {
+    fn sent(&self) -> InFlight<'_> {
         // The first call after a quiet time starts the clock anew.
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             self.mark();
         }
-    }
-
-    fn answered(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.mark();
+        InFlight(self)
     }
 
     fn mark(&self) {
@@ -121,6 +127,16 @@ impl Traffic {
     }
 }
 
+/// A call that waits for its answer.
+struct InFlight<'a>(&'a Traffic);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.mark();
+    }
+}
+
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
     line: watch::Sender<Line>,
@@ -131,6 +147,15 @@ pub(crate) struct SingleServer {
 
 impl SingleServer {
     pub(super) async fn connect(target: Target) -> Result<(Self, Events), Error> {
+        let connecting = tokio::time::timeout(CONNECT_WAIT, Self::connect_all(target));
+        connecting.await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "no connection within {CONNECT_WAIT:?}"
+            )))
+        })
+    }
+
+    async fn connect_all(target: Target) -> Result<(Self, Events), Error> {
         let connector = Connector::new(target.0.clone(), 1);
         let first = connector.connect().await?;
         let listener = Connector::new(target.0, MESSAGES);
@@ -262,14 +287,19 @@ async fn run(
 }
 
 async fn send(open: &Open, name: &'static str, args: Vec<Value>) -> Result<Frame, Arc<str>> {
-    open.traffic.sent();
-    let answer = tokio::select! {
-        biased;
-        answer = command(&open.client, name, args) => answer.map_err(|error| error.details().into()),
-        () = open.ended.cancelled() => Err("the connection ended".into()),
-    };
-    open.traffic.answered();
-    answer
+    let _in_flight = open.traffic.sent();
+    let command = CustomCommand::new_static(name, ClusterHash::Random, false);
+    // Both futures stay where they are made: moving fred's costs more than running it.
+    let mut answer = pin!(open.client.custom_raw(command, args));
+    let mut ended = pin!(open.ended.cancelled());
+    poll_fn(|context| match answer.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(answer.map_err(|error| error.details().into())),
+        Poll::Pending => ended
+            .as_mut()
+            .poll(context)
+            .map(|()| Err("the connection ended".into())),
+    })
+    .await
 }
 
 /// `text`, the number of keys, the keys of all operations, the arguments of all operations.
@@ -314,6 +344,7 @@ impl Keeper {
     }
 
     async fn keep(self, mut open: Arc<Open>, mut router: Router) {
+        let mut opened = Instant::now();
         while let Some(reason) = self
             .closed
             .run_until_cancelled(broken(&open, &mut router))
@@ -323,9 +354,14 @@ impl Keeper {
             self.line.send_replace(Line::Down);
             drop(router);
             open.ended.cancel();
+            if opened.elapsed() < LOOK_EVERY {
+                // One that breaks as soon as it is open is not opened over and over without a pause.
+                tokio::time::sleep(BREATH).await;
+            }
             let Some(connection) = self.connector.connect_until(&self.closed).await else {
                 break;
             };
+            opened = Instant::now();
             if let Some(old) = &open.identity {
                 Connection::kill(&connection.client, old).await;
             }
@@ -335,6 +371,13 @@ impl Keeper {
         self.line.send_replace(Line::Closed);
         link::quit(&open.client).await;
         open.ended.cancel();
+    }
+}
+
+impl Drop for Keeper {
+    /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
+    fn drop(&mut self) {
+        self.line.send_replace(Line::Closed);
     }
 }
 
@@ -351,7 +394,7 @@ async fn broken(open: &Open, router: &mut Router) -> String {
         if !open.traffic.is_suspicious() {
             continue;
         }
-        if let Err(reason) = Connection::ping(&open.client, number).await {
+        if let Err(reason) = router.run(Connection::ping(&open.client, number)).await {
             return reason;
         }
         open.traffic.mark();

@@ -176,25 +176,27 @@ async fn use_connection(
         pings: 0,
     };
     let everything = wanted.everything();
-    if let Err(reason) = session.apply(everything, wanted).await {
+    let router = &mut connection.router;
+    if let Err(reason) = router.run(session.apply(everything, wanted)).await {
         return Some(reason);
     }
     let _ = events.send(Event::MessagesMissed);
     let mut batch = Vec::new();
     loop {
         tokio::select! {
-            reason = connection.router.ended() => return Some(reason),
+            biased;
+            reason = router.ended() => return Some(reason),
             taken = wants.recv_many(&mut batch, AT_ONCE) => {
                 if taken == 0 {
                     return None;
                 }
                 let change = wanted.take_up(batch.drain(..));
-                if let Err(reason) = session.apply(change, wanted).await {
+                if let Err(reason) = router.run(session.apply(change, wanted)).await {
                     return Some(reason);
                 }
             }
             () = tokio::time::sleep(PING_EVERY) => {
-                if let Err(reason) = session.ping().await {
+                if let Err(reason) = router.run(session.ping()).await {
                     return Some(reason);
                 }
             }

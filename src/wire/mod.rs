@@ -57,16 +57,11 @@ impl Lease {
         if duration > Self::MAX {
             return Err("a lease of more than 100 years is too long".into());
         }
-        Ok(Self::exactly(duration))
-    }
-
-    /// `duration` rounded up to whole milliseconds, unchecked: for what is left of a lease that was checked.
-    pub(crate) fn exactly(duration: Duration) -> Self {
         let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
-        Self {
+        Ok(Self {
             duration: Duration::from_millis(millis),
             text: decimal(millis),
-        }
+        })
     }
 }
 
@@ -78,8 +73,8 @@ pub trait Wire: Send + Sync {
     fn acquire(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request;
     /// Read the answer to [`acquire`](Self::acquire).
     fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal>;
-    /// Leave the owner with `holds` holds, which live for `lease`.
-    fn release(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request;
+    /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
+    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
     /// Free the lock, whoever holds it.
@@ -143,6 +138,11 @@ pub enum Released {
 /// The reply number -1 of a `PTTL`: no expiry.
 fn remaining(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// A lease as it travels, 0 for none.
+fn lease_text(lease: Option<&Lease>) -> Bytes {
+    lease.map_or_else(|| decimal(0), |lease| lease.text.clone())
 }
 
 /// A number as it travels.

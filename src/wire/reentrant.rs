@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Attempt, Inspection, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal, remaining,
+    Attempt, Inspection, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal, lease_text,
+    remaining,
     script::{Detail, Outcome, Script, script},
     sealed::Sealed,
 };
@@ -60,24 +61,23 @@ impl Wire for ReentrantWire {
         })
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request {
+    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
         Request {
             script: &RELEASE,
             parts: vec![
                 place.key.clone(),
                 owner.clone(),
                 decimal(holds.into()),
-                lease.text.clone(),
+                lease_text(lease),
                 place.channel.clone(),
             ],
         }
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
-        let lease = lease.map_or_else(|| decimal(0), |lease| lease.text.clone());
         Request {
             script: &RENEW,
-            parts: vec![place.key.clone(), owner.clone(), lease],
+            parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 

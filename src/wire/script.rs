@@ -1,4 +1,4 @@
-//! The Lua scripts as they travel, and the two values that each of their operations answers.
+//! The Lua scripts as they travel, and what each of their operations answers.
 
 use std::sync::OnceLock;
 
@@ -81,9 +81,10 @@ pub struct Reply {
     pub(crate) detail: Detail,
 }
 
-/// The second value of a [`Reply`].
+/// What comes with the status of a [`Reply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Detail {
+    Nothing,
     Number(i64),
     Text(String),
     Numbers(Vec<i64>),
@@ -128,7 +129,11 @@ impl Refusal {
             "MOVED",
             "ASK",
         ];
-        let code = message.split(' ').next().unwrap_or_default();
+        // Servers before 7 put the place in the script in front: `@user_script: 12: -READONLY You can't ..`.
+        let told = message
+            .rsplit_once(": -")
+            .map_or(&*message, |(_, told)| told);
+        let code = told.split(' ').next().unwrap_or_default();
         if PASSING.contains(&code) {
             Refusal::Passing { message }
         } else {
@@ -160,8 +165,8 @@ mod tests {
     fn every_status_has_its_outcome() {
         let reply = |status, detail| Reply { status, detail }.outcome();
         assert_eq!(
-            reply(DONE, Detail::Number(2)),
-            Ok(Outcome::Done(Detail::Number(2)))
+            reply(DONE, Detail::Nothing),
+            Ok(Outcome::Done(Detail::Nothing))
         );
         assert_eq!(
             reply(BUSY, Detail::Number(-1)),
@@ -187,14 +192,16 @@ mod tests {
             detail: Detail::Number(0),
         };
         assert!(matches!(odd.outcome(), Err(Refusal::Failed { .. })));
-        let busy_without_a_number = Reply {
-            status: BUSY,
-            detail: Detail::Text("x".into()),
-        };
-        assert!(matches!(
-            busy_without_a_number.outcome(),
-            Err(Refusal::Failed { .. })
-        ));
+        for detail in [Detail::Nothing, Detail::Text("x".into())] {
+            let busy_without_a_number = Reply {
+                status: BUSY,
+                detail,
+            };
+            assert!(matches!(
+                busy_without_a_number.outcome(),
+                Err(Refusal::Failed { .. })
+            ));
+        }
     }
 
     #[test]
@@ -209,6 +216,9 @@ mod tests {
         assert!(passing("BUSY Redis is busy running a script."));
         assert!(passing(
             "READONLY You can't write against a read only replica."
+        ));
+        assert!(passing(
+            "@user_script: 12: -READONLY You can't write against a read only replica."
         ));
         assert!(!passing("NOPERM this user has no permissions"));
         assert!(!passing("OOM command not allowed"));

@@ -1,0 +1,109 @@
+//! What the project set out to reach: ratios of medians within one run.
+
+use crate::{
+    peers::{Name, Workload},
+    results::{Figure, Results, Sent},
+};
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reach {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Ours over a peer's.
+struct Target {
+    what: &'static str,
+    workload: Workload,
+    figure: Figure,
+    peer: Name,
+    reach: Reach,
+}
+
+/// A target and how it came out; `ratio` is `None` without the peer.
+pub struct Outcome {
+    pub what: String,
+    pub reach: Reach,
+    pub ratio: Option<f64>,
+}
+
+impl Outcome {
+    pub fn is_met(&self) -> Option<bool> {
+        self.ratio.map(|ratio| match self.reach {
+            Reach::AtMost(most) => ratio <= most,
+            Reach::AtLeast(least) => ratio >= least,
+        })
+    }
+}
+
+#[rustfmt::skip]
+fn targets() -> Vec<Target> {
+    use {Figure::{P50, PerSecond, ServerCpu}, Name::{Fred, RedisRs, Redisson}, Reach::{AtLeast, AtMost}};
+    let pair = |tasks| Workload::Pair { tasks };
+    let target = |what, workload, figure, peer, reach| Target { what, workload, figure, peer, reach };
+    vec![
+        target("1 task: pair p50 / raw fred", pair(1), P50, Fred, AtMost(1.05)),
+        target("1 task: pair p50 / Redisson", pair(1), P50, Redisson, AtMost(0.66)),
+        target("64 tasks: pairs/s / raw redis-rs", pair(64), PerSecond, RedisRs, AtLeast(1.15)),
+        target("64 tasks: pairs/s / Redisson", pair(64), PerSecond, Redisson, AtLeast(8.0)),
+        target("256 tasks: pairs/s / raw redis-rs", pair(256), PerSecond, RedisRs, AtLeast(1.45)),
+        target("256 tasks: pairs/s / Redisson", pair(256), PerSecond, Redisson, AtLeast(16.0)),
+        target("256 tasks: server CPU per pair / Redisson", pair(256), ServerCpu, Redisson, AtMost(0.2)),
+        target("hand-off p50 / Redisson", Workload::Handoff, P50, Redisson, AtMost(0.7)),
+    ]
+}
+
+pub fn outcomes(results: &[Results], sent: &[Sent]) -> Vec<Outcome> {
+    let ratios = targets().into_iter().map(|target| Outcome {
+        ratio: ratio(results, &target),
+        what: target.what.into(),
+        reach: target.reach,
+    });
+    ratios.chain(commands(sent)).collect()
+}
+
+fn ratio(results: &[Results], target: &Target) -> Option<f64> {
+    let results = results
+        .iter()
+        .find(|results| results.workload == target.workload)?;
+    let median = |peer| Some(results.spread(peer, target.figure)?.median);
+    Some(median(Name::Ours)? / median(target.peer)?)
+}
+
+/// One script per lock and one per unlock, and no other command: a `PING` now and then is a thousandth of one.
+fn commands(sent: &[Sent]) -> Vec<Outcome> {
+    let ours = sent.iter().find(|sent| sent.peer == Name::Ours);
+    let per_pair = ours.map(Sent::per_pair);
+    let outcome = |what: &str, most, ratio| Outcome {
+        what: format!("1 task: {what} sent per pair"),
+        reach: Reach::AtMost(most),
+        ratio,
+    };
+    vec![
+        outcome("scripts", 2.005, per_pair.map(|(scripts, _)| scripts)),
+        outcome("other commands", 0.005, per_pair.map(|(_, others)| others)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn met_in_the_good_direction_and_unknown_without_a_peer() {
+        let met = |reach, ratio| {
+            Outcome {
+                what: String::new(),
+                reach,
+                ratio,
+            }
+            .is_met()
+        };
+        assert_eq!(met(Reach::AtMost(1.05), Some(1.05)), Some(true));
+        assert_eq!(met(Reach::AtMost(1.05), Some(1.06)), Some(false));
+        assert_eq!(met(Reach::AtLeast(8.0), Some(7.9)), Some(false));
+        assert_eq!(met(Reach::AtLeast(8.0), None), None);
+        assert_eq!(outcomes(&[], &[]).len(), 10);
+    }
+}
