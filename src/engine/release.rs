@@ -211,10 +211,18 @@ impl Engine {
     /// Releases a hold, whether or not the future that is returned is polled to its end.
     async fn release(self: &Arc<Self>, tenure: Arc<Tenure>, id: HoldId) -> Result<Released, Error> {
         tenure.ending(id);
-        let engine = self.clone();
-        let release = async move { engine.run_release(tenure, id).await };
-        let wait = self.config.command_wait;
-        super::within(wait, Carried::certain(self, release)).await
+        let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
+        // Known without asking anybody, and without waiting for what is on its way.
+        if let Some(error) = lost(&tenure) {
+            return Err(error);
+        }
+        let release = self.clone().run_release(tenure.clone(), id);
+        let released =
+            super::within(self.config.command_wait, Carried::certain(self, release)).await;
+        match released {
+            Err(error @ Error::Unavailable { .. }) => Err(lost(&tenure).unwrap_or(error)),
+            done => done,
+        }
     }
 
     /// Releases the latest hold of `owner` that has no guard.

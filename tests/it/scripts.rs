@@ -1,1 +1,257 @@
+//! The Lua scripts as the server sees them: their texts from `lua/`, run by a client that is not ours.
 
+mod batches;
+mod kinds;
+mod names;
+mod refusals;
+mod repetition;
+mod traffic;
+mod transitions;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use redis::{ToRedisArgs, Value, aio::MultiplexedConnection};
+use testbed::Server;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const SOON: Duration = Duration::from_secs(20);
+const LOCK: &str = "order:42";
+const CHANNEL: &str = "redisson_lock__channel:{order:42}";
+const US: &str = "11111111-1111-4111-8111-111111111111:7";
+const THEM: &str = "22222222-2222-4222-8222-222222222222:7";
+/// In milliseconds.
+const LEASE: i64 = 60_000;
+
+/// A script by its verb, as it travels.
+macro_rules! script {
+    ($verb:literal) => {
+        concat!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/lua/reentrant_",
+                $verb,
+                ".lua"
+            ))
+        )
+    };
+}
+
+const ACQUIRE: &str = script!("acquire");
+const RELEASE: &str = script!("release");
+const RENEW: &str = script!("renew");
+const FORCE_RELEASE: &str = script!("force_release");
+const INSPECT: &str = script!("inspect");
+
+/// What one operation answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reply {
+    Done,
+    Told(Vec<i64>),
+    Busy(i64),
+    Absent,
+    WrongKind(String),
+    Failed(String),
+}
+
+impl Reply {
+    fn read(value: Value) -> Self {
+        let (status, detail) = match value {
+            Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
+                Ok([Value::Int(status), detail]) => (status, detail),
+                odd => panic!("a reply of another shape: {odd:?}"),
+            },
+            Value::Int(status) => (status, Value::Nil),
+            odd => panic!("a reply of another type: {odd:?}"),
+        };
+        match (status, detail) {
+            (0, Value::Nil) => Self::Done,
+            (0, numbers @ Value::Array(_)) => Self::Told(read(numbers)),
+            (1, Value::Int(remaining)) => Self::Busy(remaining),
+            (2, Value::Int(0)) => Self::Absent,
+            (3, found) => Self::WrongKind(read(found)),
+            (4, message) => Self::Failed(read(message)),
+            odd => panic!("an unknown status or detail: {odd:?}"),
+        }
+    }
+
+    fn failed_with(&self, part: &str) -> bool {
+        matches!(self, Self::Failed(message) if message.contains(part))
+    }
+}
+
+fn read<T: redis::FromRedisValue>(value: Value) -> T {
+    T::from_redis_value(value).expect("it has the type that the status says")
+}
+
+/// A lock and the arguments of one operation on it.
+type Operation<'a> = (&'a str, Vec<String>);
+
+/// Whoever runs scripts: by default the administrator, who may do everything.
+#[derive(Clone)]
+struct Caller(MultiplexedConnection);
+
+impl Caller {
+    /// Logged in as a user with these rights.
+    async fn with_rights(server: &Server, rights: &[&str]) -> Self {
+        server
+            .command::<()>(&[&["ACL", "SETUSER", "app", "reset", "on", ">pw"], rights].concat())
+            .await;
+        let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+        let client = redis::Client::open(url).unwrap();
+        Self(client.get_multiplexed_async_connection().await.unwrap())
+    }
+
+    async fn run_all(&self, script: &str, operations: &[Operation<'_>]) -> Vec<Reply> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(operations.len());
+        for (lock, _) in operations {
+            command.arg(lock);
+        }
+        for (_, arguments) in operations {
+            command.arg(arguments);
+        }
+        let answer: Vec<Value> = command.query_async(&mut self.0.clone()).await.unwrap();
+        assert_eq!(answer.len(), operations.len(), "one reply per operation");
+        answer.into_iter().map(Reply::read).collect()
+    }
+
+    async fn run(&self, script: &str, arguments: &[&str]) -> Reply {
+        let operation = (LOCK, owned(arguments));
+        self.run_all(script, &[operation]).await.remove(0)
+    }
+
+    async fn acquire(&self, owner: &str, holds: u32) -> Reply {
+        self.acquire_for(owner, LEASE, holds).await
+    }
+
+    async fn acquire_for(&self, owner: &str, lease: i64, holds: u32) -> Reply {
+        let (lease, holds) = (lease.to_string(), holds.to_string());
+        self.run(ACQUIRE, &[owner, &lease, &holds]).await
+    }
+
+    async fn release(&self, owner: &str, holds: u32) -> Reply {
+        let (holds, lease) = (holds.to_string(), LEASE.to_string());
+        self.run(RELEASE, &[owner, &holds, &lease, CHANNEL]).await
+    }
+
+    async fn renew(&self, owner: &str, lease: i64) -> Reply {
+        self.run(RENEW, &[owner, &lease.to_string()]).await
+    }
+
+    async fn force_release(&self) -> Reply {
+        self.run(FORCE_RELEASE, &[CHANNEL]).await
+    }
+
+    async fn inspect(&self, owner: &str) -> Reply {
+        self.run(INSPECT, &[owner]).await
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// A server, and the administrator at work on it.
+struct Bed {
+    server: Server,
+    admin: Caller,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(options: &[&str]) -> Self {
+        let server = Server::start_with(options).await;
+        let admin = Caller(server.admin().await);
+        Self { server, admin }
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, words: &[impl ToRedisArgs]) -> T {
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        command
+            .query_async(&mut self.admin.0.clone())
+            .await
+            .unwrap()
+    }
+
+    /// The lock's fields.
+    async fn fields(&self) -> BTreeMap<String, String> {
+        self.ask(&["HGETALL", LOCK]).await
+    }
+
+    /// The only owner's count.
+    async fn is_held_by(&self, owner: &str, count: u32) {
+        let expected = BTreeMap::from([(owner.to_owned(), count.to_string())]);
+        assert_eq!(self.fields().await, expected);
+    }
+
+    async fn pttl(&self) -> i64 {
+        self.ask(&["PTTL", LOCK]).await
+    }
+
+    /// Of the lock's expiry, most is left.
+    async fn expires_in_about(&self, lease: i64) {
+        let left = self.pttl().await;
+        assert!(
+            left > lease - 30_000 && left <= lease,
+            "{left} of {lease} ms"
+        );
+    }
+
+    async fn is_free(&self) {
+        assert_eq!(self.ask::<u32>(&["DBSIZE"]).await, 0);
+    }
+
+    /// What stands at the key, byte by byte, and whether it expires.
+    async fn snapshot(&self) -> (Option<Vec<u8>>, bool) {
+        (self.ask(&["DUMP", LOCK]).await, self.pttl().await >= 0)
+    }
+}
+
+/// A plain connection that has subscribed to one channel.
+struct Listener(TcpStream);
+
+impl Listener {
+    async fn on(server: &Server, channel: &str) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port()))
+            .await
+            .unwrap();
+        stream
+            .write_all(format!("SUBSCRIBE {channel}\r\n").as_bytes())
+            .await
+            .unwrap();
+        let mut listener = Self(stream);
+        listener.hears(":1\r\n").await;
+        listener
+    }
+
+    /// Reads on until `end`; what was read is the result.
+    async fn hears(&mut self, end: &str) -> String {
+        let mut heard = String::new();
+        while !heard.ends_with(end) {
+            let byte = tokio::time::timeout(SOON, self.0.read_u8()).await;
+            let byte = byte.unwrap_or_else(|_| panic!("only {heard:?} is heard, not {end:?}"));
+            heard.push(char::from(byte.unwrap()));
+        }
+        heard
+    }
+
+    /// The payloads of the messages up to now.
+    async fn messages(&mut self) -> Vec<String> {
+        self.0.write_all(b"PING end\r\n").await.unwrap();
+        let heard = self.hears("$3\r\nend\r\n").await;
+        let lines: Vec<&str> = heard.split("\r\n").collect();
+        let messages = lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| **line == "message");
+        messages.map(|(at, _)| lines[at + 4].to_owned()).collect()
+    }
+}
