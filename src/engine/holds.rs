@@ -297,6 +297,15 @@ impl Clone for SlotRef {
 
 impl Drop for SlotRef {
     fn drop(&mut self) {
+        // Only the last use needs the map's lock, under which alone a use can follow it.
+        let others = |users: usize| (users > 1).then(|| users - 1);
+        let users = &self.slot.users;
+        if users
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok()
+        {
+            return;
+        }
         let last = |_: &_, slot: &Arc<Slot>| slot.users.fetch_sub(1, Ordering::Relaxed) == 1;
         self.slots.slots.remove_if(&self.slot.key, last);
     }
@@ -361,6 +370,7 @@ impl SlotRef {
             token: Mutex::new(None),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
+            on_agenda: Mutex::new(None),
         });
         *lock(&self.tenure) = Some(tenure.clone());
         Some((tenure, id))
@@ -388,6 +398,8 @@ pub(crate) struct Tenure {
     token: Mutex<Option<CancellationToken>>,
     /// Different from every other tenure's.
     pub(super) number: u64,
+    /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
+    pub(super) on_agenda: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
     put_off: AtomicBool,
 }

@@ -263,8 +263,10 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         let (holds, lease) = tenure.release(id, sent);
-        // The holds that remain may have to be told earlier than before.
-        self.watch(tenure);
+        if holds > 0 {
+            // Those that remain may have to be told earlier than before.
+            self.watch(tenure);
+        }
         let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
         match self
             .send_release(place, wire, slot, lease.as_ref(), holds)

@@ -1,7 +1,7 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,35 +23,35 @@ use crate::{
 /// Tables, so that locking and unlocking tasks seldom meet at one.
 const SHARDS: usize = 8;
 
-/// What is due when. Pure; `T` is a tenure.
+/// What is due when. Pure; `T` is a tenure, which keeps the time that it is entered under.
 #[derive(Debug)]
 struct Agenda<T> {
     /// By time, and by the number of the tenure.
     entries: BTreeMap<(Instant, u64), T>,
-    times: HashMap<u64, Instant>,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
-            times: HashMap::new(),
         }
     }
 }
 
 impl<T> Agenda<T> {
-    /// Looks at `number` at `at`, and no longer when it was to be looked at before.
-    fn set(&mut self, number: u64, at: Instant, entry: T) {
-        self.remove(number);
-        self.times.insert(number, at);
-        self.entries.insert((at, number), entry);
-    }
-
-    fn remove(&mut self, number: u64) {
-        if let Some(at) = self.times.remove(&number) {
-            self.entries.remove(&(at, number));
+    /// Moves `number` from `entered` to `at`; `None` is not at all.
+    fn set(
+        &mut self,
+        number: u64,
+        entered: &mut Option<Instant>,
+        at: Option<Instant>,
+        entry: impl FnOnce() -> T,
+    ) {
+        let old = entered.and_then(|entered| self.entries.remove(&(entered, number)));
+        if let Some(at) = at {
+            self.entries.insert((at, number), old.unwrap_or_else(entry));
         }
+        *entered = at;
     }
 
     fn next(&self) -> Option<Instant> {
@@ -62,11 +62,9 @@ impl<T> Agenda<T> {
     fn due(&mut self, now: Instant) -> Vec<T> {
         // Everything after `now`, whatever its number, stays.
         let later = self.entries.split_off(&(now + Duration::from_nanos(1), 0));
-        let due = std::mem::replace(&mut self.entries, later);
-        for (_, number) in due.keys() {
-            self.times.remove(number);
-        }
-        due.into_values().collect()
+        std::mem::replace(&mut self.entries, later)
+            .into_values()
+            .collect()
     }
 }
 
@@ -107,14 +105,22 @@ impl Watchdog {
     fn set(&self, tenure: &Arc<Tenure>) {
         let mut shard = self.shard(tenure.number);
         // Read under the lock: of two at a time, the later writes what is true later.
-        let Some(at) = tenure.next_duty() else {
-            return shard.remove(tenure.number);
-        };
-        shard.set(tenure.number, at, tenure.clone());
+        let at = tenure.next_duty();
+        shard.set(tenure.number, &mut lock(&tenure.on_agenda), at, || {
+            tenure.clone()
+        });
         drop(shard);
         // The entry is there before this is read, and the task reads the entries once more after it has written this.
-        if self.millis(at) < self.looks_at.load(Ordering::SeqCst) {
+        if at.is_some_and(|at| self.millis(at) < self.looks_at.load(Ordering::SeqCst)) {
             self.earlier.notify_one();
+        }
+    }
+
+    /// Looks at `tenure` no more.
+    fn forget(&self, tenure: &Tenure) {
+        let mut shard = self.shard(tenure.number);
+        if let Some(at) = lock(&tenure.on_agenda).take() {
+            shard.entries.remove(&(at, tenure.number));
         }
     }
 
@@ -177,7 +183,7 @@ impl Engine {
     pub(super) fn lose(&self, tenure: &Tenure, reason: LostReason) {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
-        self.watchdog.shard(tenure.number).remove(tenure.number);
+        self.watchdog.forget(tenure);
     }
 
     /// Renews what is due, until the engine has ended.
@@ -331,42 +337,41 @@ mod tests {
     #[test]
     fn what_is_set_again_is_due_once() {
         let now = Instant::now();
-        let at = |millis| now + Duration::from_millis(millis);
-        let mut agenda = Agenda::default();
-        agenda.set(1, at(10), "a");
-        agenda.set(2, at(20), "b");
-        agenda.set(1, at(30), "a again");
-        assert_eq!(agenda.next(), Some(at(20)));
-        assert_eq!(agenda.due(at(19)), [""; 0]);
-        assert_eq!(agenda.due(at(20)), ["b"]);
-        agenda.remove(2);
-        assert_eq!(agenda.due(at(100)), ["a again"]);
+        let at = |millis| Some(now + Duration::from_millis(millis));
+        let (mut agenda, mut first, mut second) = (Agenda::default(), None, None);
+        agenda.set(1, &mut first, at(10), || "a");
+        agenda.set(2, &mut second, at(20), || "b");
+        agenda.set(1, &mut first, at(30), || unreachable!("it is there"));
+        assert_eq!(agenda.next(), at(20));
+        assert_eq!(agenda.due(at(19).unwrap()), [""; 0]);
+        assert_eq!(agenda.due(at(20).unwrap()), ["b"]);
+        agenda.set(2, &mut second, None, || "b");
+        assert_eq!(agenda.due(at(100).unwrap()), ["a"]);
         assert_eq!(agenda.next(), None);
     }
 
     proptest! {
         #[test]
         fn everything_is_due_exactly_once_and_not_before_its_time(
-            entries in prop::collection::vec((0..20u64, 0..1000u64, any::<bool>()), 0..60),
+            entries in prop::collection::vec((0..20u64, prop::option::of(0..1000u64)), 0..60),
             looks in prop::collection::vec(0..1200u64, 1..10),
         ) {
             let now = Instant::now();
             let at = |millis| now + Duration::from_millis(millis);
-            let (mut agenda, mut model) = (Agenda::default(), BTreeMap::new());
-            for (number, millis, remove) in entries {
-                if remove {
-                    agenda.remove(number);
-                    model.remove(&number);
-                } else {
-                    agenda.set(number, at(millis), (number, millis));
-                    model.insert(number, millis);
-                }
+            let (mut agenda, mut entered) = (Agenda::default(), [None; 20]);
+            let mut model = BTreeMap::new();
+            for (number, millis) in entries {
+                agenda.set(number, &mut entered[number as usize], millis.map(at), || number);
+                match millis {
+                    Some(millis) => model.insert(number, millis),
+                    None => model.remove(&number),
+                };
             }
             for look in looks {
                 let mut due = agenda.due(at(look));
                 due.sort_unstable();
                 let expected: Vec<_> =
-                    model.iter().map(|(&n, &m)| (n, m)).filter(|&(_, millis)| millis <= look).collect();
+                    model.iter().filter(|&(_, &millis)| millis <= look).map(|(&number, _)| number).collect();
                 model.retain(|_, millis| *millis > look);
                 prop_assert_eq!(due, expected);
                 prop_assert_eq!(agenda.next(), model.values().min().map(|&millis| at(millis)));
