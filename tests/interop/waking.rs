@@ -1,0 +1,104 @@
+//! Waiting for the other side, and being woken by it. No lease ends and no poll comes: only the message can wake.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::stage::{AMPLE, Case, LONG, Lock, Worker, now_ms};
+
+/// From the request to unlock until the waiter is inside; the best of some rounds, as the machine may be busy.
+const WOKEN_WITHIN_MS: u64 = 250;
+
+pub async fn an_unlock_wakes_a_waiter(case: Case) {
+    let stage = case.stage().await;
+    for (holder, waiter) in stage.both_ways(case.kind) {
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            stage.listening(&holder.lock, 0).await;
+            holder.lock_for(LONG).await;
+            let waiting = waiter.lock_for(LONG);
+            stage.waiting(&holder.lock).await;
+            let told = now_ms();
+            holder.unlock().await;
+            took.push(waiting.await.saturating_sub(told));
+            assert!(!holder.try_lock().await, "{waiter} is inside");
+            waiter.unlock().await;
+        }
+        let best = *took.iter().min().expect("there were rounds");
+        let what = format!("{waiter} was woken by {holder} after (ms) {took:?}");
+        assert!(best <= WOKEN_WITHIN_MS, "{what}");
+        println!("{what}");
+    }
+}
+
+/// Waiters of one process, which share a subscription, and of both processes.
+pub async fn every_unlock_lets_one_in(case: Case) {
+    let stage = case.stage().await;
+    for (holder, other) in stage.both_ways(case.kind) {
+        for waiters in [
+            [other.peer, other.peer, other.peer],
+            [other.peer, holder.peer, other.peer],
+        ] {
+            let lock = Lock::new(case.kind);
+            let holder = lock.worker(holder.peer);
+            holder.lock_for(LONG).await;
+            let waiters = waiters.map(|peer| lock.worker(peer));
+            one_by_one(&holder, &waiters).await;
+        }
+    }
+}
+
+async fn one_by_one(holder: &Worker<'_>, waiters: &[Worker<'_>]) {
+    let mut waiting = JoinSet::new();
+    for (index, waiter) in waiters.iter().enumerate() {
+        let inside = waiter.lock_for(LONG);
+        waiting.spawn(async move {
+            inside.await;
+            index
+        });
+    }
+    // Time for all of them to wait; one that comes later is as good, and is let in as well.
+    assert_nobody_comes(&mut waiting, Duration::from_millis(300)).await;
+    let mut inside = holder;
+    while !waiting.is_empty() {
+        inside.unlock().await;
+        let next = timeout(AMPLE, waiting.join_next()).await;
+        let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
+        inside = &waiters[next.expect("somebody waits").expect("it is let in")];
+        assert_nobody_comes(&mut waiting, Duration::from_millis(100)).await;
+    }
+    inside.unlock().await;
+}
+
+async fn assert_nobody_comes(waiting: &mut JoinSet<usize>, pause: Duration) {
+    if waiting.is_empty() {
+        return;
+    }
+    if let Ok(second) = timeout(pause, waiting.join_next()).await {
+        panic!("a second one is inside: {second:?}");
+    }
+}
+
+pub async fn a_dropped_guard_wakes_java(case: Case) {
+    let stage = case.stage().await;
+    let lock = Lock::new(case.kind);
+    let (holder, waiter) = (lock.worker(&stage.rust), lock.worker(&stage.java));
+    holder.lock_for(LONG).await;
+    holder.lock_for(LONG).await;
+    let waiting = waiter.lock_for(LONG);
+    stage.waiting(&lock).await;
+    let drop_one = async || {
+        let dropped = holder.ask("drop", &[]).await;
+        dropped.unwrap_or_else(|refused| panic!("{refused}"));
+    };
+    drop_one().await;
+    let field = holder.field().await;
+    testbed::eventually("one hold is given back", AMPLE, async || {
+        stage.fields(&lock).await.get(&field).map(String::as_str) == Some("1")
+    })
+    .await;
+    drop_one().await;
+    waiting.await;
+    waiter.unlock().await;
+}

@@ -1,0 +1,61 @@
+//! The Java service with Redisson: `tests/interop/peer`.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::peer::Peer;
+
+/// Where the build of `tools/build-peer.sh` for a Redisson version is.
+fn build(version: &str) -> PathBuf {
+    let here = env!("CARGO_MANIFEST_DIR");
+    [here, "..", "interop", "peer", "target", version]
+        .iter()
+        .collect()
+}
+
+/// Whether the Java service with Redisson `version` can be started; if not, what is missing and what to do.
+pub fn check(version: &str) -> Result<(), String> {
+    if !build(version).join("peer.jar").exists() {
+        return Err(format!(
+            "the Java peer with Redisson {version} is not built: run `tools/build-peer.sh {version}`"
+        ));
+    }
+    static RUNS: OnceLock<bool> = OnceLock::new();
+    if *RUNS.get_or_init(runs) {
+        Ok(())
+    } else {
+        Err("there is no working `java`: install a JDK 17 or later".to_owned())
+    }
+}
+
+fn runs() -> bool {
+    let mut command = Command::new("java");
+    command
+        .arg("-version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Starts the Java service with Redisson `version` on the server at `url`, with Redisson's own watchdog timeout or with
+/// this one; panics if it does not become ready.
+pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Peer {
+    let build = build(version);
+    let mut classes = build.join("peer.jar").into_os_string();
+    classes.push(":");
+    classes.push(build.join("lib").join("*"));
+    let mut command = Command::new("java");
+    command
+        .args(["-Xms32m", "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC"])
+        .args(["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+        .arg("-cp")
+        .arg(classes)
+        .args(["Peer", url])
+        .args(watchdog.map(|watchdog| watchdog.as_millis().to_string()));
+    let peer = Peer::start("Java", command).await;
+    assert_eq!(peer.version(), version, "the build has another Redisson");
+    peer
+}
