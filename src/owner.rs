@@ -47,6 +47,9 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 /// # }
 /// ```
 ///
+/// One owner's operations on one lock follow each other. A future of this crate that was polled and is then left alone,
+/// neither polled nor dropped, can hold up others of the same owner on the same lock, though nobody else's.
+///
 /// The other way round, a spawned task is an owner of its own. Work that is to share the hold of the task that spawns
 /// it is spawned as `owner.scope(work)`, with `owner` the [`Owner::current`] of the spawning task.
 ///

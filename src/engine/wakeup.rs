@@ -178,9 +178,12 @@ impl<S: Clone> Waiters<S> {
             return Rest::TryAgain;
         }
         queue.set_state(id, State::Parked);
-        let pause = pause(remaining, queue.polls, poll_floor);
-        let old = queue.poll_at.replace(now + pause);
-        self.set_poll(place, old, Some(now + pause));
+        let old = queue.poll_at;
+        let new = now + pause(remaining, queue.polls, poll_floor);
+        // Those who come later do not put off what those who wait count on.
+        let new = old.filter(|old| *old > now).map_or(new, |old| old.min(new));
+        queue.poll_at = Some(new);
+        self.set_poll(place, old, Some(new));
         Rest::Parked
     }
 

@@ -119,12 +119,12 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
     park(&mut waiters, &place, 2, now);
     assert_eq!(
         waiters.next_poll(),
-        Some(now + POLL_FLOOR),
-        "the latest answer counts"
+        Some(lease_over),
+        "newcomers put nothing off"
     );
-    assert_eq!(waiters.poll(now + POLL_FLOOR), [1]);
+    assert_eq!(waiters.poll(lease_over), [1]);
     // The first does not get round to it: the next in line does, at the floor.
-    assert_eq!(waiters.poll(now + 2 * POLL_FLOOR), [2]);
+    assert_eq!(waiters.poll(lease_over + POLL_FLOOR), [2]);
 }
 
 #[test]

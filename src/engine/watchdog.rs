@@ -261,7 +261,7 @@ impl Engine {
         let turns: Vec<_> = renewals
             .iter()
             .map(|renewal| (renewal, renewal.tenure.slot().turn.try_lock().ok()))
-            .filter(|(renewal, turn)| renewal.tenure.may_renew(turn.is_some()))
+            .filter(|(renewal, turn)| renewal.may_go(turn.is_some()))
             .filter(|(renewal, _)| renewal.is_due())
             .collect();
         let operations = turns
@@ -301,9 +301,11 @@ impl Engine {
                     self.watch(tenure);
                 }
             }
-            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
-                self.lose(tenure, LostReason::Gone)
+            // One that is being released may be gone already, by that.
+            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) if tenure.live_count() > 0 => {
+                self.lose(tenure, LostReason::Gone);
             }
+            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {}
             Err(refusal) => {
                 tracing::warn!(name = %tenure.place.name, ?refusal, "a renewal was refused")
             }
@@ -312,6 +314,11 @@ impl Engine {
 }
 
 impl Renewal {
+    /// Asking changes nothing, and needs no turn.
+    fn may_go(&self, has_turn: bool) -> bool {
+        self.lease.is_none() || self.tenure.may_renew(has_turn)
+    }
+
     /// Its holds have not ended since it was made.
     fn is_due(&self) -> bool {
         match self.lease {
