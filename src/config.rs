@@ -176,8 +176,10 @@ mod tests {
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert!(Config::default().check().is_ok());
-        let mut endless = Config::default();
-        endless.outage_wait = Duration::MAX;
+        let mut endless = Config {
+            outage_wait: Duration::MAX,
+            ..Config::default()
+        };
         assert!(endless.check().is_ok());
         let broken: [fn(&mut Config); 5] = [
             |config| config.watchdog_lease = Duration::ZERO,

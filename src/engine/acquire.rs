@@ -82,15 +82,13 @@ impl Engine {
         let longest = Instant::now() + self.config.poll_floor;
         let _ = timeout_at(limit.earlier(longest), subscribed).await;
         loop {
-            let seen = waiting.trying();
+            waiting.trying();
             match self.try_within(ask, limit).await? {
                 Tried::Granted(held) => {
                     waiting.granted();
                     return Ok(Some(held));
                 }
-                Tried::Busy { remaining }
-                    if waiting.refused(seen, remaining) && !limit.is_over() =>
-                {
+                Tried::Busy { remaining } if waiting.refused(remaining) && !limit.is_over() => {
                     continue;
                 }
                 Tried::Busy { .. } => {}

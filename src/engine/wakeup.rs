@@ -42,8 +42,6 @@ struct Waiters<S> {
 #[derive(Debug)]
 struct Queue<S> {
     waiters: VecDeque<Waiter<S>>,
-    /// Counts what has happened to the lock. One that tries sees by it that its answer is out of date.
-    generation: u64,
     poll_at: Option<Instant>,
     /// Polls since the last message.
     polls: u32,
@@ -60,6 +58,8 @@ struct Waiter<S> {
 enum State {
     /// Asking the server, or about to.
     Trying,
+    /// Asking, but something has happened since it began: a refusal will be out of date.
+    Outdated,
     /// Refused, and waiting to be told to try again.
     Parked,
     /// Told to try, and has not begun to.
@@ -70,7 +70,6 @@ impl<S> Default for Queue<S> {
     fn default() -> Self {
         Self {
             waiters: VecDeque::new(),
-            generation: 0,
             poll_at: None,
             polls: 0,
         }
@@ -78,28 +77,32 @@ impl<S> Default for Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// Something has happened: one waiter is to try, or all. When none is at rest to be told, those that are trying see
-    /// it by the generation.
+    /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
+    ///
+    /// For one, that is the first at rest, or else the first of those who are trying. If all of those tried again, each
+    /// release would cost as many tries as there are.
     fn wake(&mut self, wake: Wake) -> Vec<S> {
         self.polls = 0;
         let told = self.tell(wake);
         if told.is_empty() || wake == Wake::All {
-            self.generation += 1;
+            let trying = self
+                .waiters
+                .iter_mut()
+                .filter(|waiter| waiter.state == State::Trying);
+            for waiter in trying.take(most(wake)) {
+                waiter.state = State::Outdated;
+            }
         }
         told
     }
 
     fn tell(&mut self, wake: Wake) -> Vec<S> {
-        let most = match wake {
-            Wake::One => 1,
-            Wake::All => usize::MAX,
-        };
         let parked = self
             .waiters
             .iter_mut()
             .filter(|waiter| waiter.state == State::Parked);
         parked
-            .take(most)
+            .take(most(wake))
             .map(|waiter| {
                 waiter.state = State::Told;
                 waiter.signal.clone()
@@ -107,11 +110,17 @@ impl<S: Clone> Queue<S> {
             .collect()
     }
 
-    fn set_state(&mut self, id: WaiterId, state: State) {
+    fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {
         // Waiters stand in the order of their ids.
-        if let Ok(index) = self.waiters.binary_search_by_key(&id, |waiter| waiter.id) {
-            self.waiters[index].state = state;
-        }
+        let index = self.waiters.binary_search_by_key(&id, |waiter| waiter.id);
+        index.ok().and_then(|index| self.waiters.get_mut(index))
+    }
+}
+
+fn most(wake: Wake) -> usize {
+    match wake {
+        Wake::One => 1,
+        Wake::All => usize::MAX,
     }
 }
 
@@ -153,20 +162,17 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A waiter begins to try. What happens from now on, it will see.
-    fn trying(&mut self, place: &Place, id: WaiterId) -> u64 {
-        let Some(queue) = self.queue(place) else {
-            return 0;
-        };
-        queue.set_state(id, State::Trying);
-        queue.generation
+    fn trying(&mut self, place: &Place, id: WaiterId) {
+        if let Some(waiter) = self.queue(place).and_then(|queue| queue.waiter(id)) {
+            waiter.state = State::Trying;
+        }
     }
 
-    /// A try that began at generation `seen` was refused; the holder has `remaining` left.
+    /// A try was refused; the holder has `remaining` left.
     fn refused(
         &mut self,
         place: &Place,
         id: WaiterId,
-        seen: u64,
         remaining: Option<Duration>,
         now: Instant,
     ) -> Rest {
@@ -174,10 +180,10 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(place) else {
             return Rest::TryAgain;
         };
-        if queue.generation != seen {
-            return Rest::TryAgain;
+        match queue.waiter(id) {
+            Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
+            _ => return Rest::TryAgain,
         }
-        queue.set_state(id, State::Parked);
         let old = queue.poll_at;
         let new = now + pause(remaining, queue.polls, poll_floor);
         // Those who come later do not put off what those who wait count on.
@@ -343,17 +349,17 @@ impl Waiting {
         (waiting, subscribed)
     }
 
-    /// A try begins; what it returns goes to [`refused`](Self::refused).
-    pub(super) fn trying(&self) -> u64 {
-        self.engine.wakeups.waiters().trying(&self.place, self.id)
+    /// A try begins.
+    pub(super) fn trying(&self) {
+        self.engine.wakeups.waiters().trying(&self.place, self.id);
     }
 
     /// The try was refused. Says whether to try again at once.
-    pub(super) fn refused(&self, seen: u64, remaining: Option<Duration>) -> bool {
+    pub(super) fn refused(&self, remaining: Option<Duration>) -> bool {
         let wakeups = &self.engine.wakeups;
         let mut waiters = wakeups.waiters();
         let before = waiters.next_poll();
-        let rest = waiters.refused(&self.place, self.id, seen, remaining, Instant::now());
+        let rest = waiters.refused(&self.place, self.id, remaining, Instant::now());
         let earlier = waiters
             .next_poll()
             .is_some_and(|next| before.is_none_or(|before| next < before));
