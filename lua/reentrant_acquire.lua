@@ -17,7 +17,7 @@ return each(3, function(lock, owner, lease, holds)
     local expires = redis.pcall('PEXPIRE', lock, lease)
     if expires ~= 1 then
       -- A lock without expiry would outlive its owner.
-      call('HDEL', lock, owner)
+      call('DEL', lock)
       return FAILED, expires.err
     end
     return DONE
@@ -31,10 +31,10 @@ return each(3, function(lock, owner, lease, holds)
   -- ever writes this field, one operation at a time, and it says that `holds` is right.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
-    call('HSET', lock, owner, holds)
     if tonumber(lease) > remaining then
       call('PEXPIRE', lock, lease)
     end
+    call('HSET', lock, owner, holds)
     return DONE
   end
   if holds ~= '1' then

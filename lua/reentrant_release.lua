@@ -25,12 +25,12 @@ return each(4, function(lock, owner, holds, lease, channel)
   if not held or held < holds then
     return ABSENT, 0
   end
+  if lease ~= '0' then
+    call('PEXPIRE', lock, lease)
+  end
   if held > holds then
     -- Refused when the server is out of memory. The count is then too high, which the last release ignores.
     redis.pcall('HSET', lock, owner, holds)
-  end
-  if lease ~= '0' then
-    call('PEXPIRE', lock, lease)
   end
   return DONE
 end)

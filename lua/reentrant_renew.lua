@@ -6,7 +6,8 @@
 --   DONE    the owner still holds the lock
 --   ABSENT  the owner has no hold here      detail: 0
 return each(2, function(lock, owner, lease)
-  if call('HEXISTS', lock, owner) == 0 then
+  local fields = call('HMGET', lock, 'mode', owner)
+  if fields[1] or not fields[2] then
     return ABSENT, 0
   end
   if tonumber(lease) > call('PTTL', lock) and lease ~= '0' then

@@ -16,7 +16,10 @@ mod watchdog;
 
 use std::{
     ops::Deref,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -60,6 +63,8 @@ pub(crate) struct Engine {
     /// Cancelled when the tasks have ended.
     ended: CancellationToken,
     unreleased: Mutex<Vec<Unreleased>>,
+    /// Whether `unreleased` is worth a look.
+    any_unreleased: AtomicBool,
 }
 
 /// A use of the engine. With the last one, its tasks end once they have released what was queued.
@@ -110,6 +115,7 @@ impl EngineHandle {
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
             unreleased: Mutex::default(),
+            any_unreleased: AtomicBool::new(false),
         });
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
@@ -218,12 +224,22 @@ impl Engine {
         if unreleased.len() >= MOST_REPORTED {
             return;
         }
+        self.any_unreleased.store(true, Ordering::Relaxed);
         unreleased.push(Unreleased {
             name: tenure.place.name.clone(),
             owner: tenure.slot().owner_id(),
             holds,
             until: tenure.valid_until().into_std(),
         });
+    }
+
+    /// The owner of `tenure` has since released all that it holds.
+    fn note_released(&self, tenure: &Tenure) {
+        if self.any_unreleased.load(Ordering::Relaxed) {
+            let (name, owner) = (&tenure.place.name, tenure.slot().owner_id());
+            self.unreleased()
+                .retain(|old| old.name != *name || old.owner != owner);
+        }
     }
 
     fn unreleased(&self) -> std::sync::MutexGuard<'_, Vec<Unreleased>> {

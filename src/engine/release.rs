@@ -275,6 +275,9 @@ impl Engine {
             Ok(Presence::Present) => {
                 tenure.released(id);
                 self.watch(tenure);
+                if holds == 0 {
+                    self.note_released(tenure);
+                }
                 Ok(released(holds))
             }
             Ok(Presence::Absent) => {

@@ -273,22 +273,17 @@ impl Engine {
         if turns.is_empty() || !self.lanes.redis().is_ready() {
             return;
         }
-        match self.lanes.run_together(script, operations).await {
-            Ok(replies) => {
-                for ((renewal, _turn), reply) in turns.iter().zip(replies) {
-                    self.renewed(renewal, sent, presence(reply));
-                }
-            }
-            // The hold stands or falls with its lease; the next try comes well before its end.
-            Err(CallError::Refused(refusal)) => tracing::warn!(?refusal, "a renewal was refused"),
-            Err(CallError::Unanswered { reason }) => {
-                tracing::debug!(%reason, "a renewal was not answered");
-                for (renewal, _turn) in &turns {
+        let answers = self.lanes.run_together(script, operations).await;
+        for ((renewal, _turn), answer) in turns.iter().zip(answers) {
+            match answer {
+                Ok(reply) => self.renewed(renewal, sent, presence(reply)),
+                Err(CallError::Refused(refusal)) => self.renewed(renewal, sent, Err(refusal)),
+                Err(CallError::Unanswered { .. }) => {
                     renewal.tenure.hurry(Instant::now());
                     self.watch(&renewal.tenure);
                 }
+                Err(CallError::Closed) => {}
             }
-            Err(CallError::Closed) => {}
         }
     }
 

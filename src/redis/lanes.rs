@@ -14,7 +14,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{CallError, Redis};
 use crate::wire::{
-    Reply, Request,
+    Refusal, Reply, Request,
     script::{Operation, Script},
 };
 
@@ -60,7 +60,7 @@ impl Lanes {
         match admission {
             Admission::Alone(operation) => {
                 let _leave = Alone(&lane);
-                let mut replies = self.redis.call(lane.script, vec![operation]).await?;
+                let mut replies = self.redis.call(lane.script, Arc::new([operation])).await?;
                 replies.pop().ok_or(CallError::Closed)
             }
             Admission::Queued { reply, carrier } => {
@@ -77,8 +77,8 @@ impl Lanes {
         &self,
         script: &'static Script,
         operations: Vec<Operation>,
-    ) -> Result<Vec<Reply>, CallError> {
-        self.redis.call(script, operations).await
+    ) -> Vec<Result<Reply, CallError>> {
+        call_all(&*self.redis, script, operations).await
     }
 
     fn lane(&self, script: &'static Script) -> Arc<Lane> {
@@ -131,19 +131,35 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
             return;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        match redis.call(lane.script, operations).await {
-            Ok(replies) => {
-                for (answer, reply) in answers.into_iter().zip(replies) {
-                    let _ = answer.send(Ok(reply));
-                }
-            }
-            Err(error) => {
-                for answer in answers {
-                    let _ = answer.send(Err(error.clone()));
-                }
-            }
+        let replies = call_all(&*redis, lane.script, operations).await;
+        for (answer, reply) in answers.into_iter().zip(replies) {
+            let _ = answer.send(reply);
         }
     }
+}
+
+/// Runs operations in one call, or each in its own when the server refuses them together: what it does not allow in one
+/// of them, the name of a lock that this user has no right to, is to cost no other.
+async fn call_all(
+    redis: &dyn Redis,
+    script: &'static Script,
+    operations: Vec<Operation>,
+) -> Vec<Result<Reply, CallError>> {
+    let count = operations.len();
+    let operations: Arc<[Operation]> = operations.into();
+    let error = match redis.call(script, operations.clone()).await {
+        Ok(replies) => return replies.into_iter().map(Ok).collect(),
+        Err(error) => error,
+    };
+    if count == 1 || !matches!(error, CallError::Refused(Refusal::Failed { .. })) {
+        return vec![Err(error); count];
+    }
+    let mut replies = Vec::with_capacity(count);
+    for operation in &*operations {
+        let reply = redis.call(script, Arc::new([operation.clone()])).await;
+        replies.push(reply.and_then(|mut replies| replies.pop().ok_or(CallError::Closed)));
+    }
+    replies
 }
 
 /// What a lane has on its way and what waits. Pure.

@@ -50,15 +50,28 @@ impl Connector {
 
     /// Connects, in RESP3 where the server speaks it.
     pub(super) async fn connect(&self) -> Result<Connection, Error> {
+        let tls = self.asks_for_tls();
         if !self.without_resp3.load(Ordering::Relaxed) {
             match self.connect_with(RespVersion::RESP3).await {
                 Err(error) if lacks_resp3(&error) => {
                     self.without_resp3.store(true, Ordering::Relaxed);
                 }
-                done => return done.map_err(explain),
+                done => return done.map_err(|error| explain(error, tls)),
             }
         }
-        self.connect_with(RespVersion::RESP2).await.map_err(explain)
+        self.connect_with(RespVersion::RESP2)
+            .await
+            .map_err(|error| explain(error, tls))
+    }
+
+    #[cfg(feature = "rustls")]
+    fn asks_for_tls(&self) -> bool {
+        self.config.tls.is_some()
+    }
+
+    #[cfg(not(feature = "rustls"))]
+    fn asks_for_tls(&self) -> bool {
+        false
     }
 
     /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
@@ -130,16 +143,31 @@ fn lacks_resp3(error: &FredError) -> bool {
     details.contains("unknown command") || details.contains("NOPROTO")
 }
 
-fn explain(error: FredError) -> Error {
+/// What a failed connect means, and what to do about it.
+fn explain(error: FredError, tls: bool) -> Error {
     let details = error.details();
+    let hint = if tls {
+        ", and speaks TLS there with a certificate that is trusted"
+    } else {
+        ""
+    };
     match error.kind() {
         ErrorKind::Auth => Error::config(format!(
             "Redis refused the user name or password: check those of the URL ({details})"
         )),
-        ErrorKind::IO | ErrorKind::Timeout | ErrorKind::Canceled => Error::unavailable(format!(
-            "no connection: check that the server runs and the URL names it ({details})"
+        ErrorKind::Protocol | ErrorKind::Parse => Error::unavailable(format!(
+            "what answered is no Redis: check the host and port of the URL ({details})"
         )),
         ErrorKind::Config | ErrorKind::Url => Error::config(details.to_owned()),
+        _ if details.contains("DB index") => Error::config(format!(
+            "the server does not have the database that the URL names ({details})"
+        )),
+        ErrorKind::IO | ErrorKind::Timeout | ErrorKind::Canceled => Error::unavailable(format!(
+            "no connection: check that the server runs where the URL says{hint} ({details})"
+        )),
+        _ if tls => Error::unavailable(format!(
+            "no connection over TLS: check that the server speaks it there{hint} ({details})"
+        )),
         _ => Error::Redis {
             message: details.to_owned(),
         },

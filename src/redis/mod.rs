@@ -47,7 +47,7 @@ pub(crate) trait Redis: Send + Sync {
     fn call(
         &self,
         script: &'static Script,
-        operations: Vec<Operation>,
+        operations: Arc<[Operation]>,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
 
     /// Completes once there is a connection to send on.

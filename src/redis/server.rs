@@ -193,7 +193,7 @@ impl Redis for SingleServer {
     fn call(
         &self,
         script: &'static Script,
-        operations: Vec<Operation>,
+        operations: Arc<[Operation]>,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
         let line = self.line.clone();
         Box::pin(async move {
