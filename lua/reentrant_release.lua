@@ -29,7 +29,7 @@ return each(4, function(lock, owner, holds, lease, channel)
     call('PEXPIRE', lock, lease)
   end
   if held > holds then
-    -- Refused when the server is out of memory. The count is then too high, which the last release ignores.
+    -- May be refused when the server is out of memory. The count is then too high, which the last release ignores.
     redis.pcall('HSET', lock, owner, holds)
   end
   return DONE

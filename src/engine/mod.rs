@@ -119,7 +119,9 @@ impl EngineHandle {
         });
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
-        tokio::spawn(engine.clone().keep_releasing(queued));
+        // Whoever waits for the end is told even if the runtime ends first, before the task has begun.
+        let ended = engine.ended.clone().drop_guard();
+        tokio::spawn(engine.clone().keep_releasing(queued, ended));
         Self(Arc::new(Life(engine)))
     }
 }

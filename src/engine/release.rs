@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::DropGuard;
 
 use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
 use crate::{
@@ -179,9 +180,7 @@ impl Drop for Held {
 
 impl Engine {
     /// Runs the jobs until there are to be no more, then winds up.
-    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs) {
-        // Whoever waits for the end is told even if the runtime ends first.
-        let _ended = self.ended.clone().drop_guard();
+    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs, _ended: DropGuard) {
         while let Some(Some(job)) = jobs.recv().await {
             self.tasks.spawn(job);
         }

@@ -4,3 +4,4 @@ mod bad_input;
 mod contract;
 mod hazards;
 mod scripts;
+mod starvation;

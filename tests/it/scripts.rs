@@ -114,7 +114,12 @@ impl Caller {
         for (_, arguments) in operations {
             command.arg(arguments);
         }
-        let answer: Vec<Value> = command.query_async(&mut self.0.clone()).await.unwrap();
+        let answer: Value = command.query_async(&mut self.0.clone()).await.unwrap();
+        // A single operation is answered without a list.
+        let answer = match answer {
+            Value::Array(replies) if operations.len() != 1 => replies,
+            reply => vec![reply],
+        };
         assert_eq!(answer.len(), operations.len(), "one reply per operation");
         answer.into_iter().map(Reply::read).collect()
     }

@@ -1,0 +1,141 @@
+//! Servers that refuse.
+
+use redisson_lock::{Config, Error, LockClient, Released};
+use testbed::Server;
+
+use super::SECRET;
+
+/// What connecting to `url` fails with.
+async fn refusal(url: &str) -> Error {
+    let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
+    let error = connected
+        .expect("it answers in time")
+        .expect_err("it is refused");
+    assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn wrong_and_missing_passwords() {
+    let server = Server::start_with(&["--requirepass", "right"]).await;
+    server
+        .command::<()>(&["ACL", "SETUSER", "off", "off", ">s3cret", "~*", "+@all"])
+        .await;
+    let port = server.port();
+    for url in [
+        format!("redis://:s3cret@127.0.0.1:{port}"),
+        format!("redis://default:s3cret@127.0.0.1:{port}"),
+        format!("redis://nobody:s3cret@127.0.0.1:{port}"),
+        format!("redis://off:s3cret@127.0.0.1:{port}"),
+        format!("redis://127.0.0.1:{port}"),
+    ] {
+        let error = refusal(&url).await;
+        assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("password") && text.contains("check"),
+            "{url}: {text}"
+        );
+    }
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+}
+
+/// The server lets everybody in, so a password is one too many: a mix-up of servers, most likely.
+#[tokio::test]
+async fn a_password_that_nobody_asked_for() {
+    let server = Server::start().await;
+    let error = refusal(&format!("redis://app:s3cret@127.0.0.1:{}", server.port())).await;
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have() {
+    let server = Server::start_with(&["--databases", "4"]).await;
+    let error = refusal(&format!("redis://127.0.0.1:{}/9", server.port())).await;
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("database"), "{text}");
+}
+
+#[tokio::test]
+async fn rights_that_the_user_lacks() {
+    let server = Server::start().await;
+    let rules = [
+        "ACL", "SETUSER", "app", "on", ">s3cret", "~app:*", "&*", "+@all",
+    ];
+    server.command::<()>(&rules).await;
+    let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
+    let client = LockClient::connect(&url).await.unwrap();
+    let error = client.reentrant_lock("order:42").lock().await.unwrap_err();
+    assert!(matches!(error, Error::Redis { .. }), "{error:?}");
+    assert!(error.to_string().contains("permission"), "{error}");
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+    assert!(
+        client
+            .reentrant_lock("app:42")
+            .try_lock()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+/// No more rights than the scripts and the handshake need.
+#[tokio::test]
+async fn rights_that_are_enough() {
+    let server = Server::start().await;
+    let commands = "+evalsha +eval +pttl +hget +hmget +hset +hdel +hexists +exists +pexpire +del +type +publish +subscribe \
+        +unsubscribe +ping";
+    let words = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">s3cret",
+        "~order:*",
+        "&redisson_lock__channel:*",
+        "-@all",
+    ];
+    let rules: Vec<&str> = words
+        .into_iter()
+        .chain(commands.split_whitespace())
+        .collect();
+    server.command::<()>(&rules).await;
+    let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
+    let client = LockClient::connect(&url).await.unwrap();
+    let lock = client.reentrant_lock("order:42");
+    let guard = lock.lock().await.unwrap();
+    let other = lock.owned_by(&redisson_lock::Owner::new());
+    let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
+    let listens = async || {
+        let channel = "redisson_lock__channel:{order:42}";
+        let (_, count): (String, u32) = server.command(&["PUBSUB", "NUMSUB", channel]).await;
+        count == 1
+    };
+    testbed::eventually("it listens", super::SOON, listens).await;
+    let _ = guard.unlock().await.unwrap();
+    waiter.await.unwrap().unwrap();
+    assert_eq!(lock.is_locked().await, Ok(false));
+    assert_eq!(lock.force_unlock().await, Ok(false));
+}
+
+/// Redis before 6, or something that speaks as it did.
+#[tokio::test]
+async fn a_server_without_resp3() {
+    let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
+    let mut config = Config::default();
+    config.poll_floor = 30 * super::SOON;
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let lock = client.reentrant_lock("order:42");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(lock.hold_count().await, Ok(1));
+    server.reset_calls().await;
+    let other = lock.owned_by(&redisson_lock::Owner::new());
+    let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
+    let parked = async || server.calls().await.get("evalsha") >= Some(&2);
+    testbed::eventually("it waits", super::SOON, parked).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let woken = tokio::time::timeout(super::SOON, waiter).await;
+    woken.expect("a message wakes it").unwrap().unwrap();
+}

@@ -1,0 +1,197 @@
+//! TLS, with a server and a certificate authority of our own.
+
+use std::{path::Path, process::Command, sync::Arc};
+
+use fred::{
+    rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
+    types::{
+        Builder,
+        config::{Config, TlsConnector},
+    },
+};
+use redisson_lock::{Error, LockClient, Released};
+use testbed::Server;
+
+use super::SECRET;
+
+/// A server that speaks TLS only, and the folder with its authority's certificate, `ca.crt` and `ca.der`.
+struct Secure {
+    server: Server,
+    /// Its folder is where the certificates are.
+    certificates: Server,
+}
+
+impl Secure {
+    async fn start() -> Self {
+        let certificates = Server::start().await;
+        make_certificates(certificates.dir());
+        let file = |name: &str| certificates.dir().join(name).display().to_string();
+        let server = Server::start_with(&[
+            "--port",
+            "0",
+            "--tls-port",
+            "{port}",
+            "--tls-auth-clients",
+            "no",
+            "--tls-ca-cert-file",
+            &file("ca.crt"),
+            "--tls-cert-file",
+            &file("server.crt"),
+            "--tls-key-file",
+            &file("server.key"),
+            "--requirepass",
+            SECRET,
+        ])
+        .await;
+        Self {
+            server,
+            certificates,
+        }
+    }
+
+    fn url(&self, host: &str) -> String {
+        format!("rediss://:{SECRET}@{host}:{}", self.server.port())
+    }
+
+    /// A connector that trusts our authority.
+    fn connector(&self) -> TlsConnector {
+        let authority = std::fs::read(self.certificates.dir().join("ca.der")).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(authority)).unwrap();
+        let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        TlsConnector::from(config)
+    }
+}
+
+/// `ca.crt`, `ca.der`, and a certificate for this machine that it has signed.
+fn make_certificates(dir: &Path) {
+    std::fs::write(
+        dir.join("names"),
+        "subjectAltName=DNS:localhost,IP:127.0.0.1\n",
+    )
+    .unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    for arguments in [
+        format!("req -x509 {key} -keyout ca.key -out ca.crt -subj /CN=authority -days 2"),
+        "x509 -in ca.crt -outform der -out ca.der".to_owned(),
+        format!("req {key} -keyout server.key -out server.csr -subj /CN=server"),
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt"
+            .to_owned(),
+    ] {
+        let words = arguments.split(' ');
+        let done = Command::new("openssl").args(words).current_dir(dir).output();
+        let done = done.expect("there is an `openssl`: apt-get install openssl");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+/// What connecting fails with.
+async fn refusal(url: &str) -> Error {
+    let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
+    let error = connected
+        .expect("it answers in time")
+        .expect_err("it is refused");
+    assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
+    error
+}
+
+async fn locks(client: &LockClient, server: &Server) {
+    let lock = client.reentrant_lock("order:42");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(server.command::<u32>(&["HLEN", "order:42"]).await, 1);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    client.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_fred_client_with_tls_settings_of_its_own() {
+    let secure = Secure::start().await;
+    for host in ["localhost", "127.0.0.1"] {
+        let plain = secure.url(host).replace("rediss://", "redis://");
+        let mut config = Config::from_url(&plain).unwrap();
+        config.tls = Some(secure.connector().into());
+        let donor = Builder::from_config(config).build().unwrap();
+        let client = LockClient::builder().fred(&donor).build().await.unwrap();
+        locks(&client, &secure.server).await;
+    }
+}
+
+/// In a process of its own: which authorities are trusted is a matter of the whole process.
+#[tokio::test]
+async fn a_tls_url_works_with_a_trusted_authority() {
+    let secure = Secure::start().await;
+    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bad_input::tls::in_a_child", "--nocapture"])
+        .env("SSL_CERT_FILE", secure.certificates.dir().join("ca.crt"))
+        .env(CHILD_URL, secure.url("localhost"))
+        .kill_on_drop(true)
+        .output();
+    let done = tokio::time::timeout(super::SOON, child)
+        .await
+        .expect("it ends")
+        .unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success() && text.contains(CHILD_DONE),
+        "{text}\n{done:?}"
+    );
+}
+
+const CHILD_URL: &str = "REDISSON_LOCK_TEST_TLS_URL";
+const CHILD_DONE: &str = "locked over TLS";
+
+/// The other process of [`a_tls_url_works_with_a_trusted_authority`]; by itself it has nothing to do.
+#[tokio::test]
+async fn in_a_child() {
+    let Ok(url) = std::env::var(CHILD_URL) else {
+        return;
+    };
+    let client = LockClient::connect(&url).await.unwrap();
+    let lock = client.reentrant_lock("order:42");
+    assert_eq!(lock.run(async |_| lock.is_held().await).await, Ok(Ok(true)));
+    println!("{CHILD_DONE}");
+}
+
+#[tokio::test]
+async fn an_authority_that_nobody_trusts() {
+    let secure = Secure::start().await;
+    let error = refusal(&secure.url("localhost")).await;
+    assert!(
+        matches!(error, Error::Config { .. } | Error::Unavailable { .. }),
+        "{error:?}"
+    );
+    let text = error.to_string().to_lowercase();
+    assert!(
+        text.contains("certificate") && text.contains("check"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_tls_url_to_a_plain_port() {
+    let server = Server::start().await;
+    let error = refusal(&format!("rediss://:s3cret@127.0.0.1:{}", server.port())).await;
+    assert!(
+        matches!(error, Error::Config { .. } | Error::Unavailable { .. }),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("TLS") && text.contains("check"), "{error}");
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_plain_url_to_a_tls_port() {
+    let secure = Secure::start().await;
+    let error = refusal(&secure.url("127.0.0.1").replace("rediss://", "redis://")).await;
+    assert!(
+        matches!(error, Error::Config { .. } | Error::Unavailable { .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("check"), "{error}");
+}

@@ -1,0 +1,164 @@
+//! URLs, good and bad.
+
+use redisson_lock::{Error, LockClient, Released};
+use testbed::Server;
+
+use super::SECRET;
+
+#[tokio::test]
+async fn urls_that_cannot_be_read() {
+    for (url, hint) in [
+        ("", "redis://"),
+        ("order:42", "scheme"),
+        ("localhost", "redis://"),
+        ("localhost:6379", "scheme"),
+        ("127.0.0.1:6379", "redis://"),
+        ("://", "redis://"),
+        ("redis://", "host"),
+        ("redis:///3", "host"),
+        ("redis://:s3cret@", "redis://"),
+        ("redis://host:s3cret", "redis://"),
+        ("redis://:s3cret@host:99999", "redis://"),
+        ("redis://:s3cret@host:-1", "redis://"),
+        ("redis://:s3cret@host/three", "database"),
+        ("redis://:s3cret@host/-1", "database"),
+        ("redis://:s3cret@host/256", "database"),
+        ("redis://:s3cret@ho st", "redis://"),
+        ("http://:s3cret@localhost", "scheme"),
+        ("s3cret://localhost", "scheme"),
+        ("unix://", "socket"),
+        ("unix://:s3cret@localhost/", "socket"),
+        ("unix:///run/redis.sock?db=s3cret", "db"),
+        ("redis-cluster://:s3cret@host", "single server"),
+        ("redis-sentinel://:s3cret@host/mymaster", "single server"),
+    ] {
+        let error = LockClient::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+        assert!(error.to_string().contains(hint), "{url}: {error}");
+        // A scheme is no place for a secret, and naming it is a help.
+        let shown = format!("{error} {error:?}");
+        assert!(
+            !shown.contains(SECRET) || url.starts_with(SECRET),
+            "{url}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_builder_without_a_server() {
+    let error = LockClient::builder().build().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(error.to_string().contains("url"), "{error}");
+}
+
+#[cfg(not(feature = "rustls"))]
+#[tokio::test]
+async fn without_tls_a_tls_url_is_refused() {
+    for url in ["rediss://:s3cret@localhost", "valkeys://:s3cret@localhost"] {
+        let error = LockClient::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains("rustls"), "{error}");
+        assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
+    }
+}
+
+/// Locks through `url`, and says in which database of `server` the lock then stands.
+async fn database_of(server: &Server, url: &str) -> String {
+    let client = LockClient::connect(url)
+        .await
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
+    let lock = client.reentrant_lock("order:42");
+    let guard = lock.lock().await.unwrap();
+    let keyspace: String = server.command(&["INFO", "keyspace"]).await;
+    let mut lines = keyspace.lines().filter(|line| line.starts_with("db"));
+    let database = lines.next().expect("there is a key").to_owned();
+    assert_eq!(lines.next(), None, "and only one");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    client.shutdown().await;
+    let (database, _) = database.split_once(':').expect("a number of keys follows");
+    database.to_owned()
+}
+
+#[tokio::test]
+async fn hosts_ports_and_databases() {
+    let server = Server::start().await;
+    let port = server.port();
+    for (url, database) in [
+        (format!("redis://127.0.0.1:{port}"), "db0"),
+        (format!("redis://localhost:{port}/"), "db0"),
+        (format!("redis://127.0.0.1:{port}/0"), "db0"),
+        (format!("redis://127.0.0.1:{port}/3"), "db3"),
+        (format!("valkey://127.0.0.1:{port}/15"), "db15"),
+    ] {
+        assert_eq!(database_of(&server, &url).await, database, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn users_and_passwords() {
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">p@ss/w:rd%",
+        "~*",
+        "&*",
+        "+@all",
+    ];
+    server.command::<()>(&rules).await;
+    let port = server.port();
+    for url in [
+        format!("redis://:s3cret@127.0.0.1:{port}"),
+        format!("redis://default:s3cret@127.0.0.1:{port}"),
+        format!("redis://app:p%40ss%2Fw%3Ard%25@127.0.0.1:{port}"),
+    ] {
+        assert_eq!(database_of(&server, &url).await, "db0", "{url}");
+    }
+}
+
+#[tokio::test]
+async fn unix_sockets() {
+    let socket = ["--unixsocket", "{dir}/own.sock", "--requirepass", "s3cret"];
+    let server = Server::start_with(&socket).await;
+    let path = server.dir().join("own.sock").display().to_string();
+    for (url, database) in [
+        (format!("unix://:s3cret@localhost{path}"), "db0"),
+        (format!("unix://:s3cret@localhost{path}?db=2"), "db2"),
+        (
+            format!("redis+unix://default:s3cret@localhost{path}"),
+            "db0",
+        ),
+    ] {
+        assert_eq!(database_of(&server, &url).await, database, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_callers_own_fred_client() {
+    use fred::types::{Builder, config::Config};
+
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let url = format!("redis://:s3cret@127.0.0.1:{}/4", server.port());
+    let donor = Builder::from_config(Config::from_url(&url).unwrap())
+        .build()
+        .unwrap();
+    let builder = LockClient::builder().fred(&donor);
+    assert!(!format!("{builder:?}").contains(SECRET));
+    let client = builder.build().await.unwrap();
+    let guard = client.reentrant_lock("order:42").lock().await.unwrap();
+    let keyspace: String = server.command(&["INFO", "keyspace"]).await;
+    assert!(keyspace.contains("db4:keys=1"), "{keyspace}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+
+    let cluster = Config::from_url("redis-cluster://:s3cret@127.0.0.1:1").unwrap();
+    let donor = Builder::from_config(cluster).build().unwrap();
+    let error = LockClient::builder()
+        .fred(&donor)
+        .build()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(error.to_string().contains("single server"), "{error}");
+}

@@ -1,0 +1,152 @@
+//! What every test of the contract starts from: a server, a client, a lock with a name of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{FromRedisValue, aio::MultiplexedConnection};
+use redisson_lock::{Config, Guard, Lock, LockClient, Owner};
+use testbed::{Server, eventually, unique_name};
+use tokio::{sync::OnceCell, time::Instant};
+
+use super::Subject;
+
+/// For what should be a matter of milliseconds.
+pub const SOON: Duration = Duration::from_secs(20);
+/// For a test that hangs.
+pub const TEST_LIMIT: Duration = Duration::from_secs(60);
+/// Longer than any test: what takes it never happens.
+pub const NEVER: Duration = Duration::from_secs(600);
+
+pub struct Bed<S: Subject> {
+    pub server: Arc<Server>,
+    pub config: Config,
+    pub client: LockClient,
+    pub name: String,
+    pub lock: Lock<S::Kind>,
+    admin: MultiplexedConnection,
+}
+
+/// A server for all tests that change nothing but their own locks.
+async fn shared() -> Arc<Server> {
+    static SHARED: OnceCell<Arc<Server>> = OnceCell::const_new();
+    let start = async || Arc::new(Server::start().await);
+    SHARED.get_or_init(start).await.clone()
+}
+
+impl<S: Subject> Bed<S> {
+    pub async fn new() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    pub async fn with(config: Config) -> Self {
+        Self::on(shared().await, config).await
+    }
+
+    /// With a server that nobody else uses.
+    pub async fn alone(config: Config) -> Self {
+        Self::on(Arc::new(Server::start().await), config).await
+    }
+
+    async fn on(server: Arc<Server>, config: Config) -> Self {
+        let client = connect(&server, &config).await;
+        let name = unique_name(S::NAME);
+        Self {
+            lock: S::lock(&client, &name),
+            admin: server.admin().await,
+            server,
+            config,
+            client,
+            name,
+        }
+    }
+
+    /// Another client, as another process would have it.
+    pub async fn another_client(&self) -> LockClient {
+        connect(&self.server, &self.config).await
+    }
+
+    /// The lock, through another client.
+    pub async fn elsewhere(&self) -> Lock<S::Kind> {
+        S::lock(&self.another_client().await, &self.name)
+    }
+
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut admin = self.admin.clone();
+        let answer = redis::cmd(words[0])
+            .arg(&words[1..])
+            .query_async(&mut admin)
+            .await;
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// The count of `owner` as Redisson would read it.
+    pub async fn count_of(&self, owner: Owner) -> Option<u32> {
+        let field = format!("{}:{owner}", self.client.id());
+        self.ask(&["HGET", &self.name, &field]).await
+    }
+
+    pub async fn is_free(&self) -> bool {
+        self.ask::<u32>(&["EXISTS", &self.name]).await == 0
+    }
+
+    pub async fn becomes_free(&self) {
+        eventually("the lock is free", SOON, async || self.is_free().await).await;
+    }
+
+    pub async fn pttl(&self) -> i64 {
+        self.ask(&["PTTL", &self.name]).await
+    }
+
+    /// How many connections are subscribed to the lock's channel.
+    pub async fn listeners(&self) -> u32 {
+        let channel = S::channel(&self.name);
+        let (_, count): (String, u32) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
+        count
+    }
+
+    /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
+    /// had subscribed: from here on only a message helps. Needs a server of its own.
+    pub async fn parked(&self, waiters: u64) {
+        let tries = async || self.server.calls().await.get("evalsha") >= Some(&(2 * waiters));
+        eventually("the waiters are parked", SOON, tries).await;
+    }
+
+    /// Waits for `time` while `guard` is held: it, and its owner's `count` on the server, are looked at all the time.
+    pub async fn held_for(&self, time: Duration, guard: &Guard<S::Kind>, owner: Owner, count: u32) {
+        let enough = Instant::now() + time;
+        eventually("enough time has passed", TEST_LIMIT, async || {
+            assert_eq!(
+                self.count_of(owner).await,
+                Some(count),
+                "the hold is gone from the server"
+            );
+            assert!(!guard.is_lost(), "the holder was told of a loss");
+            Instant::now() >= enough
+        })
+        .await;
+    }
+}
+
+async fn connect(server: &Server, config: &Config) -> LockClient {
+    let builder = LockClient::builder()
+        .url(server.url())
+        .config(config.clone());
+    builder.build().await.expect("the server is up")
+}
+
+/// A configuration under which nothing but a message brings a waiter in.
+pub fn only_messages() -> Config {
+    let mut config = Config::default();
+    config.watchdog_lease = NEVER;
+    config.poll_floor = NEVER;
+    config
+}
+
+/// A configuration with this watchdog lease.
+pub fn watched(lease: Duration) -> Config {
+    let mut config = Config::default();
+    config.watchdog_lease = lease;
+    config
+}
+
+/// Long enough for a busy machine to renew in time, short enough to wait for several times over.
+pub const SHORT: Duration = Duration::from_millis(600);

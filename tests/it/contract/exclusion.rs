@@ -1,0 +1,178 @@
+//! One owner at a time.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+};
+
+use redisson_lock::{Lock, Owner, Released};
+use testbed::unique_name;
+use tokio::{sync::Barrier, task::JoinSet, task::yield_now};
+
+use super::{Subject, bed::Bed};
+
+/// Where nobody may be with somebody else.
+#[derive(Default)]
+pub struct Room {
+    inside: AtomicBool,
+    visits: AtomicU32,
+}
+
+impl Room {
+    pub async fn visit(&self) {
+        assert!(!self.inside.swap(true, SeqCst), "two are inside");
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        self.visits.fetch_add(1, SeqCst);
+        self.inside.store(false, SeqCst);
+    }
+
+    pub fn visits(&self) -> u32 {
+        self.visits.load(SeqCst)
+    }
+}
+
+/// As many tasks as `locks`, each of which enters and leaves time after time.
+async fn tasks_visit<S: Subject>(locks: Vec<Lock<S::Kind>>) {
+    const TIMES: u32 = 25;
+    let room = Arc::new(Room::default());
+    let total = TIMES * locks.len() as u32;
+    let mut tasks = JoinSet::new();
+    for lock in locks {
+        let room = room.clone();
+        tasks.spawn(async move {
+            for _ in 0..TIMES {
+                let guard = lock.lock().await.unwrap();
+                room.visit().await;
+                assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(room.visits(), total);
+}
+
+pub async fn tasks_exclude_each_other<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    tasks_visit::<S>(vec![bed.lock.clone(); 4]).await;
+    assert!(bed.is_free().await);
+}
+
+pub async fn clients_exclude_each_other<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let elsewhere = bed.elsewhere().await;
+    let here = bed.lock.clone();
+    tasks_visit::<S>(vec![here.clone(), elsewhere.clone(), here, elsewhere]).await;
+    assert!(bed.is_free().await);
+}
+
+pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let [first, second] = [Owner::new(), Owner::new()].map(|owner| bed.lock.owned_by(&owner));
+    let guard = first.lock().await.unwrap();
+    assert!(second.try_lock().await.unwrap().is_none());
+    assert!(
+        bed.lock.try_lock().await.unwrap().is_none(),
+        "nor does the task itself get in"
+    );
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let guard = second.try_lock().await.unwrap().expect("it is free");
+    assert!(first.try_lock().await.unwrap().is_none());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn scopes_in_one_join_exclude_each_other<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let room = Room::default();
+    let work = async || {
+        for _ in 0..10 {
+            let guard = bed.lock.lock().await.unwrap();
+            room.visit().await;
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+    };
+    tokio::join!(
+        Owner::new().scope(work()),
+        Owner::new().scope(work()),
+        Owner::new().scope(work()),
+    );
+    assert_eq!(room.visits(), 30);
+}
+
+/// As documented, however much one may wish it were otherwise.
+pub async fn branches_of_one_join_share_their_owner<S: Subject>() {
+    if !S::REENTRANT {
+        return;
+    }
+    let bed = Bed::<S>::new().await;
+    let both_inside = Barrier::new(2);
+    let branch = async || {
+        let guard = bed.lock.lock().await.unwrap();
+        both_inside.wait().await;
+        assert_eq!(bed.lock.hold_count().await, Ok(2));
+        both_inside.wait().await;
+        guard.unlock().await.unwrap()
+    };
+    let (one, other) = tokio::join!(branch(), branch());
+    let mut released = [one, other];
+    released.sort_by_key(|released| *released == Released::Fully);
+    assert_eq!(
+        released,
+        [Released::StillHeld { holds: 1 }, Released::Fully]
+    );
+    assert!(bed.is_free().await);
+}
+
+pub async fn a_spawned_task_is_another_owner<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let guard = bed.lock.lock().await.unwrap();
+    let lock = bed.lock.clone();
+    let enters = async move { lock.try_lock().await.unwrap().is_some() };
+    assert!(!tokio::spawn(enters).await.unwrap());
+    if S::REENTRANT {
+        let lock = bed.lock.clone();
+        let enters = async move { lock.try_lock().await.unwrap().is_some() };
+        assert!(tokio::spawn(Owner::current().scope(enters)).await.unwrap());
+    }
+    drop(guard);
+}
+
+pub async fn handles_on_one_name_are_one_lock<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let handles = [
+        bed.lock.clone(),
+        S::lock(&bed.client.clone(), &bed.name),
+        bed.lock.with_lease(super::bed::SOON),
+    ];
+    for holder in &handles {
+        let guard = holder.lock().await.unwrap();
+        for other in &handles {
+            assert_eq!(other.is_held().await, Ok(true));
+            assert!(
+                other
+                    .owned_by(&Owner::new())
+                    .try_lock()
+                    .await
+                    .unwrap()
+                    .is_none()
+            );
+        }
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}
+
+pub async fn names_are_locks_of_their_own<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let other_name = unique_name(S::NAME);
+    let guard = bed.lock.lock().await.unwrap();
+    let other = S::lock(&bed.client, &other_name).owned_by(&Owner::new());
+    let other_guard = other
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("another lock is free");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(other.is_held().await, Ok(true));
+    assert_eq!(other_guard.unlock().await, Ok(Released::Fully));
+}

@@ -1,0 +1,153 @@
+//! Forcing a lock open.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, LostReason, Owner, Released};
+use tokio::time::timeout;
+
+use super::{
+    Subject,
+    bed::{Bed, SOON, only_messages, watched},
+};
+
+pub async fn it_frees_and_says_whether_it_did<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    assert_eq!(bed.lock.force_unlock().await, Ok(false));
+    let _guard = bed.lock.lock().await.unwrap();
+    let elsewhere = bed.elsewhere().await;
+    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    assert!(bed.is_free().await);
+    assert_eq!(elsewhere.force_unlock().await, Ok(false));
+    assert!(elsewhere.try_lock().await.unwrap().is_some());
+}
+
+pub async fn holders_of_its_client_hear_of_it_at_once<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    assert_eq!(
+        bed.lock.owned_by(&Owner::new()).force_unlock().await,
+        Ok(true)
+    );
+    assert!(guard.is_lost() && token.is_cancelled());
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(bed.lock.is_held().await, Ok(false));
+    let unlocked = guard.unlock().await;
+    assert!(
+        matches!(
+            &unlocked,
+            Err(Error::Lost {
+                reason: LostReason::Gone,
+                ..
+            })
+        ),
+        "{unlocked:?}"
+    );
+}
+
+pub async fn holders_elsewhere_hear_of_it_at_their_renewal<S: Subject>() {
+    // A renewal after one second; the lease itself would end after three.
+    let bed = Bed::<S>::with(watched(Duration::from_secs(3))).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let until = guard.valid_until();
+    let elsewhere = bed.elsewhere().await;
+    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let reason = timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(reason, LostReason::Gone);
+    assert!(
+        std::time::Instant::now() < until,
+        "and not only by its clock"
+    );
+    assert!(bed.is_free().await, "the renewal brought nothing back");
+}
+
+pub async fn it_wakes_a_waiter<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    if !S::ANNOUNCED {
+        return;
+    }
+    let _guard = bed.lock.lock().await.unwrap();
+    let elsewhere = bed.elsewhere().await;
+    bed.server.reset_calls().await;
+    let waiter = tokio::spawn(async move { elsewhere.lock().await.map(|_| ()) });
+    bed.parked(1).await;
+    assert_eq!(bed.lock.force_unlock().await, Ok(true));
+    let entered = timeout(SOON, waiter).await.expect("it is woken");
+    assert_eq!(entered.unwrap(), Ok(()));
+}
+
+pub async fn every_nested_hold_is_lost<S: Subject>() {
+    if !S::REENTRANT {
+        return;
+    }
+    let bed = Bed::<S>::new().await;
+    let outer = bed.lock.lock().await.unwrap();
+    let inner = bed.lock.with_lease(SOON).lock().await.unwrap();
+    assert_eq!(bed.lock.force_unlock().await, Ok(true));
+    assert!(outer.is_lost() && inner.is_lost());
+    // The next hold is a first one, and none of the old guards' business.
+    let next = bed.lock.lock().await.unwrap();
+    assert_eq!(bed.count_of(Owner::current()).await, Some(1));
+    assert!(matches!(outer.unlock().await, Err(Error::Lost { .. })));
+    drop(inner);
+    assert_eq!(bed.lock.hold_count().await, Ok(1));
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn a_forced_out_holder_harms_nobody<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let forced_out = bed.lock.lock().await.unwrap();
+    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let inside = elsewhere.lock().await.unwrap();
+    assert!(!forced_out.is_lost(), "its client cannot know yet");
+    let unlocked = forced_out.unlock().await;
+    assert!(
+        matches!(
+            &unlocked,
+            Err(Error::Lost {
+                reason: LostReason::Gone,
+                ..
+            })
+        ),
+        "{unlocked:?}"
+    );
+    assert_eq!(elsewhere.is_held().await, Ok(true));
+    assert_eq!(inside.unlock().await, Ok(Released::Fully));
+}
+
+/// The process has not heard of it when it enters again: its first hold is gone, so this one is not a second.
+pub async fn entering_again_what_was_forced_open<S: Subject>() {
+    if !S::REENTRANT {
+        return;
+    }
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let forced_out = bed.lock.lock().await.unwrap();
+    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let inside = elsewhere.lock().await.unwrap();
+    assert!(bed.lock.try_lock().await.unwrap().is_none());
+    assert_eq!(
+        forced_out.lost().await,
+        LostReason::Gone,
+        "now it has heard"
+    );
+    assert_eq!(inside.unlock().await, Ok(Released::Fully));
+
+    let forced_out = bed.lock.lock().await.unwrap();
+    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let anew = bed.lock.lock().await.unwrap();
+    assert!(forced_out.is_lost() && !anew.is_lost());
+    assert_eq!(bed.count_of(Owner::current()).await, Some(1));
+    drop(forced_out);
+    assert_eq!(anew.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn a_lock_whose_key_was_overwritten_is_lost<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    bed.ask::<()>(&["SET", &bed.name, "mine"]).await;
+    let unlocked = guard.unlock().await;
+    assert!(matches!(&unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    assert_eq!(bed.ask::<String>(&["GET", &bed.name]).await, "mine");
+}

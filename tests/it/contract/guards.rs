@@ -1,0 +1,155 @@
+//! A guard is one hold, and it may end anywhere.
+
+use std::sync::Arc;
+
+use futures::poll_once;
+use redisson_lock::{Error, Owner, Released};
+
+use super::{
+    Subject,
+    bed::{Bed, SOON, only_messages},
+};
+
+mod futures {
+    /// Polls `future` once and drops it.
+    pub async fn poll_once<F: Future>(future: F) {
+        let mut future = Box::pin(future);
+        std::future::poll_fn(|context| {
+            let _ = future.as_mut().poll(context);
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+fn not_held<T>(unlocked: &Result<T, Error>, lock: &str) -> bool {
+    matches!(unlocked, Err(Error::NotHeld { name, .. }) if **name == *lock)
+}
+
+pub async fn unlock_needs_a_hold_of_ones_own<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let elsewhere = bed.elsewhere().await;
+    assert!(not_held(&bed.lock.unlock().await, &bed.name), "free");
+    let guard = bed.lock.lock().await.unwrap();
+    assert!(
+        not_held(&elsewhere.unlock().await, &bed.name),
+        "of another client"
+    );
+    let namesake = elsewhere.owned_by(&Owner::current());
+    assert!(
+        not_held(&namesake.unlock().await, &bed.name),
+        "of another client's same number"
+    );
+    let other_owner = bed.lock.owned_by(&Owner::new());
+    assert!(
+        not_held(&other_owner.unlock().await, &bed.name),
+        "of another owner"
+    );
+    assert_eq!(bed.count_of(Owner::current()).await, Some(1));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert!(
+        not_held(&bed.lock.unlock().await, &bed.name),
+        "once more than locked"
+    );
+}
+
+pub async fn a_hold_in_a_guard_is_not_for_unlock<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let guard = bed.lock.lock().await.unwrap();
+    assert!(not_held(&bed.lock.unlock().await, &bed.name));
+    assert!(!guard.is_lost());
+    assert_eq!(bed.lock.hold_count().await, Ok(1));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn another_task_may_unlock_a_guard<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let guard = bed.lock.lock().await.unwrap();
+    let unlocked = tokio::spawn(async move { guard.unlock().await });
+    assert_eq!(unlocked.await.unwrap(), Ok(Released::Fully));
+    assert!(bed.is_free().await);
+}
+
+pub async fn a_dropped_guard_is_released<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    drop(bed.lock.lock().await.unwrap());
+    bed.becomes_free().await;
+    // The owner's next hold begins when the last one is released, and is not ended by that (P-A4).
+    for _ in 0..20 {
+        drop(bed.lock.lock().await.unwrap());
+        let next = bed.lock.lock().await.unwrap();
+        assert_eq!(bed.lock.is_held().await, Ok(true));
+        assert_eq!(next.unlock().await, Ok(Released::Fully));
+        assert!(bed.is_free().await);
+    }
+}
+
+pub async fn a_dropped_inner_guard_leaves_the_outer_one<S: Subject>() {
+    if !S::REENTRANT {
+        return;
+    }
+    let bed = Bed::<S>::with(only_messages()).await;
+    let outer = bed.lock.lock().await.unwrap();
+    drop(bed.lock.lock().await.unwrap());
+    let counted = async || bed.count_of(Owner::current()).await == Some(1);
+    testbed::eventually("the inner hold is released", SOON, counted).await;
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn a_guard_may_be_dropped_in_another_task<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    tokio::spawn(async move { drop(guard) }).await.unwrap();
+    bed.becomes_free().await;
+    // Shared by tasks, the last of which ends it.
+    let guard = Arc::new(bed.lock.lock().await.unwrap());
+    let other = guard.clone();
+    tokio::spawn(async move { assert!(!other.is_lost()) })
+        .await
+        .unwrap();
+    assert!(!bed.is_free().await);
+    drop(guard);
+    bed.becomes_free().await;
+}
+
+pub async fn a_guard_may_be_dropped_outside_of_any_runtime<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let thread = std::thread::spawn(move || {
+        assert!(tokio::runtime::Handle::try_current().is_err());
+        drop(guard);
+    });
+    tokio::task::spawn_blocking(|| thread.join())
+        .await
+        .unwrap()
+        .unwrap();
+    bed.becomes_free().await;
+}
+
+pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    drop(guard.unlock());
+    bed.becomes_free().await;
+    let guard = bed.lock.lock().await.unwrap();
+    poll_once(guard.unlock()).await;
+    bed.becomes_free().await;
+    // And the owner's next hold waits for it (P-A4).
+    for _ in 0..20 {
+        let guard = bed.lock.lock().await.unwrap();
+        poll_once(guard.unlock()).await;
+        let next = bed.lock.lock().await.unwrap();
+        assert_eq!(bed.count_of(Owner::current()).await, Some(1));
+        assert_eq!(next.unlock().await, Ok(Released::Fully));
+        assert!(bed.is_free().await);
+    }
+}
+
+pub async fn a_cancelled_token_harms_nothing<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    guard.cancellation_token().cancel();
+    assert!(!guard.is_lost());
+    assert!(!guard.cancellation_token().is_cancelled());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}

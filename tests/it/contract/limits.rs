@@ -1,0 +1,145 @@
+//! Time limits are kept.
+
+use std::time::Duration;
+
+use redisson_lock::{Owner, Released};
+use tokio::time::Instant;
+
+use super::{
+    Subject,
+    bed::{Bed, NEVER, SOON, only_messages},
+};
+
+pub async fn a_busy_lock_is_none_at_once<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let guard = bed.lock.lock().await.unwrap();
+    assert!(elsewhere.try_lock().await.unwrap().is_none());
+    assert!(
+        elsewhere
+            .with_lease(SOON)
+            .try_lock()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(bed.listeners().await, 0, "it does not even listen");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert!(elsewhere.try_lock().await.unwrap().is_some());
+}
+
+pub async fn a_wait_ends_at_its_limit_and_not_before<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let guard = bed.lock.lock().await.unwrap();
+    for wait in [1, 50, 300].map(Duration::from_millis) {
+        let begun = Instant::now();
+        assert!(elsewhere.try_lock_for(wait).await.unwrap().is_none());
+        let waited = begun.elapsed();
+        assert!(waited >= wait && waited < SOON, "{waited:?} for {wait:?}");
+    }
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let guard = bed.lock.lock().await.unwrap();
+    assert!(
+        elsewhere
+            .try_lock_for(Duration::ZERO)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(bed.listeners().await, 0, "it does not even listen");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert!(
+        elsewhere
+            .try_lock_for(Duration::ZERO)
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+/// Free or held: the wait, taken at the last moment, is long enough.
+async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static) {
+    let bed = Bed::<S>::new().await;
+    let free = bed.lock.try_lock_for(wait()).await;
+    let guard = free.unwrap().expect("it is free");
+    let elsewhere = bed.elsewhere().await;
+    let waiter = tokio::spawn(async move { elsewhere.try_lock_for(wait()).await });
+    let listens = async || waiter.is_finished() || !S::ANNOUNCED || bed.listeners().await == 1;
+    testbed::eventually("the waiter waits", SOON, listens).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let entered = tokio::time::timeout(SOON, waiter)
+        .await
+        .expect("it is woken");
+    assert!(entered.unwrap().unwrap().is_some());
+}
+
+pub async fn a_wait_that_no_clock_can_count_waits<S: Subject>() {
+    gets_in_within::<S>(|| Duration::MAX).await;
+    gets_in_within::<S>(|| Duration::from_secs(1000 * 365 * 24 * 3600)).await;
+}
+
+/// The clock can count it, but not much more.
+pub async fn a_wait_at_the_end_of_the_clock_waits<S: Subject>() {
+    let end = end_of_the_clock();
+    for short_of_it in [1, 50, 90, 150, 1000].map(Duration::from_millis) {
+        gets_in_within::<S>(move || end - Instant::now() - short_of_it).await;
+    }
+}
+
+/// The last instant, to the millisecond.
+fn end_of_the_clock() -> Instant {
+    let mut end = Instant::now();
+    let mut step = Duration::from_secs(u64::MAX / 2 + 1);
+    while step > Duration::from_millis(1) {
+        end = end.checked_add(step).unwrap_or(end);
+        step /= 2;
+    }
+    end
+}
+
+/// Whichever it is, granted or not: it is true.
+pub async fn a_release_at_about_the_limit_is_told_right<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let mut granted = 0;
+    for round in 0..30 {
+        let held = bed.lock.lock().await.unwrap();
+        let holder = async {
+            tokio::time::sleep(Duration::from_millis(15 + round % 10)).await;
+            assert_eq!(held.unlock().await, Ok(Released::Fully));
+        };
+        let wait = elsewhere.try_lock_for(Duration::from_millis(20));
+        let (_, entered) = tokio::join!(holder, wait);
+        if let Some(guard) = entered.unwrap() {
+            granted += 1;
+            assert_eq!(elsewhere.hold_count().await, Ok(1));
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+        assert!(
+            bed.is_free().await,
+            "round {round} left a hold that nobody has"
+        );
+    }
+    println!("{granted} of 30 were granted");
+}
+
+/// P-A12: whoever waits for longer than the holder's lease waits on.
+pub async fn a_holders_short_lease_does_not_end_a_wait<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let short = bed.lock.with_lease(Duration::from_millis(100));
+    let guard = short.owned_by(&Owner::new()).lock().await.unwrap();
+    let lease_over = guard.valid_until();
+    let entered = elsewhere.try_lock_for(NEVER).await.unwrap();
+    assert!(entered.is_some());
+    assert!(
+        std::time::Instant::now() >= lease_over,
+        "nor before it is over"
+    );
+}

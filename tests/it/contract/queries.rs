@@ -1,0 +1,129 @@
+//! Asking without taking.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, LostReason, Owner, Released};
+
+use super::{
+    Subject,
+    bed::{Bed, SOON, only_messages},
+};
+
+/// What the lock says of itself to one owner.
+async fn state<K: redisson_lock::Kind>(lock: &redisson_lock::Lock<K>) -> (bool, bool, u32) {
+    (
+        lock.is_locked().await.unwrap(),
+        lock.is_held().await.unwrap(),
+        lock.hold_count().await.unwrap(),
+    )
+}
+
+pub async fn a_free_lock<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    assert_eq!(state(&bed.lock).await, (false, false, 0));
+    assert_eq!(bed.lock.remaining_lease().await, Ok(None));
+}
+
+pub async fn a_held_lock<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let elsewhere = bed.elsewhere().await;
+    let lease = Duration::from_secs(60);
+    let guard = bed.lock.with_lease(lease).lock().await.unwrap();
+    assert_eq!(state(&bed.lock).await, (true, true, 1));
+    let other_owner = bed.lock.owned_by(&Owner::new());
+    assert_eq!(state(&other_owner).await, (true, false, 0));
+    assert_eq!(state(&elsewhere).await, (true, false, 0));
+    // An owner's number is its client's own.
+    let namesake = elsewhere.owned_by(&Owner::current());
+    assert_eq!(state(&namesake).await, (true, false, 0));
+    for lock in [&bed.lock, &other_owner, &elsewhere] {
+        let left = lock
+            .remaining_lease()
+            .await
+            .unwrap()
+            .expect("it has an expiry");
+        assert!(left <= lease && left > lease / 2, "{left:?}");
+    }
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(state(&bed.lock).await, (false, false, 0));
+}
+
+/// P-A7: -1 is neither a free lock nor a short wait.
+pub async fn a_strangers_lock_without_expiry<S: Subject>() {
+    let mut config = only_messages();
+    config.poll_floor = Duration::from_millis(100);
+    let bed = Bed::<S>::with(config).await;
+    bed.ask::<u32>(&["HSET", &bed.name, "somebody:1", "1"])
+        .await;
+    assert_eq!(state(&bed.lock).await, (true, false, 0));
+    assert_eq!(bed.lock.remaining_lease().await, Ok(None));
+    assert!(bed.lock.try_lock().await.unwrap().is_none());
+    let wait = Duration::from_millis(250);
+    assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
+    assert_eq!(bed.pttl().await, -1, "it is left alone");
+    // Its holder goes without a word: only asking now and then tells.
+    let lock = bed.lock.clone();
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
+    testbed::eventually("somebody waits", SOON, listens).await;
+    bed.ask::<u32>(&["DEL", &bed.name]).await;
+    let entered = tokio::time::timeout(SOON, waiter)
+        .await
+        .expect("it gets in");
+    assert_eq!(entered.unwrap(), Ok(()));
+}
+
+pub async fn asking_leaves_nothing<S: Subject>() {
+    let bed = Bed::<S>::alone(Config::default()).await;
+    state(&bed.lock).await;
+    let _ = bed.lock.remaining_lease().await.unwrap();
+    assert_eq!(bed.ask::<u32>(&["DBSIZE"]).await, 0);
+    let guard = bed.lock.with_lease(SOON).lock().await.unwrap();
+    bed.ask::<u32>(&["PERSIST", &bed.name]).await;
+    state(&bed.lock).await;
+    assert_eq!(bed.lock.remaining_lease().await, Ok(None));
+    assert_eq!(bed.pttl().await, -1, "asking changes no expiry");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// Whatever the server says: what this process must not rely on it does not have.
+pub async fn a_hold_that_is_known_to_be_lost_is_none<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let guard = bed
+        .lock
+        .with_lease(Duration::from_millis(100))
+        .lock()
+        .await
+        .unwrap();
+    bed.ask::<u32>(&["PERSIST", &bed.name]).await;
+    let reason = tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("its clock says so");
+    assert_eq!(reason, LostReason::Expired);
+    assert_eq!(
+        bed.count_of(Owner::current()).await,
+        Some(1),
+        "the server knows better"
+    );
+    assert_eq!(state(&bed.lock).await, (true, false, 0));
+    drop(guard);
+    // What is left is the owner's own: it starts anew on it.
+    let again = bed.lock.lock().await.unwrap();
+    assert_eq!(state(&bed.lock).await, (true, true, 1));
+    assert!(bed.pttl().await > 0, "and the lock has an expiry again");
+    assert_eq!(again.unlock().await, Ok(Released::Fully));
+    assert!(bed.is_free().await);
+}
+
+pub async fn names_show_with_their_prefix<S: Subject>() {
+    let mut config = Config::default();
+    config.name_prefix = "app:".into();
+    let bed = Bed::<S>::with(config).await;
+    let prefixed = format!("app:{}", bed.name);
+    assert_eq!(bed.lock.name(), prefixed);
+    let guard = bed.lock.lock().await.unwrap();
+    assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed, &bed.name]).await, 1);
+    assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, "hash");
+    assert!(format!("{:?} {guard:?}", bed.lock).contains(&prefixed));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}

@@ -1,0 +1,252 @@
+//! The end of a client.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Config, Error, LockClient, LostReason, Owner, Released};
+use testbed::{eventually, unique_name};
+use tokio::time::timeout;
+
+use super::{
+    Subject,
+    bed::{Bed, NEVER, SOON, only_messages},
+};
+
+/// Connections to the server, besides the one that asks.
+async fn connections<S: Subject>(bed: &Bed<S>) -> usize {
+    let list: String = bed.ask(&["CLIENT", "LIST"]).await;
+    list.lines()
+        .filter(|line| line.contains("addr=127.0.0.1"))
+        .count()
+}
+
+pub async fn dropped_guards_are_released_and_live_ones_reported<S: Subject>() {
+    let bed = Bed::<S>::alone(Config::default()).await;
+    let live = bed.lock.with_lease(NEVER).lock().await.unwrap();
+    for number in 0..50 {
+        let lock = S::lock(&bed.client, &format!("dropped:{number}"));
+        drop(lock.lock().await.unwrap());
+    }
+    let report = bed.client.shutdown().await;
+    assert_eq!(
+        bed.ask::<u32>(&["DBSIZE"]).await,
+        1,
+        "the live one alone is left"
+    );
+    assert!(bed.pttl().await > 0);
+    let [unreleased] = &report.unreleased[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!((&*unreleased.name, unreleased.holds), (&*bed.name, 1));
+    let owner = format!("{}:{}", bed.client.id(), Owner::current());
+    assert_eq!(unreleased.owner.to_string(), owner);
+    assert!(unreleased.until > Instant::now() + NEVER / 2);
+    assert!(live.is_lost() && live.cancellation_token().is_cancelled());
+    assert_eq!(live.lost().await, LostReason::Closed);
+    let unlocked = timeout(SOON, live.unlock()).await.expect("it answers");
+    assert!(
+        matches!(
+            &unlocked,
+            Err(Error::Closed
+                | Error::Lost {
+                    reason: LostReason::Closed,
+                    ..
+                })
+        ),
+        "{unlocked:?}"
+    );
+}
+
+pub async fn nested_and_leaked_holds_are_counted<S: Subject>() {
+    if !S::REENTRANT {
+        return;
+    }
+    let bed = Bed::<S>::new().await;
+    let _outer = bed.lock.lock().await.unwrap();
+    bed.lock.lock().await.unwrap().leak();
+    let other = bed.lock.name().to_owned() + ":other";
+    let other = S::lock(&bed.client, &other).owned_by(&Owner::new());
+    other.lock().await.unwrap().leak();
+    let report = bed.client.shutdown().await;
+    let mut unreleased: Vec<_> = report
+        .unreleased
+        .iter()
+        .map(|one| (&*one.name, one.holds))
+        .collect();
+    unreleased.sort_unstable();
+    assert_eq!(unreleased, [(bed.lock.name(), 2), (other.name(), 1)]);
+}
+
+pub async fn every_operation_is_closed_afterwards<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let report = bed.client.shutdown().await;
+    assert_eq!(report.unreleased, []);
+    let lock = S::lock(&bed.client, &bed.name);
+    assert_eq!(lock.lock().await.map(drop), Err(Error::Closed));
+    assert_eq!(lock.try_lock().await.map(drop), Err(Error::Closed));
+    assert_eq!(lock.try_lock_for(SOON).await.map(drop), Err(Error::Closed));
+    assert_eq!(
+        lock.with_lease(SOON).lock().await.map(drop),
+        Err(Error::Closed)
+    );
+    assert_eq!(lock.run(async |_| ()).await, Err(Error::Closed));
+    assert_eq!(lock.unlock().await, Err(Error::Closed));
+    assert_eq!(lock.force_unlock().await, Err(Error::Closed));
+    assert_eq!(lock.is_locked().await, Err(Error::Closed));
+    assert_eq!(lock.is_held().await, Err(Error::Closed));
+    assert_eq!(lock.hold_count().await, Err(Error::Closed));
+    assert_eq!(lock.remaining_lease().await, Err(Error::Closed));
+    assert_eq!(lock.name(), bed.name, "what needs no server still answers");
+}
+
+pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.another_client().await;
+    let guard = bed.lock.lock().await.unwrap();
+    let waiters = [None, Some(NEVER)].map(|wait| {
+        let lock = S::lock(&elsewhere, &bed.name);
+        tokio::spawn(async move {
+            match wait {
+                None => lock.lock().await.map(drop),
+                Some(wait) => lock.try_lock_for(wait).await.map(drop),
+            }
+        })
+    });
+    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
+    eventually("they wait", SOON, listens).await;
+    assert_eq!(elsewhere.shutdown().await.unreleased, []);
+    for waiter in waiters {
+        let answered = timeout(SOON, waiter).await.expect("it is told");
+        assert_eq!(answered.unwrap(), Err(Error::Closed));
+    }
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn nothing_stays_connected<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let client = bed.another_client().await;
+    let lock = S::lock(&client, &bed.name);
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
+    eventually("somebody waits", SOON, listens).await;
+    assert_eq!(connections(&bed).await, 4, "two per client");
+    client.shutdown().await;
+    waiter.await.unwrap().unwrap_err();
+    let gone = async || connections(&bed).await == 2 && bed.listeners().await == 0;
+    eventually("one client's connections are gone", SOON, gone).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    bed.client.shutdown().await;
+    let gone = async || connections(&bed).await == 0;
+    eventually("all connections are gone", SOON, gone).await;
+    assert_eq!(
+        bed.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await,
+        [""; 0]
+    );
+    assert_eq!(bed.ask::<u32>(&["DBSIZE"]).await, 0);
+}
+
+pub async fn it_may_be_asked_for_again<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let _live = bed.lock.lock().await.unwrap();
+    let clone = bed.client.clone();
+    let (one, other) = tokio::join!(bed.client.shutdown(), clone.shutdown());
+    assert_eq!(
+        one.unreleased.len() + other.unreleased.len(),
+        1,
+        "reported once: {one:?} {other:?}"
+    );
+    let third = timeout(SOON, bed.client.shutdown())
+        .await
+        .expect("it answers");
+    assert_eq!(third.unreleased, []);
+}
+
+pub async fn clones_end_together_and_others_go_on<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let other = bed.another_client().await;
+    assert_ne!(other.id(), bed.client.id());
+    let clone = bed.client.clone();
+    assert_eq!(clone.id(), bed.client.id());
+    clone.shutdown().await;
+    assert_eq!(bed.lock.try_lock().await.map(drop), Err(Error::Closed));
+    assert!(
+        S::lock(&other, &bed.name)
+            .try_lock()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+pub async fn the_last_clone_releases_and_disconnects<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let client = bed.another_client().await;
+    for number in 0..20 {
+        let lock = S::lock(&client, &unique_name(&number.to_string()));
+        drop(lock.lock().await.unwrap());
+    }
+    let clone = client.clone();
+    drop(client);
+    assert_eq!(connections(&bed).await, 4);
+    drop(clone);
+    let gone = async || connections(&bed).await == 2;
+    eventually("the client is gone", SOON, gone).await;
+    assert_eq!(
+        bed.ask::<u32>(&["DBSIZE"]).await,
+        0,
+        "what was dropped is released"
+    );
+}
+
+pub async fn locks_and_guards_keep_the_client_going<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let client: LockClient = bed.another_client().await;
+    let lock = S::lock(&client, &bed.name);
+    drop(client);
+    let guard = lock.lock().await.unwrap();
+    drop(lock);
+    assert!(!guard.is_lost());
+    assert!(
+        bed.lock
+            .try_lock_for(Duration::from_millis(1))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let gone = async || connections(&bed).await == 2;
+    eventually("with the last guard the client goes", SOON, gone).await;
+}
+
+/// Its tasks are gone with the runtime that it was made on: it can do nothing more, and says so.
+pub async fn a_client_without_its_runtime_answers<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    for used in [true, false] {
+        let client = made_on_a_runtime_that_is_gone(&bed, used).await;
+        let lock = S::lock(&client, &bed.name);
+        let locked = timeout(SOON, lock.try_lock()).await.expect("it answers");
+        let refused = matches!(locked, Err(Error::Unavailable { .. } | Error::Closed));
+        assert!(refused, "{:?}", locked.map(drop));
+        let closed = timeout(SOON, client.shutdown()).await;
+        closed.unwrap_or_else(|_| panic!("a shutdown ends (used before: {used})"));
+    }
+}
+
+async fn made_on_a_runtime_that_is_gone<S: Subject>(bed: &Bed<S>, used: bool) -> LockClient {
+    let (url, name, mut config) = (bed.server.url(), bed.name.clone(), bed.config.clone());
+    config.command_wait = Duration::from_millis(200);
+    let made = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let builder = LockClient::builder().url(url).config(config);
+            let client = builder.build().await.unwrap();
+            if used {
+                let lock = S::lock(&client, &name);
+                lock.run(async |_| ()).await.unwrap();
+            }
+            client
+        })
+    });
+    let made = tokio::task::spawn_blocking(|| made.join()).await.unwrap();
+    made.unwrap()
+}

@@ -1,0 +1,85 @@
+//! Without a lease of its own a hold is renewed for as long as it lasts.
+
+use std::time::Duration;
+
+use redisson_lock::{Owner, Released};
+use testbed::eventually;
+
+use super::{
+    Subject,
+    bed::{Bed, SHORT, SOON, watched},
+};
+
+pub async fn a_hold_outlives_many_leases<S: Subject>() {
+    let bed = Bed::<S>::with(watched(SHORT)).await;
+    let elsewhere = bed.elsewhere().await;
+    let guard = bed.lock.lock().await.unwrap();
+    bed.held_for(5 * SHORT, &guard, Owner::current(), 1).await;
+    assert!(elsewhere.try_lock().await.unwrap().is_none());
+    let left = bed.pttl().await;
+    assert!((1..=SHORT.as_millis() as i64).contains(&left), "{left} ms");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// Every third of the lease, and well before its end.
+pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
+    let lease = Duration::from_secs(3);
+    let bed = Bed::<S>::alone(watched(lease)).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let granted = guard.valid_until();
+    bed.server.reset_calls().await;
+    eventually("it is renewed", SOON, async || {
+        guard.valid_until() > granted
+    })
+    .await;
+    let gained = guard.valid_until() - granted;
+    assert!(
+        gained >= lease / 3 - lease / 30,
+        "renewed after {gained:?} of {lease:?}"
+    );
+    assert!(gained < lease);
+    let calls = bed.server.calls().await;
+    let renewals = calls.get("evalsha").copied().unwrap_or(0);
+    assert_eq!(renewals, 1, "one call is a renewal: {calls:?}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
+    let bed = Bed::<S>::with(watched(SHORT)).await;
+    let owner = Owner::new();
+    let lock = bed.lock.owned_by(&owner);
+    assert_eq!(
+        lock.lock().await.unwrap().unlock().await,
+        Ok(Released::Fully)
+    );
+    // What a late renewal would find is the same owner's field, which only its lease may end (P-R2).
+    let field = format!("{}:{owner}", bed.client.id());
+    bed.ask::<u32>(&["HSET", &bed.name, &field, "1"]).await;
+    bed.ask::<u32>(&["PEXPIRE", &bed.name, &(2 * SHORT.as_millis()).to_string()])
+        .await;
+    let mut left = bed.pttl().await;
+    eventually("it runs out", SOON, async || {
+        let now = bed.pttl().await;
+        assert!(now <= left, "renewed from {left} to {now} ms");
+        left = now;
+        now == -2
+    })
+    .await;
+}
+
+pub async fn many_holds_are_renewed_side_by_side<S: Subject>() {
+    let mut config = watched(2 * SHORT);
+    config.watchdog_batch_size = 3;
+    let bed = Bed::<S>::with(config).await;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let lock = S::lock(&bed.client, &format!("{}:{number}", bed.name));
+        guards.push(lock.lock().await.unwrap());
+    }
+    let first = bed.lock.lock().await.unwrap();
+    bed.held_for(5 * SHORT, &first, Owner::current(), 1).await;
+    for guard in guards {
+        assert!(!guard.is_lost());
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}

@@ -1,0 +1,213 @@
+//! Connections killed and cut, scripts flushed: whoever waits gets in, whoever holds keeps holding (P-W4, P-T1).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{LockClient, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Room, Stage, count, is_waited_for, let_pass, nothing_left, pair,
+    woken_only,
+};
+
+const NORMAL: &str = "normal";
+const PUBSUB: &str = "pubsub";
+
+/// Kills every connection of a type but the one that says so.
+async fn kill(server: &Server, kind: &str) -> u64 {
+    server
+        .command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
+        .await
+}
+
+/// While one holds and another waits, connections are killed; the release comes right behind the last kill, when its
+/// message finds nobody to hear it.
+async fn kill_while_waiting(kinds: &[&str]) {
+    let stage = Stage::new().await;
+    let (holder, waiter) = (
+        stage.direct(woken_only()).await,
+        stage.direct(woken_only()).await,
+    );
+    let name = unique_name("kills");
+    let room = Arc::<Room>::default();
+    for _ in 0..5 {
+        let guard = holder.reentrant_lock(&name).lock().await.unwrap();
+        let lock = waiter.reentrant_lock(&name);
+        let room = room.clone();
+        let waiting = tokio::spawn(async move { pair(&lock, &room).await });
+        for _ in 0..3 {
+            eventually("the waiter listens", GENEROUS, async || {
+                is_waited_for(&stage.server, &name).await
+            })
+            .await;
+            for kind in kinds {
+                eventually("a connection is killed", GENEROUS, async || {
+                    kill(&stage.server, kind).await > 0
+                })
+                .await;
+            }
+        }
+        assert!(!guard.is_lost());
+        assert_eq!(count(&stage.server, &name).await, 1);
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        gets_in(waiting).await;
+    }
+    assert_eq!(room.visits(), 5);
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+async fn gets_in(waiting: JoinHandle<()>) {
+    let got_in = timeout(GENEROUS, waiting).await;
+    got_in
+        .expect("the waiter gets in")
+        .expect("the waiter is content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w4_both_connections_are_killed_while_waiting() {
+    kill_while_waiting(&[NORMAL, PUBSUB]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w4_the_scripts_connection_is_killed_while_waiting() {
+    kill_while_waiting(&[NORMAL]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w4_the_subscriptions_connection_is_killed_while_waiting() {
+    kill_while_waiting(&[PUBSUB]).await;
+}
+
+/// 8 tasks of 2 clients take two locks until told to stop.
+struct Crowd {
+    stop: Arc<AtomicBool>,
+    rooms: [Arc<Room>; 2],
+    tasks: JoinSet<u64>,
+}
+
+impl Crowd {
+    fn start(clients: &[LockClient; 2], prefix: &str) -> Self {
+        let names = [unique_name(prefix), unique_name(prefix)];
+        let mut crowd = Self {
+            stop: Arc::default(),
+            rooms: Default::default(),
+            tasks: JoinSet::new(),
+        };
+        for task in 0..8 {
+            let lock = clients[task / 4].reentrant_lock(&names[task % 2]);
+            let (room, stop) = (crowd.rooms[task % 2].clone(), crowd.stop.clone());
+            crowd.tasks.spawn(async move {
+                let mut pairs = 0;
+                while !stop.load(SeqCst) {
+                    pair(&lock, &room).await;
+                    pairs += 1;
+                }
+                pairs
+            });
+        }
+        crowd
+    }
+
+    fn visits(&self) -> u64 {
+        self.rooms.iter().map(|room| room.visits()).sum()
+    }
+
+    /// Ends once everybody has left; every visit was counted.
+    async fn end(mut self) {
+        self.stop.store(true, SeqCst);
+        let mut pairs = 0;
+        while let Some(done) = self.tasks.join_next().await {
+            pairs += done.expect("no task failed");
+        }
+        assert_eq!(self.visits(), pairs, "visits were lost");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t1_scripts_are_flushed_in_a_loop() {
+    let stage = Stage::new().await;
+    let clients = [
+        stage.direct(woken_only()).await,
+        stage.direct(woken_only()).await,
+    ];
+    let crowd = Crowd::start(&clients, "flushes");
+    let mut admin = stage.server.admin().await;
+    eventually("2,000 visits", GENEROUS * 2, async || {
+        let flushed = redis::cmd("SCRIPT")
+            .arg("FLUSH")
+            .query_async(&mut admin)
+            .await;
+        let () = flushed.expect("scripts can be flushed");
+        crowd.visits() >= 2000
+    })
+    .await;
+    crowd.end().await;
+    let evals = stage.server.calls().await["eval"];
+    assert!(evals > 20, "scripts were unknown only {evals} times");
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_cuts_while_locks_are_taken() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    let clients = [
+        stage.client(woken_only()).await,
+        stage.client(woken_only()).await,
+    ];
+    let crowd = Crowd::start(&clients, "cuts");
+    for _ in 0..60 {
+        let_pass(random.up_to(Duration::from_millis(100))).await;
+        stage.faults().cut_all();
+    }
+    let before = crowd.visits();
+    eventually("locks are taken again", GENEROUS, async || {
+        crowd.visits() > before + 100
+    })
+    .await;
+    crowd.end().await;
+    nothing_left(&stage.server, PROMPT).await;
+    // Two of each client, and no other through the proxy.
+    eventually("no connection is left over", PROMPT, async || {
+        stage.faults().connections() == 4
+    })
+    .await;
+}
+
+/// Cut again and again before anything can be said on them, and refused: connections do not pile up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_connections_are_tried_again_until_they_are_not() {
+    let stage = Stage::new().await;
+    let client = stage.client(woken_only()).await;
+    let name = unique_name("refused");
+    let lock = client.reentrant_lock(&name);
+    let guard = lock.lock().await.unwrap();
+    stage.faults().refuse(true);
+    stage.faults().cut_all();
+    let second = client.reentrant_lock(unique_name("refused"));
+    let waiting = tokio::spawn(async move { second.lock().await.map(drop) });
+    let_pass(Duration::from_millis(400)).await;
+    assert!(!waiting.is_finished() && !guard.is_lost());
+    stage.faults().refuse(false);
+    timeout(GENEROUS, waiting)
+        .await
+        .expect("it gets in")
+        .unwrap()
+        .unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+    eventually("both connections are back", PROMPT, async || {
+        stage.faults().connections() == 2
+    })
+    .await;
+}

@@ -1,0 +1,255 @@
+//! Futures dropped at every await point, and tasks aborted at any time: nothing is left behind (P-A3).
+
+use std::{sync::Arc, time::Duration};
+
+use redisson_lock::{Error, LockClient, Owner, ReentrantLock};
+use testbed::{eventually, unique_name};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Room, Stage, count, exists, is_waited_for, let_pass, nothing_left,
+    poll_and_drop, pttl, scripts, watched,
+};
+
+/// More polls than any operation takes.
+const MOST_POLLS: u64 = 9;
+const LONGEST: Duration = Duration::from_millis(8);
+
+/// One operation, dropped after a random number of polls or at a random time, whichever comes first.
+async fn drop_one(lock: &ReentrantLock, room: &Room, random: &mut Random) {
+    let (polls, limit) = (random.below(MOST_POLLS), random.up_to(LONGEST));
+    let visit = async || room.visit().await;
+    match random.below(4) {
+        0 => {
+            let locked = async {
+                let guard = lock.lock().await.expect("only a drop ends it early");
+                visit().await;
+                drop(guard);
+            };
+            let _ = timeout(limit, poll_and_drop(locked, polls)).await;
+        }
+        1 => {
+            let wait = random.up_to(LONGEST);
+            let tried = async {
+                let guard = lock.try_lock_for(wait).await.expect("busy at worst");
+                if guard.is_some() {
+                    visit().await;
+                }
+            };
+            let _ = timeout(limit, poll_and_drop(tried, polls)).await;
+        }
+        2 => {
+            let guard = lock.lock().await.expect("the lock is had in the end");
+            visit().await;
+            let _ = timeout(limit, poll_and_drop(guard.unlock(), polls)).await;
+        }
+        _ => {
+            let run = lock.run(async |_| visit().await);
+            let _ = timeout(limit, poll_and_drop(run, polls)).await;
+        }
+    }
+}
+
+/// A quarter of the drops, by one task: that is, by one owner.
+async fn drop_many(
+    client: LockClient,
+    rooms: Arc<[(String, Room)]>,
+    drops: usize,
+    mut random: Random,
+) {
+    for _ in 0..drops {
+        let (name, room) = &rooms[random.below(rooms.len() as u64) as usize];
+        drop_one(&client.reentrant_lock(name), room, &mut random).await;
+    }
+}
+
+async fn all_is_free_at_once(stage: &Stage, client: &LockClient, rooms: &[(String, Room)]) {
+    nothing_left(&stage.server, PROMPT).await;
+    for (name, _) in rooms {
+        // What was on its way when its future was dropped may have it for a moment.
+        let lock = client.reentrant_lock(name);
+        let guard = lock.try_lock_for(PROMPT).await.unwrap();
+        let _ = guard.expect("it is free").unlock().await.unwrap();
+    }
+}
+
+async fn random_drops(lease: Duration) -> Stage {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().delay(Duration::from_millis(1));
+    let client = stage.client(watched(lease)).await;
+    let rooms: Arc<[_]> = [unique_name("drops"), unique_name("drops")]
+        .map(|name| (name, Room::default()))
+        .into();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        tasks.spawn(drop_many(
+            client.clone(),
+            rooms.clone(),
+            250,
+            random.split(),
+        ));
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task failed");
+    }
+    all_is_free_at_once(&stage, &client, &rooms).await;
+    stage.server.reset_calls().await;
+    let_pass(lease.min(Duration::from_secs(2))).await;
+    assert_eq!(scripts(&stage.server).await, 0, "something is renewed");
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a3_a_thousand_futures_dropped_leave_nothing() {
+    random_drops(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a3_a_thousand_futures_dropped_leave_no_renewal() {
+    random_drops(Duration::from_secs(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a3_tasks_aborted_at_any_time_leave_nothing() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().delay(Duration::from_millis(1));
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let rooms: Arc<[_]> = [(unique_name("aborts"), Room::default())].into();
+    for _ in 0..200 {
+        let task = |random: Random| drop_many(client.clone(), rooms.clone(), 1000, random);
+        let tasks: [_; 3] = std::array::from_fn(|_| tokio::spawn(task(random.split())));
+        let_pass(random.up_to(LONGEST)).await;
+        for task in tasks {
+            task.abort();
+            let ended = task.await.map_err(|error| error.is_panic());
+            assert_ne!(ended, Err(true), "a task failed");
+        }
+    }
+    all_is_free_at_once(&stage, &client, &rooms).await;
+}
+
+/// The request of a try that timed out had run: what it was granted is given back as soon as that is known.
+#[tokio::test]
+async fn p_a2_what_a_timed_out_try_was_granted_is_given_back() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let name = unique_name("late");
+    let lock = client.reentrant_lock(&name);
+    // The server knows the scripts.
+    let _ = lock.lock().await.unwrap().unlock().await.unwrap();
+    stage.faults().stall_replies(true);
+    let tried = lock.try_lock_for(Duration::from_millis(200)).await;
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    assert!(exists(&stage.server, &name).await, "it had run");
+    stage.faults().stall_replies(false);
+    nothing_left(&stage.server, PROMPT).await;
+    assert_eq!(lock.hold_count().await, Ok(0));
+}
+
+/// As above, for a future that is dropped, by an owner that held the lock already.
+#[tokio::test]
+async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let name = unique_name("late");
+    let lock = client.reentrant_lock(&name);
+    let outer = lock.lock().await.unwrap();
+    stage.faults().stall_replies(true);
+    let inner = timeout(Duration::from_millis(200), lock.lock()).await;
+    assert!(inner.is_err());
+    assert_eq!(count(&stage.server, &name).await, 2, "it had run");
+    stage.faults().stall_replies(false);
+    eventually("the inner hold is given back", PROMPT, async || {
+        count(&stage.server, &name).await == 1
+    })
+    .await;
+    assert!(!outer.is_lost());
+    let _ = outer.unlock().await.unwrap();
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// The reply of an inner acquire with a short lease is lost, and its future dropped before the connection is back. To
+/// take the inner hold back must not cut the time that the outer one relies upon (P-R8).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let name = unique_name("doubt");
+    let lock = client.reentrant_lock(&name).owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    stage.faults().only(Some(name.clone()));
+    stage.faults().refuse(true);
+    stage.faults().lose_next_reply();
+    let short = lock.with_lease(Duration::from_millis(300));
+    let inner = tokio::spawn(async move { short.lock().await.map(drop) });
+    eventually("the reply was lost", GENEROUS, async || {
+        stage.faults().lost_replies() == 1
+    })
+    .await;
+    inner.abort();
+    let _ = inner.await;
+    stage.server.reset_calls().await;
+    stage.faults().refuse(false);
+    eventually("the inner hold is given back", PROMPT, async || {
+        let hash: Vec<String> = stage.server.command(&["HVALS", &name]).await;
+        hash.is_empty() || hash == ["1"]
+    })
+    .await;
+    let server_has = Duration::from_millis(pttl(&stage.server, &name).await.max(0) as u64);
+    let relied_upon = outer.valid_until() - Instant::now().into_std();
+    assert!(
+        outer.is_lost() || relied_upon <= server_has,
+        "relied upon for {relied_upon:?}, which the server ends in {server_has:?}"
+    );
+    let _ = outer.unlock().await.expect("the outer hold stays");
+}
+
+/// A waiter that is dropped leaves no subscription, and takes no wake-up with it (P-W3).
+#[tokio::test]
+async fn p_a3_dropped_waiters_leave_no_subscription() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let name = unique_name("waiters");
+    let lock = client.reentrant_lock(&name);
+    let guard = lock.lock().await.unwrap();
+    for _ in 0..20 {
+        let waiter = lock.owned_by(&Owner::new());
+        let waiting = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        eventually("it waits", GENEROUS, async || {
+            is_waited_for(&stage.server, &name).await
+        })
+        .await;
+        waiting.abort();
+        eventually("it waits no more", PROMPT, async || {
+            !is_waited_for(&stage.server, &name).await
+        })
+        .await;
+    }
+    let _ = guard.unlock().await.unwrap();
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// Queries that are dropped on the way do not make a quiet connection look like one that waits for answers.
+#[tokio::test]
+async fn dropped_queries_leave_the_connection_quiet() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let lock = client.reentrant_lock(unique_name("queries"));
+    stage.faults().delay(Duration::from_millis(5));
+    for _ in 0..5 {
+        let asked = timeout(Duration::from_millis(1), lock.is_locked()).await;
+        assert!(asked.is_err(), "it was answered too soon to be dropped");
+    }
+    stage.faults().delay(Duration::ZERO);
+    assert_eq!(lock.is_locked().await, Ok(false));
+    stage.server.reset_calls().await;
+    let_pass(Duration::from_secs(4)).await;
+    let pings = stage.server.calls().await.get("ping").copied().unwrap_or(0);
+    // Each of the two connections may be due for its own.
+    assert!(pings <= 2, "{pings} PINGs in 4 s on quiet connections");
+}

@@ -1,0 +1,201 @@
+//! Replies and requests that get lost, and are sent again.
+
+use std::{sync::Arc, time::Duration};
+
+use redisson_lock::{LockClient, ReentrantLock, Released};
+use testbed::{Faults, unique_name};
+use tokio::task::JoinSet;
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Room, Stage, count, exists, nested_pair, nothing_left, pair, watched,
+};
+
+const TASKS: usize = 8;
+const PAIRS: u64 = 250;
+const NAMES: usize = 3;
+
+/// 2,000 pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested.
+async fn contend(stage: &Stage, mut random: Random) {
+    let config = || watched(Duration::from_secs(30));
+    let clients = [stage.client(config()).await, stage.client(config()).await];
+    let rooms: Vec<_> = (0..NAMES)
+        .map(|_| (unique_name("losses"), Arc::<Room>::default()))
+        .collect();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let client = clients[task % clients.len()].clone();
+        tasks.spawn(visit_all(client, rooms.clone(), random.split()));
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task failed");
+    }
+    let visits: u64 = rooms.iter().map(|(_, room)| room.visits()).sum();
+    assert_eq!(visits, TASKS as u64 * PAIRS, "visits were lost");
+    // The leases are of 30 s: what is gone now was released.
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+async fn visit_all(client: LockClient, rooms: Vec<(String, Arc<Room>)>, mut random: Random) {
+    for _ in 0..PAIRS {
+        let (name, room) = &rooms[random.below(NAMES as u64) as usize];
+        let lock = client.reentrant_lock(name);
+        if random.below(4) == 0 {
+            nested_pair(&lock, room).await;
+        } else {
+            pair(&lock, room).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a1_p_a5_five_percent_of_replies_are_lost() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().seed(random.next());
+    stage.faults().lose_replies(0.05);
+    contend(&stage, random).await;
+    assert!(stage.faults().lost_replies() > 100, "replies were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_percent_of_requests_are_lost() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().seed(random.next());
+    stage.faults().lose_requests(0.05);
+    contend(&stage, random).await;
+    assert!(stage.faults().lost_requests() > 100, "requests were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_and_replies_are_lost_and_late() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().seed(random.next());
+    stage.faults().lose_requests(0.03);
+    stage.faults().lose_replies(0.03);
+    stage.faults().delay(Duration::from_millis(1));
+    contend(&stage, random).await;
+}
+
+/// A lock of its own on a stage, and a way to lose the next script that names it.
+struct Single {
+    stage: Stage,
+    name: String,
+    lock: ReentrantLock,
+    lose: fn(&Faults),
+}
+
+impl Single {
+    async fn new(lose: fn(&Faults)) -> Self {
+        let stage = Stage::new().await;
+        let client = stage.client(watched(Duration::from_secs(60))).await;
+        let name = unique_name("loss");
+        stage.faults().only(Some(name.clone()));
+        let lock = client.reentrant_lock(&name);
+        Self {
+            stage,
+            name,
+            lock,
+            lose,
+        }
+    }
+
+    fn lose_next(&self) {
+        (self.lose)(&self.stage.faults());
+    }
+
+    fn losses(&self) -> u64 {
+        self.stage.faults().lost_replies() + self.stage.faults().lost_requests()
+    }
+
+    async fn count(&self) -> u64 {
+        count(&self.stage.server, &self.name).await
+    }
+}
+
+const WAYS: [fn(&Faults); 2] = [Faults::lose_next_reply, Faults::lose_next_request];
+
+#[tokio::test]
+async fn p_a1_a_lost_acquire_counts_once() {
+    for lose in WAYS {
+        let single = Single::new(lose).await;
+        single.lose_next();
+        let guard = single.lock.lock().await.unwrap();
+        assert_eq!(single.losses(), 1);
+        assert_eq!(single.lock.hold_count().await, Ok(1));
+        assert_eq!(single.count().await, 1);
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert!(!exists(&single.stage.server, &single.name).await);
+    }
+}
+
+#[tokio::test]
+async fn p_a5_a_lost_unlock_is_no_loss() {
+    for lose in WAYS {
+        let single = Single::new(lose).await;
+        let guard = single.lock.lock().await.unwrap();
+        single.lose_next();
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert_eq!(single.losses(), 1);
+        assert!(!exists(&single.stage.server, &single.name).await);
+    }
+}
+
+#[tokio::test]
+async fn p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss() {
+    for lose in WAYS {
+        let single = Single::new(lose).await;
+        single.lock.lock().await.unwrap().leak();
+        single.lose_next();
+        assert_eq!(single.lock.unlock().await, Ok(Released::Fully));
+        assert_eq!(single.losses(), 1);
+        assert!(!exists(&single.stage.server, &single.name).await);
+    }
+}
+
+#[tokio::test]
+async fn p_a1_p_a5_nested_holds_are_counted_once() {
+    for lose in WAYS {
+        let single = Single::new(lose).await;
+        let outer = single.lock.lock().await.unwrap();
+        single.lose_next();
+        let inner = single.lock.lock().await.unwrap();
+        assert_eq!(single.lock.hold_count().await, Ok(2));
+        assert_eq!(single.count().await, 2);
+        single.lose_next();
+        assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+        assert_eq!(single.count().await, 1);
+        single.lose_next();
+        assert_eq!(outer.unlock().await, Ok(Released::Fully));
+        assert_eq!(single.losses(), 3);
+        assert!(!exists(&single.stage.server, &single.name).await);
+    }
+}
+
+/// The lost unlock freed the lock, and another took it before the unlock was sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a5_an_unlock_sent_again_leaves_the_next_holder_alone() {
+    let single = Single::new(Faults::lose_next_reply).await;
+    let other = single
+        .stage
+        .direct(watched(Duration::from_secs(60)))
+        .await
+        .reentrant_lock(&single.name);
+    let guard = single.lock.lock().await.unwrap();
+    single.stage.faults().refuse(true);
+    single.lose_next();
+    let unlock = tokio::spawn(guard.unlock());
+    let next = other.lock().await.unwrap();
+    let held: Vec<String> = hash(&single).await;
+    single.stage.faults().refuse(false);
+    let unlocked = tokio::time::timeout(GENEROUS, unlock).await;
+    assert_eq!(unlocked.unwrap().unwrap(), Ok(Released::Fully));
+    assert_eq!(hash(&single).await, held);
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+}
+
+async fn hash(single: &Single) -> Vec<String> {
+    let command = ["HGETALL", single.name.as_str()];
+    single.stage.server.command(&command).await
+}

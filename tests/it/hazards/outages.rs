@@ -1,0 +1,259 @@
+//! Servers that stop, start over or cannot be reached: who holds hears of it in time, who waits gets in.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use redisson_lock::{Error, Guard, LostReason, Reentrant, ReentrantLock, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{task::JoinHandle, time::timeout};
+
+use super::stage::{
+    GENEROUS, PROMPT, Stage, exists, is_waited_for, let_pass, nothing_left, pttl, scripts, watched,
+};
+
+type Got = Result<Guard<Reentrant>, Error>;
+
+/// A waiter that is sure to wait.
+async fn waiter(server: &Server, lock: ReentrantLock) -> JoinHandle<Got> {
+    let name = lock.name().to_owned();
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    eventually("it waits", GENEROUS, async || {
+        is_waited_for(server, &name).await
+    })
+    .await;
+    waiting
+}
+
+async fn got_in(waiting: JoinHandle<Got>) -> Guard<Reentrant> {
+    let got = timeout(GENEROUS, waiting)
+        .await
+        .expect("the waiter gets in");
+    got.expect("it did not panic").expect("it has no error")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_stopped_for_less_than_a_lease_costs_nothing() {
+    let stage = Stage::new().await;
+    // The second stop is longer than a PING may take: the connections are given up.
+    for (lease, stop) in [(5, 1), (15, 4)].map(|(lease, stop)| (seconds(lease), seconds(stop))) {
+        let client = stage.direct(watched(lease)).await;
+        let other = stage.direct(watched(lease)).await;
+        let name = unique_name("stopped");
+        let guard = client.reentrant_lock(&name).lock().await.unwrap();
+        let waiting = waiter(&stage.server, other.reentrant_lock(&name)).await;
+        stage.server.pause();
+        let_pass(stop).await;
+        stage.server.resume();
+        let_pass(lease - stop).await;
+        assert!(!guard.is_lost() && !waiting.is_finished());
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert_eq!(got_in(waiting).await.unlock().await, Ok(Released::Fully));
+        nothing_left(&stage.server, PROMPT).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_stopped_for_more_than_a_lease_costs_the_hold() {
+    let stage = Stage::new().await;
+    let client = stage.direct(watched(seconds(2))).await;
+    let other = stage.direct(watched(seconds(30))).await;
+    let name = unique_name("stopped");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let token = guard.cancellation_token();
+    let waiting = waiter(&stage.server, other.reentrant_lock(&name)).await;
+    stage.server.pause();
+    let reason = timeout(GENEROUS, guard.lost()).await;
+    assert_eq!(reason, Ok(LostReason::Expired));
+    assert!(guard.is_lost() && !waiting.is_finished());
+    timeout(GENEROUS, token.cancelled()).await.unwrap();
+    // Nothing needs the server to say so.
+    let unlocked = timeout(GENEROUS, guard.unlock()).await.unwrap();
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    stage.server.resume();
+    assert_eq!(got_in(waiting).await.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_over_empty_is_noticed_at_once() {
+    let stage = Stage::new().await;
+    let client = stage.direct(watched(seconds(60))).await;
+    let other = stage.direct(watched(seconds(60))).await;
+    let lock = client.reentrant_lock(unique_name("restarted"));
+    let fixed = client
+        .reentrant_lock(unique_name("restarted"))
+        .with_lease(seconds(60));
+    let guards = [lock.lock().await.unwrap(), fixed.lock().await.unwrap()];
+    let waiting = waiter(&stage.server, other.reentrant_lock(lock.name())).await;
+    stage.server.restart().await;
+    for guard in &guards {
+        assert_eq!(timeout(PROMPT, guard.lost()).await, Ok(LostReason::Gone));
+    }
+    let next = got_in(waiting).await;
+    for guard in guards {
+        let unlocked = guard.unlock().await;
+        assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    }
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+    let again = lock.lock().await.unwrap();
+    assert_eq!(again.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// Invariant 2: past `valid_until` the key is still there, and only then does its time end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_ends_the_hold_before_the_server_does() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(seconds(3))).await;
+    let mut in_time = false;
+    // A timer of a busy machine can be late: once in three rounds it is not.
+    for _ in 0..3 {
+        in_time |= partition(&stage, client.reentrant_lock(unique_name("partition"))).await;
+    }
+    assert!(in_time, "the token never fired while the key had time left");
+}
+
+/// Says whether the holder was told while the key still had time left.
+async fn partition(stage: &Stage, lock: ReentrantLock) -> bool {
+    let guard = lock.lock().await.unwrap();
+    let token = guard.cancellation_token();
+    stage.faults().stall(true);
+    // What the proxy let through before the stall has been run by now.
+    let_pass(Duration::from_millis(100)).await;
+    let expires = expiry(&stage.server, lock.name()).await;
+    let relied_upon = guard
+        .valid_until()
+        .saturating_duration_since(Instant::now());
+    assert!(
+        SystemTime::now() + relied_upon < expires,
+        "the hold outlives its key"
+    );
+    timeout(GENEROUS, token.cancelled()).await.unwrap();
+    let in_time = SystemTime::now() < expires;
+    assert!(guard.is_lost());
+    eventually("the key has gone", GENEROUS, async || {
+        !exists(&stage.server, lock.name()).await
+    })
+    .await;
+    stage.faults().stall(false);
+    let unlocked = guard.unlock().await;
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    let again = lock.lock().await.unwrap();
+    assert_eq!(again.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+    in_time
+}
+
+async fn expiry(server: &Server, name: &str) -> SystemTime {
+    let millis: u64 = server.command(&["PEXPIRETIME", name]).await;
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+}
+
+/// The holder asks the clock, not its timers: whenever the key is gone, the guard says so (it is asked second).
+#[tokio::test]
+async fn a_hold_is_never_believed_in_once_its_key_has_expired() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(seconds(30))).await;
+    for _ in 0..10 {
+        let name = unique_name("expiry");
+        let lock = client.reentrant_lock(&name);
+        let guard = lock
+            .with_lease(Duration::from_millis(120))
+            .lock()
+            .await
+            .unwrap();
+        let mut admin = stage.server.admin().await;
+        loop {
+            let there = redis::cmd("EXISTS")
+                .arg(&name)
+                .query_async::<bool>(&mut admin)
+                .await;
+            let lost = guard.is_lost();
+            if !there.unwrap() {
+                assert!(lost, "the key is gone and the guard is not");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(seconds(60))).await;
+    let name = unique_name("unreachable");
+    let lock = client.reentrant_lock(&name);
+    stage.faults().stall(true);
+    let began = Instant::now();
+    let tried = lock.try_lock_for(Duration::from_millis(300)).await;
+    // Not after the patience of `lock` or of other calls, which is 30 s and more here.
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    assert!(!exists(&stage.server, &name).await);
+    stage.server.reset_calls().await;
+    stage.faults().stall(false);
+    eventually("acquired late, and released", PROMPT, async || {
+        scripts(&stage.server).await >= 2
+    })
+    .await;
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// The stall outlasts the connection, which is given up: what was on it may still arrive, before or after its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_stall_held_back_harms_nobody_when_it_arrives() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(seconds(60))).await;
+    let held = client.reentrant_lock(unique_name("stall"));
+    let wanted = client.reentrant_lock(unique_name("stall"));
+    let guard = held.lock().await.unwrap();
+    stage.faults().stall(true);
+    let tried = wanted.try_lock_for(Duration::from_millis(200)).await;
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    let unlock = tokio::spawn(guard.unlock());
+    let again = held.owned_by(&redisson_lock::Owner::new());
+    let again = tokio::spawn(async move { again.lock().await });
+    let_pass(seconds(4)).await;
+    stage.faults().stall(false);
+    let unlocked = timeout(GENEROUS, unlock).await.unwrap().unwrap();
+    assert_eq!(unlocked, Ok(Released::Fully));
+    let next = got_in(again).await;
+    assert!(pttl(&stage.server, held.name()).await > 0 && !next.is_lost());
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// Somebody's script keeps the server busy: it answers nothing but `BUSY`, and is not taken for dead (P-T2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t2_a_busy_server_is_waited_for() {
+    let options = ["--busy-reply-threshold", "50"];
+    let server = Server::start_with(&options).await;
+    let client = super::stage::connect(&server.url(), watched(seconds(30))).await;
+    let guard = client
+        .reentrant_lock(unique_name("busy"))
+        .lock()
+        .await
+        .unwrap();
+    let mut spinning = server.admin().await;
+    let spin = tokio::spawn(async move {
+        let script = redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .query_async::<()>(&mut spinning)
+            .await;
+        script.unwrap_err()
+    });
+    let free = client.reentrant_lock(unique_name("busy"));
+    let second = tokio::spawn(async move { free.lock().await });
+    let unlock = tokio::spawn(guard.unlock());
+    let_pass(seconds(4)).await;
+    assert!(!second.is_finished() && !unlock.is_finished());
+    server.command::<()>(&["SCRIPT", "KILL"]).await;
+    spin.await.unwrap();
+    assert_eq!(unlock.await.unwrap(), Ok(Released::Fully));
+    assert_eq!(got_in(second).await.unlock().await, Ok(Released::Fully));
+    nothing_left(&server, PROMPT).await;
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}

@@ -1,0 +1,237 @@
+//! Servers that refuse something: subscriptions, channels, memory, RESP3.
+
+use std::{sync::Arc, time::Duration};
+
+use redisson_lock::{Error, LockClient, Owner, ReentrantLock, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::stage::{
+    GENEROUS, PROMPT, Room, connect, count, is_waited_for, let_pass, nested_pair, nothing_left,
+    pair, pttl, scripts, watched, woken_only,
+};
+
+/// A server with a user `x` of these rights, and how to connect as that user.
+async fn restricted(rights: &[&str]) -> (Server, String) {
+    let server = Server::start().await;
+    let mut words = vec!["ACL", "SETUSER", "x", "on", ">pw", "~*"];
+    words.extend(rights);
+    server.command::<()>(&words).await;
+    let url = format!("redis://x:pw@127.0.0.1:{}", server.port());
+    (server, url)
+}
+
+const NO_SUBSCRIBING: [&str; 5] = ["&*", "+@all", "-subscribe", "-psubscribe", "-ssubscribe"];
+
+async fn connections_made(server: &Server) -> u64 {
+    let info: String = server.command(&["INFO", "stats"]).await;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.and_then(|number| number.parse().ok())
+        .expect("INFO counts connections")
+}
+
+/// Nobody may subscribe: waiters poll, and the refusals never shift anybody's answers (P-FR7).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_fr7_refused_subscriptions_mix_nothing_up() {
+    let (server, url) = restricted(&NO_SUBSCRIBING).await;
+    let mut config = watched(Duration::from_secs(60));
+    config.poll_floor = Duration::from_millis(100);
+    let client = connect(&url, config).await;
+    let mut tasks = JoinSet::new();
+    let (name, shared) = (unique_name("shared"), Arc::<Room>::default());
+    for task in 0..8 {
+        let (client, shared) = (client.clone(), shared.clone());
+        let lock = client.reentrant_lock(&name);
+        tasks.spawn(async move {
+            if task % 2 == 0 {
+                // Slow: with nobody woken, each waits for a poll.
+                for _ in 0..5 {
+                    pair(&lock, &shared).await;
+                }
+            } else {
+                alone(&client).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task failed");
+    }
+    assert_eq!(shared.visits(), 20);
+    nothing_left(&server, PROMPT).await;
+    let clients: String = server.command(&["CLIENT", "LIST"]).await;
+    let ours = clients.lines().filter(|line| line.contains("user=x"));
+    assert_eq!(ours.count(), 2, "{clients}");
+}
+
+/// Pairs on names that nobody else uses, each with answers of its own.
+async fn alone(client: &LockClient) {
+    for _ in 0..100 {
+        let lock = client.reentrant_lock(unique_name("alone"));
+        let room = Room::default();
+        nested_pair(&lock, &room).await;
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(lock.hold_count().await, Ok(1));
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert_eq!(lock.is_locked().await, Ok(false));
+    }
+}
+
+/// A refusal is asked for once per name, not once per wait: the connection that it costs is not paid over and over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_channel_costs_a_connection_once() {
+    let (server, url) = restricted(&NO_SUBSCRIBING).await;
+    let client = connect(&url, watched(Duration::from_secs(60))).await;
+    let lock = client.reentrant_lock(unique_name("refused"));
+    let guard = lock.lock().await.unwrap();
+    let mut admin = server.admin().await;
+    let before = connections_made(&server).await;
+    for _ in 0..30 {
+        let short = Duration::from_millis(20);
+        let busy = lock.owned_by(&Owner::new()).try_lock_for(short).await;
+        assert!(busy.unwrap().is_none());
+    }
+    let () = redis::cmd("PING").query_async(&mut admin).await.unwrap();
+    let made = connections_made(&server).await - before;
+    assert!(made < 10, "{made} connections for one refused channel");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// The only refused channel among many: those who may listen are woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_refused_channel_leaves_the_others_their_messages() {
+    let (server, url) =
+        restricted(&["+@all", "resetchannels", "&redisson_lock__channel:{ok:*"]).await;
+    let client = connect(&url, woken_only()).await;
+    let admin = connect(&server.url(), woken_only()).await;
+    let names: Vec<_> = (0..20)
+        .map(|number| unique_name(if number % 5 == 0 { "no" } else { "ok" }))
+        .collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(admin.reentrant_lock(name).lock().await.unwrap());
+    }
+    let mut waiting = JoinSet::new();
+    for name in names.iter().filter(|name| name.starts_with("ok")) {
+        waiting.spawn(got_in(client.reentrant_lock(name)));
+    }
+    for name in names.iter().filter(|name| name.starts_with("no")) {
+        let lock = client.reentrant_lock(name);
+        let busy = lock.try_lock_for(Duration::from_millis(50)).await;
+        assert!(busy.unwrap().is_none());
+    }
+    for name in names.iter().filter(|name| name.starts_with("ok")) {
+        eventually("it listens", GENEROUS, async || {
+            is_waited_for(&server, name).await
+        })
+        .await;
+    }
+    for guard in guards {
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+    while let Some(task) = waiting.join_next().await {
+        task.expect("the waiter got in");
+    }
+    nothing_left(&server, PROMPT).await;
+}
+
+async fn got_in(lock: ReentrantLock) {
+    let got = timeout(GENEROUS, lock.lock()).await.expect("it is woken");
+    assert_eq!(got.unwrap().unlock().await, Ok(Released::Fully));
+}
+
+/// Without the right to any channel nobody can be told of a release: it says so, and frees nothing in silence (P-A9).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence() {
+    let (server, url) = restricted(&["+@all", "resetchannels"]).await;
+    let client = connect(&url, watched(Duration::from_secs(1))).await;
+    let lock = client.reentrant_lock(unique_name("mute"));
+    let guard = lock.lock().await.unwrap();
+    let other = lock.owned_by(&Owner::new());
+    let busy = other.try_lock_for(Duration::from_millis(50)).await;
+    assert!(busy.unwrap().is_none());
+    let refused = guard.unlock().await;
+    assert!(matches!(refused, Err(Error::Redis { .. })), "{refused:?}");
+    // Nobody renews it: it ends with its lease, and waiters find out by asking.
+    nothing_left(&server, PROMPT).await;
+    let _ = other.try_lock().await.unwrap().expect("it is free");
+}
+
+/// A server that speaks RESP2 only, as older ones do: holding, waiting and waking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_resp3_wakes_waiters_too() {
+    let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
+    let holder = connect(&server.url(), woken_only()).await;
+    let waiter = connect(&server.url(), woken_only()).await;
+    let (name, room) = (unique_name("resp2"), Arc::<Room>::default());
+    for _ in 0..10 {
+        let guard = holder.reentrant_lock(&name).lock().await.unwrap();
+        let (lock, room) = (waiter.reentrant_lock(&name), room.clone());
+        let waiting = tokio::spawn(async move { pair(&lock, &room).await });
+        eventually("it waits", GENEROUS, async || {
+            is_waited_for(&server, &name).await
+        })
+        .await;
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        timeout(GENEROUS, waiting).await.expect("woken").unwrap();
+    }
+    assert_eq!(room.visits(), 10);
+    alone(&waiter).await;
+    nothing_left(&server, PROMPT).await;
+    // Each client still has its first two connections: answers and messages were told apart.
+    let clients: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
+    let ours = clients.lines().filter(|line| line.contains("127.0.0.1:"));
+    assert_eq!(ours.count(), 4, "{clients}");
+}
+
+/// Out of memory the server takes no more locks, but renews and releases those that it has (P-A10).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a10_out_of_memory_holds_are_renewed_and_released() {
+    let server = Server::start().await;
+    let lease = Duration::from_secs(3);
+    let client = connect(&server.url(), watched(lease)).await;
+    let lock = client.reentrant_lock(unique_name("memory"));
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    server
+        .command::<()>(&["CONFIG", "SET", "maxmemory", "1"])
+        .await;
+    let refused = client.reentrant_lock(unique_name("memory")).lock().await;
+    assert!(matches!(refused, Err(redisson_lock::Error::Redis { .. })));
+    let_pass(lease * 2).await;
+    assert!(!outer.is_lost());
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    nothing_left(&server, PROMPT).await;
+}
+
+/// A user whose rights are taken away for a while: renewals fail, are tried again, and the hold lives on (P-R1).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r1_refused_renewals_are_tried_again() {
+    let (server, url) = restricted(&["+@all", "&*"]).await;
+    let lease = Duration::from_secs(6);
+    let client = connect(&url, watched(lease)).await;
+    let name = unique_name("rights");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let began = Instant::now();
+    server
+        .command::<()>(&["ACL", "SETUSER", "x", "-pexpire"])
+        .await;
+    server.reset_calls().await;
+    eventually("renewals were refused", GENEROUS, async || {
+        scripts(&server).await >= 2
+    })
+    .await;
+    server
+        .command::<()>(&["ACL", "SETUSER", "x", "+pexpire"])
+        .await;
+    assert!(began.elapsed() < lease, "too slow a machine to tell");
+    let_pass(lease).await;
+    assert!(!guard.is_lost() && pttl(&server, &name).await > 0);
+    assert_eq!(count(&server, &name).await, 1);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}

@@ -1,0 +1,286 @@
+//! Whole processes that stop, die and compete. The others are this test binary, run again: see
+//! [`child_process_holder`].
+
+use std::{
+    env,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, SystemTime},
+};
+
+use redisson_lock::{Error, Guard, LockClient, Reentrant, ReentrantLock};
+use testbed::{Child, Server, eventually, unique_name};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, stdin},
+    task::{JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+
+use super::stage::{GENEROUS, PROMPT, connect, let_pass, nothing_left, pttl, scripts, watched};
+
+const URL: &str = "HAZARDS_CHILD_URL";
+const LEASE: &str = "HAZARDS_CHILD_LEASE";
+/// In front of a child's answers: the test harness writes lines of its own.
+const ANSWER: &str = "> ";
+
+/// Not a test by itself: the process that the tests below start, stop and kill. It obeys lines.
+#[test]
+fn child_process_holder() {
+    let Ok(url) = env::var(URL) else { return };
+    let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut config = watched(Duration::from_millis(lease));
+        config.poll_floor = Duration::from_secs(300);
+        obey(connect(&url, config).await).await;
+    });
+}
+
+/// What the child has going on.
+#[derive(Default)]
+struct Work {
+    guard: Option<Guard<Reentrant>>,
+    body: Option<JoinHandle<Result<(), Error>>>,
+    steps: Arc<Steps>,
+}
+
+#[derive(Default)]
+struct Steps {
+    held: AtomicU64,
+    lost: AtomicU64,
+}
+
+async fn obey(client: LockClient) {
+    // The harness has begun a line.
+    println!("\n{ANSWER}ready");
+    let mut work = Work::default();
+    let mut lines = BufReader::new(stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let (verb, name) = line.split_once(' ').unwrap_or((&line, ""));
+        println!(
+            "{ANSWER}{}",
+            work.answer(verb, client.reentrant_lock(name)).await
+        );
+    }
+}
+
+impl Work {
+    async fn answer(&mut self, verb: &str, lock: ReentrantLock) -> String {
+        match verb {
+            "lock" => {
+                self.guard = Some(lock.lock().await.expect("it is free"));
+                "locked".into()
+            }
+            "lost?" => format!("lost {}", self.guard.as_ref().expect("held").is_lost()),
+            "unlock" => outcome(self.guard.take().expect("held").unlock().await),
+            "run" => {
+                self.body = Some(tokio::spawn(run(lock, self.steps.clone())));
+                "running".into()
+            }
+            "steps" => self.steps.held.load(SeqCst).to_string(),
+            "ran" => {
+                let ran = self.body.take().expect("it runs").await;
+                let lost = self.steps.lost.load(SeqCst);
+                format!("{} with {lost} steps after the loss", outcome(ran.unwrap()))
+            }
+            "crowd" => crowd(lock).await,
+            other => panic!("what is `{other}`?"),
+        }
+    }
+}
+
+fn outcome<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "done".into(),
+        Err(Error::Lost { .. }) => "lost".into(),
+        Err(other) => format!("{other:?}"),
+    }
+}
+
+/// A body that goes on for ever, and counts the steps that it should not have made.
+async fn run(lock: ReentrantLock, steps: Arc<Steps>) -> Result<(), Error> {
+    let body = async |guard: &Guard<Reentrant>| {
+        loop {
+            let step = if guard.is_lost() {
+                &steps.lost
+            } else {
+                &steps.held
+            };
+            step.fetch_add(1, SeqCst);
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    lock.run(body).await
+}
+
+const CROWD: usize = 25;
+
+/// Tasks that take the lock once each.
+async fn crowd(lock: ReentrantLock) -> String {
+    let mut tasks = JoinSet::new();
+    for _ in 0..CROWD {
+        let lock = lock.clone();
+        tasks.spawn(async move { lock.lock().await?.unlock().await });
+    }
+    while let Some(task) = tasks.join_next().await {
+        let _ = task.expect("no panic").expect("no error");
+    }
+    "all were in".into()
+}
+
+/// The other side: a child that is asked.
+struct Peer(Child);
+
+impl Peer {
+    async fn start(server: &Server, lease: Duration) -> Self {
+        let mut command = Command::new(env::current_exe().expect("this binary"));
+        command
+            .args(["--exact", "hazards::processes::child_process_holder"])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(URL, server.url())
+            .env(LEASE, lease.as_millis().to_string());
+        let mut peer = Self(Child::spawn(command));
+        assert_eq!(peer.answer().await, "ready");
+        peer
+    }
+
+    async fn answer(&mut self) -> String {
+        loop {
+            let line = self.0.line(GENEROUS).await;
+            if let Some(answer) = line.strip_prefix(ANSWER) {
+                return answer.to_owned();
+            }
+        }
+    }
+
+    async fn ask(&mut self, line: &str) -> String {
+        self.0.send_line(line);
+        self.answer().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r9_a_stopped_process_sees_its_loss_first() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
+    let [name, body] = [unique_name("stopped"), unique_name("stopped")];
+    let mut peer = Peer::start(&server, Duration::from_secs(3)).await;
+    assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
+    assert_eq!(peer.ask(&format!("run {body}")).await, "running");
+    while peer.ask("steps").await == "0" {}
+    assert_eq!(peer.ask("lost?").await, "lost false");
+    peer.0.pause();
+    let mut guards = Vec::new();
+    for name in [&name, &body] {
+        let got = timeout(GENEROUS, client.reentrant_lock(name).lock()).await;
+        guards.push(got.expect("the lease runs out").unwrap());
+    }
+    let hash = async || server.command::<Vec<String>>(&["HGETALL", &name]).await;
+    let before = hash().await;
+    peer.0.send_line("lost?");
+    peer.0.resume();
+    assert_eq!(peer.answer().await, "lost true");
+    assert_eq!(peer.ask("unlock").await, "lost");
+    assert_eq!(peer.ask("ran").await, "lost with 0 steps after the loss");
+    assert_eq!(hash().await, before);
+    assert!(pttl(&server, &name).await > 30_000);
+    for guard in guards {
+        let _ = guard.unlock().await.expect("nobody was harmed");
+    }
+    nothing_left(&server, PROMPT).await;
+}
+
+/// As the first thing after the stop, the holder unlocks instead of looking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r9_a_late_unlock_harms_nobody() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
+    let name = unique_name("stopped");
+    let mut peer = Peer::start(&server, Duration::from_secs(2)).await;
+    assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
+    peer.0.pause();
+    let lock = client.reentrant_lock(&name);
+    let guard = timeout(GENEROUS, lock.lock()).await.unwrap().unwrap();
+    server.reset_calls().await;
+    peer.0.send_line("unlock");
+    peer.0.resume();
+    assert_eq!(peer.answer().await, "lost");
+    assert_eq!(server.calls().await.get("publish"), None, "nobody is woken");
+    assert_eq!(lock.hold_count().await, Ok(1));
+    let _ = guard.unlock().await.expect("nobody was harmed");
+    nothing_left(&server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_holder_is_followed_when_its_lease_ends() {
+    let server = Server::start().await;
+    let mut config = watched(Duration::from_secs(60));
+    // No message comes, and no poll: only the lease that the refusal told of.
+    config.poll_floor = Duration::from_secs(300);
+    let client = connect(&server.url(), config).await;
+    let name = unique_name("killed");
+    let mut peer = Peer::start(&server, Duration::from_secs(3)).await;
+    assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
+    let lock = client.reentrant_lock(&name);
+    let waiting = tokio::spawn(async move {
+        let guard = lock.lock().await.expect("it is had in the end");
+        (SystemTime::now(), guard)
+    });
+    eventually("it waits", GENEROUS, async || scripts(&server).await >= 3).await;
+    peer.0.kill();
+    let expires: u64 = server.command(&["PEXPIRETIME", &name]).await;
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_millis(expires);
+    let (entered, guard) = timeout(GENEROUS, waiting).await.unwrap().unwrap();
+    let late = entered
+        .duration_since(expires)
+        .expect("not before the lease is over");
+    assert!(late < PROMPT, "{late:?} after the lease");
+    let _ = guard.unlock().await.unwrap();
+    nothing_left(&server, PROMPT).await;
+}
+
+async fn listeners(server: &Server, name: &str) -> u64 {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let (_, count): (String, u64) = server.command(&["PUBSUB", "NUMSUB", &channel]).await;
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
+    let name = unique_name("crowd");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let mut peers = Vec::new();
+    for _ in 0..4 {
+        let mut peer = Peer::start(&server, Duration::from_secs(300)).await;
+        peer.0.send_line(&format!("crowd {name}"));
+        peers.push(peer);
+    }
+    eventually("all four listen", GENEROUS, async || {
+        listeners(&server, &name).await == 4
+    })
+    .await;
+    eventually("nobody asks any more", GENEROUS, async || {
+        let asked = scripts(&server).await;
+        let_pass(Duration::from_millis(300)).await;
+        scripts(&server).await == asked
+    })
+    .await;
+    server.reset_calls().await;
+    let _ = guard.unlock().await.unwrap();
+    for peer in &mut peers {
+        assert_eq!(peer.answer().await, "all were in");
+    }
+    let hand_overs = 4 * CROWD as u64;
+    let cost = scripts(&server).await;
+    println!("{cost} scripts for {hand_overs} hand-overs");
+    assert!(
+        cost <= 12 * hand_overs,
+        "{cost} scripts for {hand_overs} hand-overs"
+    );
+    nothing_left(&server, PROMPT).await;
+}

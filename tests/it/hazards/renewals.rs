@@ -1,0 +1,219 @@
+//! Renewals: one that fails harms no other, none outlives its hold (P-R1, P-R2, P-A4).
+
+use std::time::Duration;
+
+use redisson_lock::{Error, Guard, LockClient, LostReason, Owner, Reentrant, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Stage, count, exists, let_pass, nothing_left, poll_and_drop, pttl,
+    watched,
+};
+
+/// Ways to spoil a lock under its holder.
+async fn spoil(server: &Server, name: &str, way: usize) {
+    let commands: &[&[&str]] = match way {
+        0 => &[&["DEL", name]],
+        1 => &[&["SET", name, "odd"]],
+        2 => &[&["DEL", name], &["HSET", name, "another:1", "1"]],
+        // As Redisson's write lock does with the name of a plain lock (P-A8).
+        3 => &[&["HSET", name, "mode", "write", "another:1:write", "1"]],
+        _ => &[&["DEL", name], &["ZADD", name, "1", "odd"]],
+    };
+    for command in commands {
+        server.command::<()>(command).await;
+    }
+}
+
+const WAYS: usize = 5;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r1_bad_entries_cost_nobody_else_a_renewal() {
+    let stage = Stage::new().await;
+    let lease = Duration::from_secs(3);
+    let client = stage.direct(watched(lease)).await;
+    let names: Vec<_> = (0..40).map(|_| unique_name("renewals")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(client.reentrant_lock(name).lock().await.unwrap());
+    }
+    for way in 0..WAYS {
+        spoil(&stage.server, &names[way * 7], way).await;
+    }
+    for way in 0..WAYS {
+        let lost = timeout(PROMPT, guards[way * 7].lost()).await;
+        assert_eq!(lost, Ok(LostReason::Gone), "spoilt in way {way}");
+    }
+    let_pass(lease * 2).await;
+    for (number, guard) in guards.into_iter().enumerate() {
+        let spoilt = number % 7 == 0 && number / 7 < WAYS;
+        assert_eq!(guard.is_lost(), spoilt, "lock {number}");
+        assert_eq!(is_lost_error(&guard.unlock().await), spoilt);
+        if !spoilt {
+            assert!(!exists(&stage.server, &names[number]).await);
+        }
+    }
+}
+
+fn is_lost_error(unlocked: &Result<Released, Error>) -> bool {
+    match unlocked {
+        Ok(Released::Fully) => false,
+        Err(Error::Lost { .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Half of all renewals and of their answers are lost, each with its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r1_lost_renewals_are_sent_again() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    let lease = Duration::from_secs(3);
+    let client = stage.client(watched(lease)).await;
+    let mut guards = Vec::new();
+    for _ in 0..10 {
+        let lock = client.reentrant_lock(unique_name("lost-renewals"));
+        guards.push(lock.lock().await.unwrap());
+    }
+    stage.faults().seed(random.next());
+    stage.faults().lose_replies(0.3);
+    stage.faults().lose_requests(0.3);
+    let_pass(lease * 3).await;
+    stage.faults().heal();
+    for guard in guards {
+        assert!(!guard.is_lost());
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+    assert!(stage.faults().lost_replies() + stage.faults().lost_requests() > 2);
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// The first look after a reconnection is lost itself: the second one finds out all the same, also for holds that no
+/// renewal will ask for later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_look_after_a_reconnection_is_repeated() {
+    let stage = Stage::new().await;
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    for round in 0..20 {
+        let mut guards = Vec::new();
+        for _ in 0..5 {
+            let lock = client.reentrant_lock(unique_name("looks"));
+            let lock = lock.with_lease(Duration::from_secs(60));
+            guards.push(lock.lock().await.unwrap());
+        }
+        stage.server.command::<()>(&["FLUSHALL"]).await;
+        stage.faults().lose_next_reply();
+        stage.faults().cut_all();
+        for guard in &guards {
+            let lost = timeout(PROMPT, guard.lost()).await;
+            assert_eq!(lost, Ok(LostReason::Gone), "round {round}");
+        }
+        stage.faults().heal();
+    }
+}
+
+/// The watchdog's, in the race; the fixed lease is shorter, so that a late renewal would show.
+const LEASE: Duration = Duration::from_millis(1500);
+const FIXED: Duration = Duration::from_millis(1000);
+
+/// Waits until about when the hold is renewed.
+async fn about_its_renewal(random: &mut Random) {
+    let spread = Duration::from_millis(16);
+    let_pass(LEASE / 3 - spread / 2 + random.up_to(spread)).await;
+}
+
+/// From now on, over a renewal's time, the key's time only falls.
+async fn only_falls(server: &Server, name: &str) {
+    let mut left = pttl(server, name).await;
+    for _ in 0..60 {
+        let_pass(LEASE / 150).await;
+        let now = pttl(server, name).await;
+        assert!(now <= left, "{name} was renewed, from {left} to {now} ms");
+        left = now;
+    }
+}
+
+/// On a busy machine, so short a lease may run out before.
+async fn end(guard: Guard<Reentrant>) {
+    let _ = is_lost_error(&guard.unlock().await);
+}
+
+async fn race_fixed(client: LockClient, server: &Server, mut random: Random) {
+    let owner = Owner::new();
+    for _ in 0..8 {
+        let name = unique_name("race");
+        let lock = client.reentrant_lock(&name).owned_by(&owner);
+        let guard = lock.lock().await.unwrap();
+        about_its_renewal(&mut random).await;
+        end(guard).await;
+        assert!(!exists(server, &name).await, "{name} is there");
+        let fixed = lock.with_lease(FIXED).lock().await.unwrap();
+        only_falls(server, &name).await;
+        end(fixed).await;
+    }
+}
+
+async fn race_nested(client: LockClient, server: &Server, mut random: Random) {
+    for _ in 0..8 {
+        let name = unique_name("race");
+        let lock = client.reentrant_lock(&name).owned_by(&Owner::new());
+        let outer = lock.with_lease(FIXED).lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        about_its_renewal(&mut random).await;
+        let unlocked = inner.unlock().await;
+        let held = unlocked == Ok(Released::StillHeld { holds: 1 });
+        assert!(held || matches!(unlocked, Err(Error::Lost { .. })));
+        only_falls(server, &name).await;
+        end(outer).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_r2_a_renewal_that_races_a_release_revives_nothing() {
+    let stage: &Stage = Box::leak(Box::new(Stage::new().await));
+    let mut random = Random::new();
+    stage.faults().delay(Duration::from_millis(3));
+    let client = stage.client(watched(LEASE)).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..10 {
+        tasks.spawn(race_fixed(client.clone(), &stage.server, random.split()));
+        tasks.spawn(race_nested(client.clone(), &stage.server, random.split()));
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("nothing was revived");
+    }
+    nothing_left(&stage.server, PROMPT).await;
+    stage.server.kill();
+}
+
+/// A release that comes late, by a dropped guard or a dropped unlock, is never that of the owner's next hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a4_a_late_release_spares_the_next_hold() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    stage.faults().delay(Duration::from_millis(2));
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    let name = unique_name("late");
+    let lock = client.reentrant_lock(&name);
+    for _ in 0..100 {
+        end_somehow(lock.lock().await.unwrap(), &mut random).await;
+        let next = timeout(GENEROUS, lock.lock()).await.unwrap().unwrap();
+        eventually("one hold is counted", PROMPT, async || {
+            count(&stage.server, &name).await == 1
+        })
+        .await;
+        let_pass(random.up_to(Duration::from_millis(8))).await;
+        assert_eq!(count(&stage.server, &name).await, 1);
+        assert!(!next.is_lost());
+        assert_eq!(next.unlock().await, Ok(Released::Fully));
+    }
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+async fn end_somehow(guard: Guard<Reentrant>, random: &mut Random) {
+    match random.below(4) {
+        0 => drop(guard),
+        polls => drop(poll_and_drop(guard.unlock(), polls).await),
+    }
+}

@@ -1,0 +1,224 @@
+//! What the hazards share: a server behind a proxy, a room that one may enter at a time, repeatable randomness.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    task::Poll,
+    time::Duration,
+};
+
+use redisson_lock::{Config, LockClient, ReentrantLock, Released};
+use testbed::{Faults, Proxy, Server, eventually};
+
+/// For what is sure to happen, however busy the machine is.
+pub const GENEROUS: Duration = Duration::from_secs(30);
+/// For what happens at once, as opposed to after a lease of 30 s: what is left behind is gone within it.
+pub const PROMPT: Duration = Duration::from_secs(8);
+
+/// A server with a proxy in front of it.
+pub struct Stage {
+    pub server: Server,
+    pub proxy: Proxy,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let server = Server::start().await;
+        let proxy = Proxy::start(server.port()).await;
+        Self { server, proxy }
+    }
+
+    pub fn faults(&self) -> Faults {
+        self.proxy.faults()
+    }
+
+    /// A client that reaches the server through the proxy.
+    pub async fn client(&self, config: Config) -> LockClient {
+        connect(&self.proxy.url(), config).await
+    }
+
+    /// A client that no fault of the proxy concerns.
+    pub async fn direct(&self, config: Config) -> LockClient {
+        connect(&self.server.url(), config).await
+    }
+}
+
+pub async fn connect(url: &str, config: Config) -> LockClient {
+    let builder = LockClient::builder().url(url).config(config);
+    builder.build().await.expect("the server is there")
+}
+
+/// Redisson's settings, with a watchdog lease of its own and enough patience for a busy machine.
+pub fn watched(lease: Duration) -> Config {
+    let mut config = Config::default();
+    config.watchdog_lease = lease;
+    config.poll_floor = Duration::from_secs(1);
+    config.command_wait = GENEROUS;
+    config
+}
+
+/// Settings under which only a message or a reconnection wakes a waiter within [`GENEROUS`].
+pub fn woken_only() -> Config {
+    let mut config = watched(Duration::from_secs(300));
+    config.poll_floor = Duration::from_secs(300);
+    config
+}
+
+pub async fn exists(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", name]).await
+}
+
+pub async fn pttl(server: &Server, name: &str) -> i64 {
+    server.command(&["PTTL", name]).await
+}
+
+/// The count of the only owner of a lock.
+pub async fn count(server: &Server, name: &str) -> u64 {
+    let counts: Vec<u64> = server.command(&["HVALS", name]).await;
+    assert_eq!(counts.len(), 1, "{name} has one owner");
+    counts[0]
+}
+
+/// How many scripts the server was asked to run since its counts were set back.
+pub async fn scripts(server: &Server) -> u64 {
+    let calls = server.calls().await;
+    let of = |command: &str| calls.get(command).copied().unwrap_or(0);
+    of("evalsha") + of("eval")
+}
+
+pub async fn subscriptions(server: &Server) -> Vec<String> {
+    server.command(&["PUBSUB", "CHANNELS"]).await
+}
+
+/// Somebody listens for the release of `name`.
+pub async fn is_waited_for(server: &Server, name: &str) -> bool {
+    subscriptions(server)
+        .await
+        .contains(&format!("redisson_lock__channel:{{{name}}}"))
+}
+
+/// No lock, no subscription: nothing that the tests did is left on the server.
+pub async fn nothing_left(server: &Server, within: Duration) {
+    eventually("no key is left", within, async || {
+        server.command::<u64>(&["DBSIZE"]).await == 0
+    })
+    .await;
+    eventually("no subscription is left", within, async || {
+        subscriptions(server).await.is_empty()
+    })
+    .await;
+}
+
+/// Lets real time pass, where a hazard consists of it: a lease, a stop, a time in which nothing may happen.
+pub async fn let_pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// What one lock protects: it notices two inside at once, and counts in a way that loses counts when they are.
+#[derive(Default)]
+pub struct Room {
+    occupied: AtomicBool,
+    visits: AtomicU64,
+}
+
+impl Room {
+    pub async fn visit(&self) {
+        let _inside = Inside::enter(self);
+        let visits = self.visits.load(SeqCst);
+        tokio::task::yield_now().await;
+        self.visits.store(visits + 1, SeqCst);
+    }
+
+    pub fn visits(&self) -> u64 {
+        self.visits.load(SeqCst)
+    }
+}
+
+struct Inside<'a>(&'a Room);
+
+impl<'a> Inside<'a> {
+    fn enter(room: &'a Room) -> Self {
+        assert!(!room.occupied.swap(true, SeqCst), "two hold one lock");
+        Self(room)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.occupied.store(false, SeqCst);
+    }
+}
+
+/// Takes the lock, visits the room, and releases the lock, which must have been the only hold.
+pub async fn pair(lock: &ReentrantLock, room: &Room) {
+    let guard = lock.lock().await.expect("the lock is had in the end");
+    room.visit().await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// As [`pair`], with a second hold inside the first.
+pub async fn nested_pair(lock: &ReentrantLock, room: &Room) {
+    let outer = lock.lock().await.expect("the lock is had in the end");
+    let inner = lock.lock().await.expect("it is entered once more");
+    room.visit().await;
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+}
+
+/// Polls `future` at most `times` times, each time that it asks for it; what is not done by then is dropped.
+pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if polls == times {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls == times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Numbers that look random and are the same again for the same seed (SplitMix64).
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Seeded by `HAZARDS_SEED`, or anew; the seed is printed, and shown when the test fails.
+    pub fn new() -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        let given = std::env::var("HAZARDS_SEED").ok();
+        let seed = given.map_or_else(
+            || RandomState::new().hash_one(0),
+            |seed| seed.parse().expect("HAZARDS_SEED is a number"),
+        );
+        println!("HAZARDS_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn up_to(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
+    }
+
+    /// Another one, for another task.
+    pub fn split(&mut self) -> Self {
+        Self(self.next())
+    }
+}

@@ -1,0 +1,218 @@
+//! Futures that are not polled and runtimes that are blocked: nobody else suffers, and a loss is seen at once.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use redisson_lock::{Error, Guard, LockClient, Owner, Reentrant, ReentrantLock};
+use testbed::{Server, eventually, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Room, Stage, connect, exists, is_waited_for, let_pass, nested_pair,
+    nothing_left, watched, woken_only,
+};
+
+type Unpolled = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Polls a future `polls` times and returns it.
+async fn left_alone(future: impl Future + Send + 'static, polls: u64) -> Unpolled {
+    let mut future: Unpolled = Box::pin(async move { drop(future.await) });
+    let polled = super::stage::poll_and_drop(future.as_mut(), polls);
+    let _ = timeout(Duration::from_millis(100), polled).await;
+    future
+}
+
+async fn lock_and_keep(lock: ReentrantLock) {
+    let _guard = lock.lock().await;
+    std::future::pending().await
+}
+
+/// Futures in every state that keep what they have begun.
+async fn forgotten(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
+    let mut futures = Vec::new();
+    let mut holds = Vec::new();
+    for number in 0..20 {
+        let owned = |lock: ReentrantLock| lock.owned_by(&Owner::new());
+        let lock = owned(client.reentrant_lock(unique_name("forgotten")));
+        let polls = 1 + random.below(4);
+        match number % 4 {
+            0 => futures.push(left_alone(lock_and_keep(lock), polls).await),
+            1 => {
+                let guard = lock.lock().await.unwrap();
+                futures.push(left_alone(guard.unlock(), polls).await);
+            }
+            2 => {
+                holds.push(lock.lock().await.unwrap());
+                futures.push(left_alone(lock_and_keep(owned(lock)), polls).await);
+            }
+            _ => futures.push(left_alone(async move { lock.hold_count().await }, polls).await),
+        }
+    }
+    futures.push(Box::pin(async move { drop(holds) }));
+    futures
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_futures_hold_up_nobody_else() {
+    let stage = Stage::new().await;
+    let mut random = Random::new();
+    let client = stage.client(watched(Duration::from_secs(60))).await;
+    // With a delay, the first polls leave something on its way.
+    stage.faults().delay(Duration::from_millis(2));
+    let futures = forgotten(&client, &mut random).await;
+    stage.faults().delay(Duration::ZERO);
+    let mut tasks = JoinSet::new();
+    let (name, room) = (unique_name("lively"), Arc::<Room>::default());
+    for _ in 0..4 {
+        let (lock, room) = (client.reentrant_lock(&name), room.clone());
+        tasks.spawn(async move {
+            for _ in 0..100 {
+                nested_pair(&lock, &room).await;
+            }
+        });
+    }
+    let all = async {
+        while let Some(task) = tasks.join_next().await {
+            task.expect("no task failed");
+        }
+    };
+    timeout(GENEROUS, all).await.expect("the others go on");
+    assert_eq!(room.visits(), 400);
+    drop(futures);
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// The waiter at the front is told and does nothing about it: the next poll passes over it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
+    let name = unique_name("front");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let waiter = || client.reentrant_lock(&name).owned_by(&Owner::new());
+    let forgotten = left_alone(lock_and_keep(waiter()), 100).await;
+    assert!(is_waited_for(&server, &name).await);
+    let next = waiter();
+    let next = tokio::spawn(async move { next.lock().await.map(drop) });
+    let_pass(Duration::from_millis(100)).await;
+    let _ = guard.unlock().await.unwrap();
+    let got_in = timeout(PROMPT, next).await.expect("it gets in");
+    got_in.unwrap().unwrap();
+    drop(forgotten);
+    nothing_left(&server, PROMPT).await;
+}
+
+/// An owner's own forgotten future does not keep its hold from being renewed.
+async fn renewed_beside(forget: impl AsyncFnOnce(&ReentrantLock) -> Unpolled) {
+    let stage = Stage::new().await;
+    let lease = Duration::from_secs(3);
+    let client = stage.client(watched(lease)).await;
+    let lock = client
+        .reentrant_lock(unique_name("own"))
+        .owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    stage.faults().delay(Duration::from_millis(20));
+    let forgotten = forget(&lock).await;
+    stage.faults().delay(Duration::ZERO);
+    let_pass(lease * 2).await;
+    assert!(!outer.is_lost(), "it was not renewed");
+    drop(forgotten);
+    let _ = outer.unlock().await.unwrap();
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+#[expect(
+    clippy::async_yields_async,
+    reason = "the future that is left alone is what is made"
+)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal() {
+    renewed_beside(async |lock| {
+        let lock = lock.clone();
+        left_alone(async move { drop(lock.lock().await) }, 1).await
+    })
+    .await;
+}
+
+#[expect(
+    clippy::async_yields_async,
+    reason = "the future that is left alone is what is made"
+)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal() {
+    renewed_beside(async |lock| {
+        let inner = lock.lock().await.unwrap();
+        left_alone(async move { inner.unlock().await }, 1).await
+    })
+    .await;
+}
+
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Everything in `body` runs on one thread, so that what blocks it blocks the watchdog as well.
+fn on_one_thread(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(body);
+}
+
+/// Blocks the thread for longer than a lease.
+fn block() {
+    std::thread::sleep(SHORT + SHORT / 2);
+}
+
+#[test]
+fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first() {
+    on_one_thread(async {
+        let server = Server::start().await;
+        let client = connect(&server.url(), watched(SHORT)).await;
+        let lock = client.reentrant_lock(unique_name("blocked"));
+        let guard = lock.lock().await.unwrap();
+        assert!(!guard.is_lost());
+        block();
+        assert!(guard.is_lost());
+        assert!(!exists(&server, lock.name()).await);
+        let unlocked = guard.unlock().await;
+        assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    });
+}
+
+#[test]
+fn p_r9_a_body_that_blocked_its_runtime_goes_no_further() {
+    on_one_thread(async {
+        let server = Server::start().await;
+        let client = connect(&server.url(), watched(SHORT)).await;
+        let lock = client.reentrant_lock(unique_name("blocked"));
+        let mut went_on = false;
+        let ran = lock
+            .run(async |_: &Guard<Reentrant>| {
+                block();
+                tokio::task::yield_now().await;
+                went_on = true;
+            })
+            .await;
+        assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
+        assert!(!went_on);
+        // Nor is a body that ended unprotected taken for one that was protected to its end.
+        let ran = lock.run(async |_: &Guard<Reentrant>| block()).await;
+        assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
+    });
+}
+
+/// A blocked runtime loses nothing but what the clock has ended.
+#[test]
+fn a_short_block_costs_no_hold() {
+    on_one_thread(async {
+        let server = Server::start().await;
+        let client = connect(&server.url(), woken_only()).await;
+        let lock = client.reentrant_lock(unique_name("blocked"));
+        let guard = lock.lock().await.unwrap();
+        block();
+        eventually("it is still held", GENEROUS, async || {
+            lock.is_held().await.unwrap()
+        })
+        .await;
+        let _ = guard.unlock().await.unwrap();
+        nothing_left(&server, PROMPT).await;
+    });
+}

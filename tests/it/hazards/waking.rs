@@ -1,0 +1,270 @@
+//! Waiters: told in time, told once too often rather than never, and at a bounded cost (P-W3 to P-W11).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{Owner, ReentrantLock, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+
+use super::stage::{
+    GENEROUS, PROMPT, Random, Room, Stage, connect, is_waited_for, let_pass, nothing_left, pair,
+    poll_and_drop, scripts, subscriptions, watched, woken_only,
+};
+
+/// A task that takes the lock as an owner of its own, once somebody is known to wait for it.
+async fn waiter(server: &Server, lock: &ReentrantLock, room: &Arc<Room>) -> JoinHandle<()> {
+    let (own, room) = (lock.owned_by(&Owner::new()), room.clone());
+    let waiting = tokio::spawn(async move { pair(&own, &room).await });
+    eventually("it waits", GENEROUS, async || {
+        is_waited_for(server, lock.name()).await
+    })
+    .await;
+    waiting
+}
+
+async fn gets_in(within: Duration, waiting: JoinHandle<()>) {
+    let got_in = timeout(within, waiting).await;
+    got_in.expect("it gets in").expect("it is content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w11_with_every_message_muted_waiters_poll() {
+    let stage = Stage::new().await;
+    stage.faults().mute_messages(true);
+    let holder = stage.direct(watched(Duration::from_secs(300))).await;
+    let client = stage.client(watched(Duration::from_secs(300))).await;
+    let lock = client.reentrant_lock(unique_name("muted"));
+    let room = Arc::default();
+    for _ in 0..3 {
+        let guard = holder.reentrant_lock(lock.name()).lock().await.unwrap();
+        let waiting = waiter(&stage.server, &lock, &room).await;
+        let _ = guard.unlock().await.unwrap();
+        gets_in(PROMPT, waiting).await;
+    }
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// Messages are lost, and newcomers are refused all the time: that does not put off the poll of who came before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w4_newcomers_do_not_put_off_a_waiters_poll() {
+    let stage = Stage::new().await;
+    stage.faults().mute_messages(true);
+    let holder = stage.direct(watched(Duration::from_secs(300))).await;
+    let client = stage.client(watched(Duration::from_secs(300))).await;
+    let lock = client.reentrant_lock(unique_name("newcomers"));
+    let guard = holder.reentrant_lock(lock.name()).lock().await.unwrap();
+    let waiting = waiter(&stage.server, &lock, &Arc::default()).await;
+    let newcomers = newcomers(lock.clone());
+    // Held and free by turns, free for longer: a waiter that asks every second finds it free soon.
+    let turns = tokio::spawn(async move {
+        let mut guard = Some(guard);
+        loop {
+            let_pass(Duration::from_millis(100)).await;
+            drop(guard.take());
+            let_pass(Duration::from_millis(200)).await;
+            guard = holder
+                .reentrant_lock(lock.name())
+                .try_lock()
+                .await
+                .expect("the server is there");
+        }
+    });
+    gets_in(GENEROUS, waiting).await;
+    newcomers.abort();
+    turns.abort();
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+/// One after the other comes, is refused or not, and goes.
+fn newcomers(lock: ReentrantLock) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            let wait = Duration::from_millis(20);
+            let tried = lock.owned_by(&Owner::new()).try_lock_for(wait).await;
+            drop(tried.expect("the server is there"));
+            let_pass(wait).await;
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w5_two_waiters_of_one_process_are_both_woken() {
+    let server = Server::start().await;
+    let holder = connect(&server.url(), woken_only()).await;
+    let client = connect(&server.url(), woken_only()).await;
+    let lock = client.reentrant_lock(unique_name("two"));
+    let room = Arc::default();
+    for _ in 0..20 {
+        let guard = holder.reentrant_lock(lock.name()).lock().await.unwrap();
+        let first = waiter(&server, &lock, &room).await;
+        let second = waiter(&server, &lock, &room).await;
+        let _ = guard.unlock().await.unwrap();
+        gets_in(GENEROUS, first).await;
+        gets_in(GENEROUS, second).await;
+    }
+    nothing_left(&server, PROMPT).await;
+}
+
+/// The first of two waiters is told, and dropped before it does anything about it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w3_a_woken_waiter_that_gives_up_passes_it_on() {
+    let server = Server::start().await;
+    let holder = connect(&server.url(), woken_only()).await;
+    let client = connect(&server.url(), woken_only()).await;
+    let lock = client.reentrant_lock(unique_name("passed-on"));
+    for _ in 0..5 {
+        let guard = holder.reentrant_lock(lock.name()).lock().await.unwrap();
+        let first = lock.owned_by(&Owner::new());
+        let mut first = Box::pin(async move { first.lock().await.map(drop) });
+        // Polled for as long as it has something to do.
+        let polled = poll_and_drop(&mut first, 1000);
+        assert!(timeout(Duration::from_millis(300), polled).await.is_err());
+        let second = waiter(&server, &lock, &Arc::default()).await;
+        let_pass(Duration::from_millis(200)).await;
+        let _ = guard.unlock().await.unwrap();
+        let_pass(Duration::from_millis(100)).await;
+        drop(first);
+        gets_in(GENEROUS, second).await;
+    }
+    nothing_left(&server, PROMPT).await;
+}
+
+/// Many give up at about the time of the release; who does not is woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w3_a_patient_waiter_among_impatient_ones_gets_in() {
+    let server = Server::start().await;
+    let mut random = Random::new();
+    let holder = connect(&server.url(), woken_only()).await;
+    let client = connect(&server.url(), woken_only()).await;
+    let lock = client.reentrant_lock(unique_name("patient"));
+    for _ in 0..60 {
+        let guard = holder.reentrant_lock(lock.name()).lock().await.unwrap();
+        let mut impatient = JoinSet::new();
+        for _ in 0..6 {
+            let own = lock.owned_by(&Owner::new());
+            let wait = random.up_to(Duration::from_millis(30)) + Duration::from_millis(1);
+            impatient.spawn(async move { own.try_lock_for(wait).await.map(drop) });
+        }
+        let patient = lock.owned_by(&Owner::new());
+        let patient = tokio::spawn(async move { pair(&patient, &Room::default()).await });
+        let_pass(random.up_to(Duration::from_millis(30))).await;
+        let _ = guard.unlock().await.unwrap();
+        gets_in(GENEROUS, patient).await;
+        while let Some(task) = impatient.join_next().await {
+            task.unwrap().expect("busy at worst");
+        }
+    }
+    nothing_left(&server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w9_five_hundred_names_take_one_connection() {
+    const NAMES: usize = 500;
+    let server = Server::start().await;
+    let holder = connect(&server.url(), woken_only()).await;
+    let client = connect(&server.url(), woken_only()).await;
+    let mut guards = Vec::new();
+    let mut waiting = JoinSet::new();
+    for _ in 0..NAMES {
+        let name = unique_name("many");
+        guards.push(holder.reentrant_lock(&name).lock().await.unwrap());
+        let lock = client.reentrant_lock(&name);
+        waiting.spawn(async move { pair(&lock, &Room::default()).await });
+    }
+    eventually("all of them are listened for", GENEROUS, async || {
+        subscriptions(&server).await.len() == NAMES
+    })
+    .await;
+    let listeners: String = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+    assert_eq!(listeners.lines().count(), 1, "{listeners}");
+    for guard in guards {
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+    let all = async {
+        while let Some(task) = waiting.join_next().await {
+            task.expect("it is content");
+        }
+    };
+    timeout(GENEROUS, all).await.expect("all of them get in");
+    nothing_left(&server, PROMPT).await;
+}
+
+/// A key without expiry, of an owner that will say nothing: asked for now and then, neither in a hot loop nor never.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a7_a_key_without_expiry_is_polled() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
+    let lock = client.reentrant_lock(unique_name("persistent"));
+    server
+        .command::<()>(&["HSET", lock.name(), "another:1", "1"])
+        .await;
+    assert_eq!(lock.remaining_lease().await, Ok(None));
+    let waiting = waiter(&server, &lock, &Arc::default()).await;
+    server.reset_calls().await;
+    let_pass(Duration::from_secs(3)).await;
+    let asked = scripts(&server).await;
+    assert!((1..=5).contains(&asked), "{asked} scripts in 3 s");
+    assert!(!waiting.is_finished());
+    server.command::<()>(&["DEL", lock.name()]).await;
+    gets_in(PROMPT, waiting).await;
+    nothing_left(&server, PROMPT).await;
+}
+
+/// Somebody takes the lock over and over for a moment and frees it silently, as a spin lock does: each refusal names
+/// next to no remaining lease, and the waiter still asks at a bounded rate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
+    let lock = client.reentrant_lock(unique_name("spinning"));
+    let stop = Arc::<AtomicBool>::default();
+    let spinning = tokio::spawn(keep_about_to_end(
+        server.admin().await,
+        lock.name().to_owned(),
+        stop.clone(),
+    ));
+    eventually("it is held", GENEROUS, async || {
+        lock.is_locked().await.unwrap()
+    })
+    .await;
+    let waiting = waiter(&server, &lock, &Arc::default()).await;
+    let_pass(Duration::from_secs(1)).await;
+    let before = scripts(&server).await;
+    let_pass(Duration::from_secs(2)).await;
+    let asked = scripts(&server).await - before;
+    assert!(
+        waiting.is_finished() || asked <= 40,
+        "{asked} scripts in 2 s"
+    );
+    stop.store(true, SeqCst);
+    spinning.await.unwrap();
+    gets_in(PROMPT, waiting).await;
+    nothing_left(&server, PROMPT).await;
+}
+
+/// Another's hold that always has 20 ms left.
+async fn keep_about_to_end(
+    mut admin: redis::aio::MultiplexedConnection,
+    name: String,
+    stop: Arc<AtomicBool>,
+) {
+    while !stop.load(SeqCst) {
+        let mut moment = redis::pipe();
+        moment
+            .atomic()
+            .hset(&name, "another:1", 1)
+            .ignore()
+            .pexpire(&name, 20);
+        let done: redis::RedisResult<()> = moment.query_async(&mut admin).await;
+        done.expect("the server is there");
+    }
+}

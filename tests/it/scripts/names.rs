@@ -1,0 +1,105 @@
+//! Names with braces and beyond ASCII (P-T9, P-W8).
+
+use redisson_lock::{Config, LockClient, Released};
+use testbed::{Server, eventually};
+
+use super::{Listener, SOON};
+
+/// Only a message lets a waiter in.
+async fn patient(server: &Server) -> LockClient {
+    let mut config = Config::default();
+    config.watchdog_lease = 30 * SOON;
+    config.poll_floor = 30 * SOON;
+    let builder = LockClient::builder().url(server.url()).config(config);
+    builder.build().await.unwrap()
+}
+
+async fn listeners(server: &Server, channel: &str) -> u32 {
+    let (_, count): (String, u32) = server.command(&["PUBSUB", "NUMSUB", channel]).await;
+    count
+}
+
+/// Parked are `waiters` that have come since the counters were set back, one script each before and after they listen.
+async fn parked(server: &Server, waiters: u64) {
+    let tried = async || server.calls().await.get("evalsha") >= Some(&(2 * waiters));
+    eventually("they are parked", SOON, tried).await;
+}
+
+#[tokio::test]
+async fn every_name_is_the_key_and_wakes_its_waiters() {
+    let server = Server::start().await;
+    let (holder, waiter) = (patient(&server).await, patient(&server).await);
+    for (name, channel) in [
+        ("order:42", "redisson_lock__channel:{order:42}"),
+        ("a b  c", "redisson_lock__channel:{a b  c}"),
+        ("a{b", "redisson_lock__channel:a{b"),
+        ("a}b", "redisson_lock__channel:{a}b}"),
+        ("{}x", "redisson_lock__channel:{}x"),
+        ("x{a}{b}", "redisson_lock__channel:x{a}{b}"),
+        ("Gebühr 🔒 锁", "redisson_lock__channel:{Gebühr 🔒 锁}"),
+        ("%s'\"\\*?[x]", "redisson_lock__channel:{%s'\"\\*?[x]}"),
+        ("-1", "redisson_lock__channel:{-1}"),
+    ] {
+        let guard = holder.reentrant_lock(name).lock().await.unwrap();
+        assert_eq!(server.command::<Vec<String>>(&["KEYS", "*"]).await, [name]);
+        server.reset_calls().await;
+        let lock = waiter.reentrant_lock(name);
+        let waits = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
+        parked(&server, 1).await;
+        assert_eq!(listeners(&server, channel).await, 1, "{name}");
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        let entered = tokio::time::timeout(SOON, waits).await;
+        let entered = entered.unwrap_or_else(|_| panic!("{name}: nobody woke its waiter"));
+        assert_eq!(entered.unwrap(), Ok(Released::Fully));
+        assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+    }
+}
+
+/// Two locks, one channel.
+#[tokio::test]
+async fn a_name_and_the_same_in_braces_wake_each_their_own() {
+    let server = Server::start().await;
+    let (holder, waiter) = (patient(&server).await, patient(&server).await);
+    for names in [["a", "{a}"], ["{a}", "a"]] {
+        let mut guards = Vec::new();
+        for name in names {
+            let guard = holder.reentrant_lock(name).try_lock().await.unwrap();
+            guards.push(guard.expect("it is a lock of its own"));
+        }
+        server.reset_calls().await;
+        let mut waits = Vec::new();
+        for name in names {
+            let lock = waiter.reentrant_lock(name);
+            waits.push(tokio::spawn(async move { lock.lock().await }));
+        }
+        parked(&server, 2).await;
+        assert_eq!(listeners(&server, "redisson_lock__channel:{a}").await, 1);
+        for (guard, wait) in guards.into_iter().zip(waits) {
+            assert!(!wait.is_finished(), "it is in before the other one is out");
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            let entered = tokio::time::timeout(SOON, wait).await.expect("it is woken");
+            let guard = entered.unwrap().unwrap();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+        let deaf = async || listeners(&server, "redisson_lock__channel:{a}").await == 0;
+        eventually("nobody listens any more", SOON, deaf).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_is_told_where_redisson_listens() {
+    let server = Server::start().await;
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    for (name, channel) in [
+        ("order:42", "redisson_lock__channel:{order:42}"),
+        ("a:{b}", "redisson_lock__channel:a:{b}"),
+        ("{b}:a", "redisson_lock__channel:{b}:a"),
+        ("a{b", "redisson_lock__channel:a{b"),
+    ] {
+        let mut listener = Listener::on(&server, channel).await;
+        let guard = client.reentrant_lock(name).lock().await.unwrap();
+        assert_eq!(listener.messages().await, [""; 0]);
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert_eq!(listener.messages().await, ["0"], "{name}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What the server refuses halfway leaves nothing half done (P-A9, P-A10).
+
+use redisson_lock::{Error, LockClient, Owner, Released};
+use testbed::{Server, eventually};
+
+use super::{Bed, CHANNEL, Caller, LEASE, LOCK, Listener, Reply, SOON, US};
+
+#[tokio::test]
+async fn without_the_right_to_tell_nothing_is_freed() {
+    let bed = Bed::new().await;
+    let rights = ["~*", "+@all", "resetchannels"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    assert_eq!(caller.acquire(US, 1).await, Reply::Done);
+    let before = bed.snapshot().await;
+    let released = caller.release(US, 0).await;
+    assert!(matches!(released, Reply::Failed(_)), "{released:?}");
+    let forced = caller.force_release().await;
+    assert!(matches!(forced, Reply::Failed(_)), "{forced:?}");
+    assert_eq!(bed.snapshot().await, before);
+}
+
+#[tokio::test]
+async fn without_the_right_to_set_a_lease_nothing_is_taken() {
+    let bed = Bed::new().await;
+    let rights = ["~*", "&*", "+@all", "-pexpire"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    let acquired = caller.acquire(US, 1).await;
+    assert!(matches!(acquired, Reply::Failed(_)), "{acquired:?}");
+    bed.is_free().await;
+}
+
+/// With no right but those that a lock needs while it works, a lock without expiry is not left either.
+#[tokio::test]
+async fn a_refused_lock_is_taken_back_without_further_rights() {
+    let bed = Bed::new().await;
+    let rights = [
+        "~*", "&*", "-@all", "+eval", "+pttl", "+hset", "+hmget", "+hget", "+del", "+publish",
+    ];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    let acquired = caller.acquire(US, 1).await;
+    assert!(matches!(acquired, Reply::Failed(_)), "{acquired:?}");
+    bed.is_free().await;
+}
+
+/// The right is taken away while the lock is held.
+#[tokio::test]
+async fn a_refused_step_of_a_nested_hold_changes_nothing() {
+    let bed = Bed::new().await;
+    assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
+    assert_eq!(bed.admin.acquire(US, 2).await, Reply::Done);
+    let rights = ["~*", "&*", "+@all", "-pexpire"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    let before = bed.snapshot().await;
+    let acquired = caller.acquire_for(US, 2 * LEASE, 3).await;
+    assert!(matches!(acquired, Reply::Failed(_)), "{acquired:?}");
+    assert_eq!(
+        bed.snapshot().await,
+        before,
+        "refused and done all the same"
+    );
+    let released = caller.release(US, 1).await;
+    assert!(matches!(released, Reply::Failed(_)), "{released:?}");
+    assert_eq!(
+        bed.snapshot().await,
+        before,
+        "refused and done all the same"
+    );
+    let renewed = caller.renew(US, LEASE).await;
+    assert!(matches!(renewed, Reply::Failed(_)), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_release_that_was_refused_is_told_and_can_be_made_up_for() {
+    let server = Server::start().await;
+    let rights = [
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">pw",
+        "~*",
+        "+@all",
+        "resetchannels",
+    ];
+    server.command::<()>(&rights).await;
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    let client = LockClient::connect(&url).await.unwrap();
+    let lock = client.reentrant_lock(LOCK);
+    let guard = lock.lock().await.unwrap();
+    let error = guard.unlock().await.unwrap_err();
+    assert!(matches!(error, Error::Redis { .. }), "{error:?}");
+    assert!(error.to_string().contains("channel"), "{error}");
+    assert_eq!(
+        server.command::<u32>(&["HLEN", LOCK]).await,
+        1,
+        "it is still locked"
+    );
+    server.command::<()>(&["ACL", "SETUSER", "app", "&*"]).await;
+    let guard = lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("what is left is its own");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+    let report = client.shutdown().await;
+    assert_eq!(report.unreleased, [], "it has been released");
+}
+
+/// From here on every command that may need memory is refused: the server has more than this with no keys at all.
+async fn fill(server: &Server) {
+    let settings = [
+        "CONFIG",
+        "SET",
+        "maxmemory-policy",
+        "noeviction",
+        "maxmemory",
+        "1",
+    ];
+    server.command::<()>(&settings).await;
+    let set = redis::cmd("SET").arg("filler").arg("x").to_owned();
+    let refused = set.query_async::<()>(&mut server.admin().await).await;
+    assert_eq!(refused.unwrap_err().code(), Some("OOM"));
+}
+
+#[tokio::test]
+async fn out_of_memory_releases_and_renewals_work() {
+    let bed = Bed::new().await;
+    for holds in 1..=3 {
+        assert_eq!(bed.admin.acquire(US, holds).await, Reply::Done);
+    }
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    fill(&bed.server).await;
+    assert_eq!(bed.admin.renew(US, 5 * LEASE).await, Reply::Done);
+    bed.expires_in_about(5 * LEASE).await;
+    for holds in [2, 1] {
+        assert_eq!(bed.admin.release(US, holds).await, Reply::Done);
+        bed.expires_in_about(LEASE).await;
+    }
+    assert_eq!(bed.admin.release(US, 0).await, Reply::Done);
+    assert_eq!(bed.ask::<u32>(&["EXISTS", LOCK]).await, 0);
+    assert_eq!(listener.messages().await, ["0"]);
+}
+
+#[tokio::test]
+async fn out_of_memory_nothing_is_taken_and_nothing_left() {
+    let bed = Bed::new().await;
+    fill(&bed.server).await;
+    let acquired = bed.admin.acquire(US, 1).await;
+    assert!(acquired.failed_with("OOM"), "{acquired:?}");
+    assert_eq!(bed.ask::<u32>(&["EXISTS", LOCK]).await, 0);
+}
+
+#[tokio::test]
+async fn out_of_memory_forcing_works() {
+    let bed = Bed::new().await;
+    assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
+    fill(&bed.server).await;
+    assert_eq!(bed.admin.force_release().await, Reply::Done);
+    assert_eq!(bed.ask::<u32>(&["EXISTS", LOCK]).await, 0);
+}
+
+/// The same from the outside; and the counts are right again once there is memory.
+#[tokio::test]
+async fn out_of_memory_clients_unlock_and_hear_of_what_cannot_be_had() {
+    let server = Server::start().await;
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let lock = client.reentrant_lock(LOCK);
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    fill(&server).await;
+    let other = client.reentrant_lock("another");
+    let refused = other.try_lock().await.map(drop);
+    let text = format!("{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Redis { .. })) && text.contains("OOM"),
+        "{text}"
+    );
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(
+        lock.hold_count().await,
+        Ok(1),
+        "whatever the server counts, ours is right"
+    );
+    server
+        .command::<()>(&["CONFIG", "SET", "maxmemory", "0"])
+        .await;
+    let inner = lock.lock().await.unwrap();
+    let count: u32 = server
+        .command(&[
+            "HGET",
+            LOCK,
+            &format!("{}:{}", client.id(), Owner::current()),
+        ])
+        .await;
+    assert_eq!(count, 2);
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    fill(&server).await;
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    drop(other);
+    let free = async || server.command::<u32>(&["EXISTS", LOCK]).await == 0;
+    eventually("it is free", SOON, free).await;
+}

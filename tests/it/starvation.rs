@@ -1,0 +1,124 @@
+//! Nobody is starved: not the runtime, not other owners, not the server.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Config, LockClient, LostReason};
+use testbed::{Server, eventually, unique_name};
+use tokio::time::timeout;
+
+const GENEROUS: Duration = Duration::from_secs(30);
+
+async fn connect(server: &Server, watchdog_lease: Duration) -> LockClient {
+    let mut config = Config::default();
+    config.watchdog_lease = watchdog_lease;
+    let builder = LockClient::builder().url(server.url()).config(config);
+    builder.build().await.expect("the server is up")
+}
+
+/// A hold that ends within the time that the watchdog looks ahead used to wake it over and over: on one thread nothing
+/// else ran until the hold was lost.
+#[tokio::test]
+async fn a_hold_that_ends_soon_leaves_the_runtime_alone() {
+    let server = Server::start().await;
+    // It looks ahead a sixtieth of this: ten seconds.
+    let client = connect(&server, Duration::from_secs(600)).await;
+    let lock = client.reentrant_lock(unique_name("soon"));
+    let guard = lock
+        .with_lease(Duration::from_secs(8))
+        .lock()
+        .await
+        .unwrap();
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!guard.is_lost(), "50 ms took longer than 8 s");
+    let _ = guard.unlock().await.unwrap();
+}
+
+/// A dropped guard's release is queued; its owner, locking again, used to enter its own old hold for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_drops_and_locks_again_lets_others_in() {
+    let server = Server::start().await;
+    let (client, other) = (
+        connect(&server, GENEROUS).await,
+        connect(&server, GENEROUS).await,
+    );
+    let name = unique_name("greedy");
+    let greedy = client.reentrant_lock(&name);
+    let greedy = tokio::spawn(async move {
+        loop {
+            let guard = greedy.lock().await.unwrap();
+            assert_eq!(greedy.hold_count().await.unwrap(), 1);
+            drop(guard);
+        }
+    });
+    let other = other.reentrant_lock(&name);
+    let got_in = timeout(GENEROUS, other.lock()).await;
+    assert!(!greedy.is_finished(), "the other one runs on");
+    greedy.abort();
+    let _ = got_in.expect("it gets in").unwrap().unlock().await.unwrap();
+}
+
+/// Waiters that were trying saw every release and tried again, which fed itself: a hundred tries per hand-over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w9_a_hand_over_costs_a_few_tries_however_many_come() {
+    const COMERS: u64 = 1_000;
+    let server = Server::start().await;
+    let client = connect(&server, GENEROUS).await;
+    let name = unique_name("crowd");
+    let mut comers = tokio::task::JoinSet::new();
+    for _ in 0..COMERS {
+        let lock = client.reentrant_lock(&name);
+        comers.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+    }
+    let all = timeout(2 * GENEROUS, comers.join_all()).await;
+    assert_eq!(all.expect("all get in").len() as u64, COMERS);
+    // Every try begins with a PTTL.
+    let tries = server.calls().await["pttl"] as f64 / COMERS as f64;
+    println!("{tries} tries per hand-over");
+    assert!(tries <= 10.0, "{tries} tries per hand-over");
+}
+
+/// The release of an inner hold that cannot be sent may have been: from then on only the outer lease counts.
+#[tokio::test]
+async fn an_unanswered_inner_release_ends_the_outer_hold_in_time() {
+    let server = Server::start().await;
+    let client = connect(&server, GENEROUS).await;
+    let lock = client.reentrant_lock(unique_name("inner"));
+    let outer = lock
+        .with_lease(Duration::from_secs(1))
+        .lock()
+        .await
+        .unwrap();
+    let inner = lock
+        .with_lease(Duration::from_secs(600))
+        .lock()
+        .await
+        .unwrap();
+    server.pause();
+    let paused = Instant::now();
+    drop(inner);
+    let lost = timeout(GENEROUS, outer.lost()).await;
+    server.resume();
+    assert_eq!(lost.expect("it is told"), LostReason::Expired);
+    assert!(paused.elapsed() < GENEROUS, "{:?}", paused.elapsed());
+}
+
+/// Dropping a connect that is under way used to leave its connection open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_connect_leaves_no_connection() {
+    let server = Server::start().await;
+    let connections = async || {
+        let list: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
+        list.lines().count()
+    };
+    let before = connections().await;
+    let url = server.url();
+    for micros in (0..4_000).step_by(100) {
+        let _ = timeout(Duration::from_micros(micros), LockClient::connect(&url)).await;
+    }
+    eventually("all are closed", GENEROUS, async || {
+        connections().await <= before
+    })
+    .await;
+}
