@@ -5,6 +5,7 @@ mod config;
 mod engine;
 mod error;
 mod guard;
+mod inspect;
 mod lock;
 mod owner;
 mod redis;

@@ -1,11 +1,8 @@
-//! Who in this process holds what, how often, and until when. [`Holding`] is pure; the rest shares it out.
+//! Who in this process holds what: a slot for each owner and lock in use, and a tenure for as long as it is held.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -13,212 +10,12 @@ use dashmap::DashMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::holding::{Duty, HoldId, Holding, Phase, validity};
 use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
     wire::{Lease, Place, Wire},
 };
-
-/// What clocks may differ by over a lease: our validity ends that much before the server's.
-fn drift_allowance(lease: Duration) -> Duration {
-    lease / 100 + Duration::from_millis(2)
-}
-
-/// How long a hold may be relied upon that was asked for at `sent`.
-fn validity(sent: Instant, lease: &Lease) -> Instant {
-    sent + lease
-        .duration
-        .saturating_sub(drift_allowance(lease.duration))
-}
-
-/// One of the holds of a [`Holding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HoldId(u32);
-
-#[derive(Debug)]
-struct Hold {
-    id: HoldId,
-    lease: Lease,
-    /// Renewed by the watchdog, as no lease was asked for.
-    watched: bool,
-    phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Guarded,
-    /// Without a guard: `Lock::unlock` releases it.
-    Leaked,
-    /// Its guard was dropped: the release task, or the owner's next operation, releases it.
-    Dropped,
-    /// Its release is on the way.
-    Ending,
-}
-
-impl Phase {
-    /// Somebody counts on it.
-    fn is_live(self) -> bool {
-        matches!(self, Phase::Guarded | Phase::Leaked)
-    }
-}
-
-/// The holds of one owner on one lock, from the first to the last. Pure.
-#[derive(Debug)]
-pub(crate) struct Holding {
-    holds: Vec<Hold>,
-    ids: u32,
-    valid_until: Instant,
-    /// When the next renewal is to be sent, if any hold is watched.
-    renew_at: Instant,
-    /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
-    shortened: Option<Instant>,
-    lost: Option<LostReason>,
-}
-
-/// What the watchdog finds to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
-    /// Renew with this lease.
-    Renew(Lease),
-    /// Tell the holders.
-    Lost(LostReason),
-    /// Nothing yet.
-    Wait,
-    /// Nothing any more.
-    Over,
-}
-
-impl Holding {
-    fn new(now: Instant) -> Self {
-        Self {
-            holds: Vec::with_capacity(1),
-            ids: 0,
-            valid_until: now,
-            renew_at: now,
-            shortened: None,
-            lost: None,
-        }
-    }
-
-    /// The server granted what was asked for at `sent`.
-    fn grant(&mut self, sent: Instant, lease: &Lease, watched: bool) -> HoldId {
-        self.ids += 1;
-        let id = HoldId(self.ids);
-        self.holds.push(Hold {
-            id,
-            lease: lease.clone(),
-            watched,
-            phase: Phase::Guarded,
-        });
-        self.valid_until = self.valid_until.max(validity(sent, lease));
-        if watched {
-            self.renew_at = sent + lease.duration / 3;
-        }
-        id
-    }
-
-    fn count(&self) -> u32 {
-        self.holds.len() as u32
-    }
-
-    fn set_phase(&mut self, id: HoldId, phase: Phase) {
-        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            hold.phase = phase;
-        }
-    }
-
-    /// The latest of the holds in `phase`, to be released now.
-    fn take(&mut self, phase: Phase) -> Option<HoldId> {
-        let in_phase = |hold: &&mut Hold| hold.phase == phase;
-        let hold = self.holds.iter_mut().rev().find(in_phase)?;
-        hold.phase = Phase::Ending;
-        Some(hold.id)
-    }
-
-    /// As [`take`](Self::take), of one that was dropped.
-    fn take_this(&mut self, id: HoldId) -> bool {
-        let is_it = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
-        let hold = self.holds.iter_mut().find(is_it);
-        hold.map(|hold| hold.phase = Phase::Ending).is_some()
-    }
-
-    /// What is in force once `id` is released: how many holds, and the longest of their leases.
-    fn without(&self, id: HoldId) -> (u32, Option<&Lease>) {
-        let rest = || self.holds.iter().filter(|hold| hold.id != id);
-        let lease = rest()
-            .map(|hold| &hold.lease)
-            .max_by_key(|lease| lease.duration);
-        (rest().count() as u32, lease)
-    }
-
-    /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
-    fn shorten(&mut self, sent: Instant, lease: &Lease) {
-        self.valid_until = self.valid_until.min(validity(sent, lease));
-        self.shortened = Some(sent);
-    }
-
-    fn remove(&mut self, id: HoldId) {
-        self.holds.retain(|hold| hold.id != id);
-    }
-
-    /// The longest lease that the watchdog keeps up.
-    fn watched(&self) -> Option<&Lease> {
-        let watched = self
-            .holds
-            .iter()
-            .filter(|hold| hold.watched && hold.phase.is_live());
-        watched
-            .map(|hold| &hold.lease)
-            .max_by_key(|lease| lease.duration)
-    }
-
-    /// What is to be done at `now`. Renewals that are nearly due go along.
-    fn duty(&mut self, now: Instant) -> Duty {
-        if self.holds.is_empty() || self.lost.is_some() {
-            return Duty::Over;
-        }
-        if let Some(reason) = self.lost(now) {
-            return Duty::Lost(reason);
-        }
-        let Some(lease) = self.watched().cloned() else {
-            return Duty::Wait;
-        };
-        if self.renew_at > now + lease.duration / 60 {
-            return Duty::Wait;
-        }
-        // Unless it succeeds, the next try is made long before the third of the lease is over.
-        self.renew_at = now + lease.duration / 30;
-        Duty::Renew(lease)
-    }
-
-    /// When to ask for a [`duty`](Self::duty) again.
-    fn next_duty(&self) -> Option<Instant> {
-        if self.holds.is_empty() || self.lost.is_some() {
-            None
-        } else if self.watched().is_some() {
-            Some(self.renew_at.min(self.valid_until))
-        } else {
-            Some(self.valid_until)
-        }
-    }
-
-    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended, and has been overtaken by a
-    /// release that was sent after it.
-    fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
-        let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
-        if self.lost(now).is_none() && !overtaken {
-            self.valid_until = self.valid_until.max(validity(sent, lease));
-            if let Some(watched) = self.watched() {
-                self.renew_at = sent + watched.duration / 3;
-            }
-        }
-    }
-
-    fn lost(&self, now: Instant) -> Option<LostReason> {
-        let expired = (now >= self.valid_until).then_some(LostReason::Expired);
-        self.lost.or(expired)
-    }
-}
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
 pub(crate) struct Slot {
@@ -466,9 +263,7 @@ impl Tenure {
 
     /// The holds that somebody counts on.
     pub(super) fn live_count(&self) -> u32 {
-        let holding = self.holding();
-        let live = holding.holds.iter().filter(|hold| hold.phase.is_live());
-        live.count() as u32
+        self.holding().live_count()
     }
 
     /// What the release of `id` is to leave behind, as of `sent`.
@@ -486,7 +281,7 @@ impl Tenure {
     pub(super) fn released(&self, id: HoldId) {
         let mut holding = self.holding();
         holding.remove(id);
-        let over = holding.holds.is_empty();
+        let over = holding.count() == 0;
         drop(holding);
         if over {
             self.leave_slot();

@@ -4,13 +4,15 @@
 //! | --- | --- | --- |
 //! | [`acquire`] | - | the one loop that takes a lock, for every kind |
 //! | [`release`] | - | gives holds back; carries on what a dropped future began |
-//! | [`holds`] | what is held, and until when | - |
+//! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
-//! | [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 
 mod acquire;
+mod holding;
 mod holds;
 mod release;
+mod waiters;
 mod wakeup;
 mod watchdog;
 

@@ -14,7 +14,10 @@ use tokio_util::sync::DropGuard;
 
 use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
 use crate::{
-    engine::holds::{HoldId, SlotRef, Tenure},
+    engine::{
+        holding::HoldId,
+        holds::{SlotRef, Tenure},
+    },
     error::{Error, LostReason},
     owner::Owner,
     wire::{Lease, Place, Presence, Refusal, Released, Wire, presence},

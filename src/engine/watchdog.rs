@@ -11,10 +11,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    CallError, Engine,
-    holds::{Duty, Tenure},
-};
+use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
     error::LostReason,
     wire::{Lease, Presence, Refusal, Request, presence, script::Script},

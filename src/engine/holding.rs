@@ -1,0 +1,217 @@
+//! How often one owner holds one lock, and until when. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{error::LostReason, wire::Lease};
+
+/// What clocks may differ by over a lease: our validity ends that much before the server's.
+fn drift_allowance(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// How long a hold may be relied upon that was asked for at `sent`.
+pub(super) fn validity(sent: Instant, lease: &Lease) -> Instant {
+    sent + lease
+        .duration
+        .saturating_sub(drift_allowance(lease.duration))
+}
+
+/// One of the holds of a [`Holding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HoldId(u32);
+
+#[derive(Debug)]
+struct Hold {
+    id: HoldId,
+    lease: Lease,
+    /// Renewed by the watchdog, as no lease was asked for.
+    watched: bool,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Guarded,
+    /// Without a guard: `Lock::unlock` releases it.
+    Leaked,
+    /// Its guard was dropped: the release task, or the owner's next operation, releases it.
+    Dropped,
+    /// Its release is on the way.
+    Ending,
+}
+
+impl Phase {
+    /// Somebody counts on it.
+    fn is_live(self) -> bool {
+        matches!(self, Phase::Guarded | Phase::Leaked)
+    }
+}
+
+/// The holds of one owner on one lock, from the first to the last. Pure.
+#[derive(Debug)]
+pub(super) struct Holding {
+    holds: Vec<Hold>,
+    ids: u32,
+    pub(super) valid_until: Instant,
+    /// When the next renewal is to be sent, if any hold is watched.
+    pub(super) renew_at: Instant,
+    /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
+    shortened: Option<Instant>,
+    pub(super) lost: Option<LostReason>,
+}
+
+/// What the watchdog finds to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Renew with this lease.
+    Renew(Lease),
+    /// Tell the holders.
+    Lost(LostReason),
+    /// Nothing yet.
+    Wait,
+    /// Nothing any more.
+    Over,
+}
+
+impl Holding {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            holds: Vec::with_capacity(1),
+            ids: 0,
+            valid_until: now,
+            renew_at: now,
+            shortened: None,
+            lost: None,
+        }
+    }
+
+    /// The server granted what was asked for at `sent`.
+    pub(super) fn grant(&mut self, sent: Instant, lease: &Lease, watched: bool) -> HoldId {
+        self.ids += 1;
+        let id = HoldId(self.ids);
+        self.holds.push(Hold {
+            id,
+            lease: lease.clone(),
+            watched,
+            phase: Phase::Guarded,
+        });
+        self.valid_until = self.valid_until.max(validity(sent, lease));
+        if watched {
+            self.renew_at = sent + lease.duration / 3;
+        }
+        id
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.holds.len() as u32
+    }
+
+    pub(super) fn live_count(&self) -> u32 {
+        let live = self.holds.iter().filter(|hold| hold.phase.is_live());
+        live.count() as u32
+    }
+
+    pub(super) fn set_phase(&mut self, id: HoldId, phase: Phase) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.phase = phase;
+        }
+    }
+
+    /// The latest of the holds in `phase`, to be released now.
+    pub(super) fn take(&mut self, phase: Phase) -> Option<HoldId> {
+        let in_phase = |hold: &&mut Hold| hold.phase == phase;
+        let hold = self.holds.iter_mut().rev().find(in_phase)?;
+        hold.phase = Phase::Ending;
+        Some(hold.id)
+    }
+
+    /// As [`take`](Self::take), of one that was dropped.
+    pub(super) fn take_this(&mut self, id: HoldId) -> bool {
+        let is_it = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
+        let hold = self.holds.iter_mut().find(is_it);
+        hold.map(|hold| hold.phase = Phase::Ending).is_some()
+    }
+
+    /// What is in force once `id` is released: how many holds, and the longest of their leases.
+    pub(super) fn without(&self, id: HoldId) -> (u32, Option<&Lease>) {
+        let rest = || self.holds.iter().filter(|hold| hold.id != id);
+        let lease = rest()
+            .map(|hold| &hold.lease)
+            .max_by_key(|lease| lease.duration);
+        (rest().count() as u32, lease)
+    }
+
+    /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
+    pub(super) fn shorten(&mut self, sent: Instant, lease: &Lease) {
+        self.valid_until = self.valid_until.min(validity(sent, lease));
+        self.shortened = Some(sent);
+    }
+
+    pub(super) fn remove(&mut self, id: HoldId) {
+        self.holds.retain(|hold| hold.id != id);
+    }
+
+    /// The longest lease that the watchdog keeps up.
+    pub(super) fn watched(&self) -> Option<&Lease> {
+        let watched = self
+            .holds
+            .iter()
+            .filter(|hold| hold.watched && hold.phase.is_live());
+        watched
+            .map(|hold| &hold.lease)
+            .max_by_key(|lease| lease.duration)
+    }
+
+    /// What is to be done at `now`. Renewals that are nearly due go along.
+    pub(super) fn duty(&mut self, now: Instant) -> Duty {
+        if self.holds.is_empty() || self.lost.is_some() {
+            return Duty::Over;
+        }
+        if let Some(reason) = self.lost(now) {
+            return Duty::Lost(reason);
+        }
+        let Some(lease) = self.watched().cloned() else {
+            return Duty::Wait;
+        };
+        if self.renew_at > now + lease.duration / 60 {
+            return Duty::Wait;
+        }
+        // Unless it succeeds, the next try is made long before the third of the lease is over.
+        self.renew_at = now + lease.duration / 30;
+        Duty::Renew(lease)
+    }
+
+    /// When to ask for a [`duty`](Self::duty) again.
+    pub(super) fn next_duty(&self) -> Option<Instant> {
+        if self.holds.is_empty() || self.lost.is_some() {
+            None
+        } else if self.watched().is_some() {
+            Some(self.renew_at.min(self.valid_until))
+        } else {
+            Some(self.valid_until)
+        }
+    }
+
+    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended, and has been overtaken by a
+    /// release that was sent after it.
+    pub(super) fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+        let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
+        if self.lost(now).is_none() && !overtaken {
+            self.valid_until = self.valid_until.max(validity(sent, lease));
+            if let Some(watched) = self.watched() {
+                self.renew_at = sent + watched.duration / 3;
+            }
+        }
+    }
+
+    pub(super) fn lost(&self, now: Instant) -> Option<LostReason> {
+        let expired = (now >= self.valid_until).then_some(LostReason::Expired);
+        self.lost.or(expired)
+    }
+}
+
+#[cfg(test)]
+#[path = "holding_tests.rs"]
+mod tests;

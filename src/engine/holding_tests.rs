@@ -1,0 +1,206 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const WATCHDOG: u64 = 30_000;
+
+fn lease(millis: u64) -> Lease {
+    Lease::new(Duration::from_millis(millis)).unwrap()
+}
+
+struct Clock(Instant);
+
+impl Clock {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.0 + Duration::from_millis(millis)
+    }
+}
+
+#[test]
+fn validity_ends_before_the_servers_lease() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    assert_eq!(holding.valid_until, clock.at(WATCHDOG - 302));
+    assert_eq!(holding.lost(clock.at(WATCHDOG - 303)), None);
+    assert_eq!(
+        holding.lost(clock.at(WATCHDOG - 302)),
+        Some(LostReason::Expired)
+    );
+}
+
+#[test]
+fn a_watched_hold_is_renewed_every_third_and_retried_within_it() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    assert_eq!(holding.next_duty(), Some(clock.at(10_000)));
+    assert_eq!(holding.duty(clock.at(9_000)), Duty::Wait);
+    // Nearly due goes along with others.
+    assert_eq!(holding.duty(clock.at(9_600)), Duty::Renew(lease(WATCHDOG)));
+    let retries: Vec<Instant> = (0..9)
+        .scan(clock.at(9_600), |now, _| {
+            *now = holding.next_duty()?;
+            assert!(matches!(holding.duty(*now), Duty::Renew(_)));
+            Some(*now)
+        })
+        .collect();
+    assert!(
+        retries.is_sorted() && retries[8] < clock.at(20_000),
+        "{retries:?}"
+    );
+    holding.renewed(clock.at(20_000), &lease(WATCHDOG), clock.at(20_005));
+    assert_eq!(holding.next_duty(), Some(clock.at(30_000)));
+    assert_eq!(holding.valid_until, clock.at(20_000 + WATCHDOG - 302));
+}
+
+#[test]
+fn a_fixed_lease_is_not_renewed() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(1_000), false);
+    assert_eq!(holding.next_duty(), Some(clock.at(988)));
+    assert_eq!(holding.duty(clock.at(900)), Duty::Wait);
+    assert_eq!(holding.duty(clock.at(988)), Duty::Lost(LostReason::Expired));
+}
+
+#[test]
+fn p_r8_a_short_inner_lease_shortens_nothing_and_leaves_the_watchdog_in_force() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    let inner = holding.grant(clock.at(10), &lease(1_000), false);
+    assert_eq!(holding.valid_until, clock.at(WATCHDOG - 302));
+    assert_eq!(holding.without(inner), (1, Some(&lease(WATCHDOG))));
+    holding.remove(inner);
+    assert!(matches!(holding.duty(clock.at(10_000)), Duty::Renew(_)));
+}
+
+#[test]
+fn p_r8_a_renewal_never_shortens_what_an_inner_lease_asked_for() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    holding.grant(clock.at(0), &lease(600_000), false);
+    let before = holding.valid_until;
+    holding.renewed(clock.at(10_000), &lease(WATCHDOG), clock.at(10_001));
+    assert_eq!(holding.valid_until, before);
+}
+
+#[test]
+fn a_renewal_that_a_release_has_overtaken_promises_nothing() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(2_000), false);
+    let inner = holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    holding.set_phase(inner, Phase::Ending);
+    holding.shorten(clock.at(1_000), &lease(2_000));
+    holding.renewed(clock.at(999), &lease(WATCHDOG), clock.at(1_001));
+    assert_eq!(holding.valid_until, clock.at(1_000 + 2_000 - 22));
+}
+
+#[test]
+fn a_watched_hold_inside_a_fixed_one_is_renewed_only_while_it_lasts() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(2_000), false);
+    let inner = holding.grant(clock.at(0), &lease(WATCHDOG), true);
+    assert!(matches!(holding.duty(clock.at(10_000)), Duty::Renew(_)));
+    holding.set_phase(inner, Phase::Ending);
+    assert_eq!(
+        holding.duty(clock.at(20_000)),
+        Duty::Wait,
+        "its release has begun"
+    );
+    let (holds, left) = holding.without(inner);
+    assert_eq!((holds, left), (1, Some(&lease(2_000))));
+    holding.shorten(clock.at(20_000), &lease(2_000));
+    holding.remove(inner);
+    assert_eq!(holding.next_duty(), Some(clock.at(20_000 + 2_000 - 22)));
+}
+
+#[test]
+fn what_the_clock_has_ended_no_late_renewal_brings_back() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    holding.grant(clock.at(0), &lease(1_000), true);
+    holding.renewed(clock.at(900), &lease(1_000), clock.at(990));
+    assert_eq!(holding.lost(clock.at(991)), Some(LostReason::Expired));
+}
+
+#[test]
+fn leaked_holds_are_released_the_latest_first_and_guarded_ones_not_at_all() {
+    let clock = Clock::new();
+    let mut holding = Holding::new(clock.at(0));
+    let ids: Vec<_> = (0..3)
+        .map(|_| holding.grant(clock.at(0), &lease(WATCHDOG), true))
+        .collect();
+    assert_eq!(holding.take(Phase::Leaked), None);
+    holding.set_phase(ids[0], Phase::Leaked);
+    holding.set_phase(ids[2], Phase::Leaked);
+    assert_eq!(holding.take(Phase::Leaked), Some(ids[2]));
+    assert_eq!(holding.take(Phase::Leaked), Some(ids[0]));
+    assert_eq!(holding.take(Phase::Leaked), None);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Grant { lease: u64, watched: bool },
+    Release(prop::sample::Index),
+    Renew,
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (10..100_000u64, any::<bool>()).prop_map(|(lease, watched)| Step::Grant { lease, watched }),
+        2 => any::<prop::sample::Index>().prop_map(Step::Release),
+        2 => Just(Step::Renew),
+        4 => (0..20_000u64).prop_map(Step::Pass),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    /// Against a model of the server: the holder never counts on more than the server gives.
+    #[test]
+    fn validity_never_exceeds_the_servers(steps in steps()) {
+        let clock = Clock::new();
+        let mut holding = Holding::new(clock.at(0));
+        let (mut now, mut server_until, mut ids) = (0, 0, Vec::new());
+        for step in steps {
+            if holding.lost(clock.at(now)).is_some() && !ids.is_empty() {
+                break;
+            }
+            match step {
+                Step::Grant { lease: millis, watched } => {
+                    ids.push(holding.grant(clock.at(now), &lease(millis), watched));
+                    server_until = server_until.max(now + millis);
+                }
+                Step::Release(index) if !ids.is_empty() => {
+                    let id = ids.remove(index.index(ids.len()));
+                    let (holds, left) = holding.without(id);
+                    prop_assert_eq!(holds as usize, ids.len());
+                    let Some(left) = left.cloned() else { break };
+                    holding.shorten(clock.at(now), &left);
+                    holding.remove(id);
+                    server_until = now + left.duration.as_millis() as u64;
+                }
+                Step::Renew => if let Duty::Renew(renewal) = holding.duty(clock.at(now)) {
+                    let before = holding.valid_until;
+                    holding.renewed(clock.at(now), &renewal, clock.at(now));
+                    prop_assert!(holding.valid_until >= before, "a renewal never shortens");
+                    server_until = server_until.max(now + renewal.duration.as_millis() as u64);
+                },
+                Step::Pass(millis) => now += millis,
+                Step::Release(_) => {}
+            }
+            prop_assert!(ids.is_empty() || holding.valid_until < clock.at(server_until));
+            prop_assert_eq!(holding.next_duty().is_some(), !ids.is_empty());
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Who waits for what, and who is to try next. Pure.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::wire::{Place, message::Wake};
+
+/// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WaiterId(u64);
+
+/// Who waits for what, on which channel. Pure; `S` is how a waiter is told.
+///
+/// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
+#[derive(Debug)]
+pub(super) struct Waiters<S> {
+    channels: HashMap<Bytes, HashMap<Arc<str>, Queue<S>>>,
+    /// When one of a name's waiters is to try although nobody has told it to.
+    polls: BTreeSet<(Instant, Bytes, Arc<str>)>,
+    poll_floor: Duration,
+    ids: u64,
+}
+
+/// The waiters of one name, in the order in which they came.
+#[derive(Debug)]
+struct Queue<S> {
+    waiters: VecDeque<Waiter<S>>,
+    poll_at: Option<Instant>,
+    /// Polls since the last message.
+    polls: u32,
+}
+
+#[derive(Debug)]
+struct Waiter<S> {
+    id: WaiterId,
+    state: State,
+    signal: S,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Asking the server, or about to.
+    Trying,
+    /// Asking, but something has happened since it began: a refusal will be out of date.
+    Outdated,
+    /// Refused, and waiting to be told to try again.
+    Parked,
+    /// Told to try, and has not begun to.
+    Told,
+}
+
+impl<S> Default for Queue<S> {
+    fn default() -> Self {
+        Self {
+            waiters: VecDeque::new(),
+            poll_at: None,
+            polls: 0,
+        }
+    }
+}
+
+impl<S: Clone> Queue<S> {
+    /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
+    ///
+    /// For one, that is the first at rest, or else the first of those who are trying. If all of those tried again, each
+    /// release would cost as many tries as there are.
+    fn wake(&mut self, wake: Wake) -> Vec<S> {
+        self.polls = 0;
+        let told = self.tell(wake);
+        if told.is_empty() || wake == Wake::All {
+            let trying = self
+                .waiters
+                .iter_mut()
+                .filter(|waiter| waiter.state == State::Trying);
+            for waiter in trying.take(most(wake)) {
+                waiter.state = State::Outdated;
+            }
+        }
+        told
+    }
+
+    fn tell(&mut self, wake: Wake) -> Vec<S> {
+        let parked = self
+            .waiters
+            .iter_mut()
+            .filter(|waiter| waiter.state == State::Parked);
+        parked
+            .take(most(wake))
+            .map(|waiter| {
+                waiter.state = State::Told;
+                waiter.signal.clone()
+            })
+            .collect()
+    }
+
+    fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {
+        // Waiters stand in the order of their ids.
+        let index = self.waiters.binary_search_by_key(&id, |waiter| waiter.id);
+        index.ok().and_then(|index| self.waiters.get_mut(index))
+    }
+}
+
+fn most(wake: Wake) -> usize {
+    match wake {
+        Wake::One => 1,
+        Wake::All => usize::MAX,
+    }
+}
+
+/// Whether a refused waiter may rest.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Until it is told.
+    Parked,
+    /// Something has happened since it asked.
+    TryAgain,
+}
+
+impl<S: Clone> Waiters<S> {
+    pub(super) fn new(poll_floor: Duration) -> Self {
+        Self {
+            channels: HashMap::new(),
+            polls: BTreeSet::new(),
+            poll_floor,
+            ids: 0,
+        }
+    }
+
+    fn queue(&mut self, place: &Place) -> Option<&mut Queue<S>> {
+        self.channels.get_mut(&place.channel)?.get_mut(&place.name)
+    }
+
+    /// A waiter comes.
+    pub(super) fn join(&mut self, place: &Place, signal: S) -> WaiterId {
+        self.ids += 1;
+        let id = WaiterId(self.ids);
+        let names = self.channels.entry(place.channel.clone()).or_default();
+        let queue = names.entry(place.name.clone()).or_default();
+        queue.waiters.push_back(Waiter {
+            id,
+            state: State::Trying,
+            signal,
+        });
+        id
+    }
+
+    /// A waiter begins to try. What happens from now on, it will see.
+    pub(super) fn trying(&mut self, place: &Place, id: WaiterId) {
+        if let Some(waiter) = self.queue(place).and_then(|queue| queue.waiter(id)) {
+            waiter.state = State::Trying;
+        }
+    }
+
+    /// A try was refused; the holder has `remaining` left.
+    pub(super) fn refused(
+        &mut self,
+        place: &Place,
+        id: WaiterId,
+        remaining: Option<Duration>,
+        now: Instant,
+    ) -> Rest {
+        let poll_floor = self.poll_floor;
+        let Some(queue) = self.queue(place) else {
+            return Rest::TryAgain;
+        };
+        match queue.waiter(id) {
+            Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
+            _ => return Rest::TryAgain,
+        }
+        let old = queue.poll_at;
+        let new = now + pause(remaining, queue.polls, poll_floor);
+        // Those who come later do not put off what those who wait count on.
+        let new = old.filter(|old| *old > now).map_or(new, |old| old.min(new));
+        queue.poll_at = Some(new);
+        self.set_poll(place, old, Some(new));
+        Rest::Parked
+    }
+
+    fn set_poll(&mut self, place: &Place, old: Option<Instant>, new: Option<Instant>) {
+        let key = |at| (at, place.channel.clone(), place.name.clone());
+        if let Some(old) = old {
+            self.polls.remove(&key(old));
+        }
+        if let Some(new) = new {
+            self.polls.insert(key(new));
+        }
+    }
+
+    /// A waiter goes, because it was `granted` the lock or for another reason. What it was told and made no use of is
+    /// passed on. Says whether it was the last on its channel.
+    pub(super) fn leave(&mut self, place: &Place, id: WaiterId, granted: bool) -> (Vec<S>, bool) {
+        let Some(queue) = self.queue(place) else {
+            return (Vec::new(), false);
+        };
+        let Ok(index) = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id) else {
+            return (Vec::new(), false);
+        };
+        let parked = queue
+            .waiters
+            .remove(index)
+            .is_some_and(|waiter| waiter.state == State::Parked);
+        let passed_on = if granted || parked {
+            Vec::new()
+        } else {
+            queue.wake(Wake::One)
+        };
+        let last = queue.waiters.is_empty() && self.forget(place);
+        (passed_on, last)
+    }
+
+    /// Nobody waits for the lock any more. Says whether nobody waits on its channel.
+    fn forget(&mut self, place: &Place) -> bool {
+        let Some(names) = self.channels.get_mut(&place.channel) else {
+            return false;
+        };
+        let poll_at = names.remove(&place.name).and_then(|queue| queue.poll_at);
+        let last = names.is_empty();
+        if last {
+            self.channels.remove(&place.channel);
+        }
+        self.set_poll(place, poll_at, None);
+        last
+    }
+
+    /// A message on `channel`.
+    pub(super) fn message(&mut self, channel: &Bytes, wake: Wake) -> Vec<S> {
+        let names = self.channels.get_mut(channel).into_iter().flatten();
+        names.flat_map(|(_, queue)| queue.wake(wake)).collect()
+    }
+
+    /// Anything may have happened.
+    pub(super) fn missed(&mut self) -> Vec<S> {
+        let queues = self.channels.values_mut().flat_map(HashMap::values_mut);
+        queues.flat_map(|queue| queue.wake(Wake::All)).collect()
+    }
+
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        self.polls.first().map(|(at, ..)| *at)
+    }
+
+    /// Those who are to try at `now` without having been told. The next such try of each name comes at the poll floor
+    /// at the latest, whatever becomes of this one.
+    pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
+        let mut told = Vec::new();
+        while self.next_poll().is_some_and(|at| at <= now) {
+            let Some((_, channel, name)) = self.polls.pop_first() else {
+                break;
+            };
+            let next = now + self.poll_floor;
+            let queue = self
+                .channels
+                .get_mut(&channel)
+                .and_then(|names| names.get_mut(&name));
+            if let Some(queue) = queue {
+                told.extend(queue.tell(Wake::One));
+                queue.polls += 1;
+                queue.poll_at = Some(next);
+                self.polls.insert((next, channel, name));
+            }
+        }
+        told
+    }
+}
+
+/// How long until a refused waiter asks again by itself: when the holder's lease ends, at the poll floor, and never at
+/// once over and over.
+fn pause(remaining: Option<Duration>, polls: u32, poll_floor: Duration) -> Duration {
+    let doubled = SHORTEST_PAUSE.saturating_mul(1 << polls.min(16));
+    // The server counts in whole milliseconds.
+    let lease_over = remaining.map_or(poll_floor, |remaining| remaining + Duration::from_millis(1));
+    lease_over.max(doubled.min(LONGEST_PAUSE)).min(poll_floor)
+}
+
+#[cfg(test)]
+#[path = "waiters_tests.rs"]
+mod tests;
