@@ -41,8 +41,12 @@ async fn a_server_stopped_for_less_than_a_lease_costs_nothing() {
         let guard = client.reentrant_lock(&name).lock().await.unwrap();
         let waiting = waiter(&stage.server, other.reentrant_lock(&name)).await;
         stage.server.pause();
+        // An answer that is waited for, so that the silence is noticed.
+        let asked = client.reentrant_lock(&name);
+        let asked = tokio::spawn(async move { asked.is_locked().await });
         let_pass(stop).await;
         stage.server.resume();
+        assert_eq!(timeout(GENEROUS, asked).await.unwrap().unwrap(), Ok(true));
         let_pass(lease - stop).await;
         assert!(!guard.is_lost() && !waiting.is_finished());
         assert_eq!(guard.unlock().await, Ok(Released::Fully));

@@ -276,11 +276,11 @@ async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts() {
         assert_eq!(peer.answer().await, "all were in");
     }
     let hand_overs = 4 * CROWD as u64;
-    let cost = scripts(&server).await;
-    println!("{cost} scripts for {hand_overs} hand-overs");
-    assert!(
-        cost <= 12 * hand_overs,
-        "{cost} scripts for {hand_overs} hand-overs"
-    );
+    // Several tries can travel in one script, so they are counted as well, by a command that each makes.
+    let costs = [scripts(&server).await, server.calls().await["pttl"]];
+    println!("{costs:?} scripts and tries for {hand_overs} hand-overs");
+    for cost in costs {
+        assert!(cost <= 12 * hand_overs, "{costs:?}");
+    }
     nothing_left(&server, PROMPT).await;
 }
