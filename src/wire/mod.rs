@@ -124,7 +124,6 @@ pub struct Inspection {
 
 /// What [`Guard::unlock`](crate::Guard::unlock) and [`Lock::unlock`](crate::Lock::unlock) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "it says whether the lock is free now"]
 pub enum Released {
     /// That was the owner's last hold: the lock is free and a waiter has been told.
     Fully,
