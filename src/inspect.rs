@@ -139,7 +139,7 @@ impl<K: Kind> Lock<K> {
     /// How long the lock stays locked unless it is renewed or released; `None` when it is free, or without an expiry.
     ///
     /// Waits for one answer of the server, which is out of date when it arrives. A holder goes by
-    /// [`Guard::valid_until`].
+    /// [`Guard::valid_until`](crate::Guard::valid_until).
     ///
     /// # Errors
     ///
