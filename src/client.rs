@@ -64,7 +64,7 @@ impl LockClient {
     /// # Redisson
     ///
     /// `Redisson.create(config)` with `useSingleServer()`.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url).build().await
     }
 

@@ -26,12 +26,13 @@ use crate::{error::Error, wire::Lease};
 /// use std::time::Duration;
 /// use redisson_lock::Config;
 ///
-/// let mut config = Config::default();
-/// config.watchdog_lease = Duration::from_secs(20);
+/// let config = Config {
+///     watchdog_lease: Duration::from_secs(20),
+///     ..Config::default()
+/// };
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Config {
     /// The lease of a hold for which none was asked. It is renewed every third of it for as long as the hold lasts.
     /// Default: 30 s. At least 10 ms, at most 100 years.
