@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, count, is_waited_for, let_pass, nothing_left, pair,
-    woken_only,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, is_waited_for, let_pass, nothing_left,
+    pair, woken_only,
 };
 
 const NORMAL: &str = "normal";
@@ -125,10 +125,8 @@ impl Crowd {
     /// Ends once everybody has left; every visit was counted.
     async fn end(mut self) {
         self.stop.store(true, SeqCst);
-        let mut pairs = 0;
-        while let Some(done) = self.tasks.join_next().await {
-            pairs += done.expect("no task failed");
-        }
+        let pairs = all_done(std::mem::take(&mut self.tasks)).await;
+        let pairs: u64 = pairs.into_iter().sum();
         assert_eq!(self.visits(), pairs, "visits were lost");
     }
 }

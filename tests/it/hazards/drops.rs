@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, count, exists, is_waited_for, let_pass, nothing_left,
-    poll_and_drop, pttl, scripts, watched,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, exists, is_waited_for, let_pass,
+    nothing_left, poll_and_drop, pttl, scripts, watched,
 };
 
 /// More polls than any operation takes.
@@ -99,9 +99,7 @@ async fn random_drops(lease: Duration) -> Stage {
             random.split(),
         ));
     }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("no task failed");
-    }
+    all_done(tasks).await;
     all_is_free_at_once(&stage, &client, &rooms).await;
     stage.server.reset_calls().await;
     let_pass(lease.min(Duration::from_secs(2))).await;

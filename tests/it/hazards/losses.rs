@@ -7,7 +7,8 @@ use testbed::{Faults, unique_name};
 use tokio::task::JoinSet;
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, count, exists, nested_pair, nothing_left, pair, watched,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, exists, nested_pair, nothing_left,
+    pair, watched,
 };
 
 const TASKS: usize = 8;
@@ -26,9 +27,7 @@ async fn contend(stage: &Stage, mut random: Random) {
         let client = clients[task % clients.len()].clone();
         tasks.spawn(visit_all(client, rooms.clone(), random.split()));
     }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("no task failed");
-    }
+    all_done(tasks).await;
     let visits: u64 = rooms.iter().map(|(_, room)| room.visits()).sum();
     assert_eq!(visits, TASKS as u64 * PAIRS, "visits were lost");
     // The leases are of 30 s: what is gone now was released.

@@ -237,7 +237,7 @@ async fn p_t2_a_busy_server_is_waited_for() {
         .lock()
         .await
         .unwrap();
-    let mut spinning = server.admin().await;
+    let (mut spinning, mut watching) = (server.admin().await, server.admin().await);
     let spin = tokio::spawn(async move {
         let script = redis::cmd("EVAL")
             .arg("while true do end")
@@ -246,6 +246,11 @@ async fn p_t2_a_busy_server_is_waited_for() {
             .await;
         script.unwrap_err()
     });
+    eventually("the server is busy", GENEROUS, async || {
+        let pong = redis::cmd("PING").query_async::<()>(&mut watching).await;
+        pong.is_err_and(|error| error.to_string().contains("usy"))
+    })
+    .await;
     let free = client.reentrant_lock(unique_name("busy"));
     let second = tokio::spawn(async move { free.lock().await });
     let unlock = tokio::spawn(guard.unlock());

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Room, connect, count, is_waited_for, let_pass, nested_pair, nothing_left,
-    pair, pttl, scripts, watched, woken_only,
+    GENEROUS, PROMPT, Room, all_done, connect, count, is_waited_for, let_pass, nested_pair,
+    nothing_left, pair, pttl, scripts, watched, woken_only,
 };
 
 /// A server with a user `x` of these rights, and how to connect as that user.
@@ -58,9 +58,7 @@ async fn p_fr7_refused_subscriptions_mix_nothing_up() {
             }
         });
     }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("no task failed");
-    }
+    all_done(tasks).await;
     assert_eq!(shared.visits(), 20);
     nothing_left(&server, PROMPT).await;
     let clients: String = server.command(&["CLIENT", "LIST"]).await;
@@ -134,9 +132,7 @@ async fn one_refused_channel_leaves_the_others_their_messages() {
     for guard in guards {
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
-    while let Some(task) = waiting.join_next().await {
-        task.expect("the waiter got in");
-    }
+    all_done(waiting).await;
     nothing_left(&server, PROMPT).await;
 }
 

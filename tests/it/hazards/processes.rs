@@ -19,7 +19,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::stage::{GENEROUS, PROMPT, connect, let_pass, nothing_left, pttl, scripts, watched};
+use super::stage::{
+    GENEROUS, PROMPT, all_done, connect, let_pass, nothing_left, pttl, scripts, watched,
+};
 
 const URL: &str = "HAZARDS_CHILD_URL";
 const LEASE: &str = "HAZARDS_CHILD_LEASE";
@@ -125,8 +127,8 @@ async fn crowd(lock: ReentrantLock) -> String {
         let lock = lock.clone();
         tasks.spawn(async move { lock.lock().await?.unlock().await });
     }
-    while let Some(task) = tasks.join_next().await {
-        let _ = task.expect("no panic").expect("no error");
+    for unlocked in all_done(tasks).await {
+        let _ = unlocked.expect("no error");
     }
     "all were in".into()
 }

@@ -7,8 +7,8 @@ use testbed::{Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Stage, count, exists, let_pass, nothing_left, poll_and_drop, pttl,
-    watched,
+    GENEROUS, PROMPT, Random, Stage, all_done, count, exists, let_pass, nothing_left,
+    poll_and_drop, pttl, watched,
 };
 
 /// Ways to spoil a lock under its holder.
@@ -180,9 +180,7 @@ async fn p_r2_a_renewal_that_races_a_release_revives_nothing() {
         tasks.spawn(race_fixed(client.clone(), &stage.server, random.split()));
         tasks.spawn(race_nested(client.clone(), &stage.server, random.split()));
     }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("nothing was revived");
-    }
+    all_done(tasks).await;
     nothing_left(&stage.server, PROMPT).await;
     stage.server.kill();
 }

@@ -10,6 +10,7 @@ use std::{
 
 use redisson_lock::{Config, LockClient, ReentrantLock, Released};
 use testbed::{Faults, Proxy, Server, eventually};
+use tokio::{task::JoinSet, time::timeout};
 
 /// For what is sure to happen, however busy the machine is.
 pub const GENEROUS: Duration = Duration::from_secs(30);
@@ -182,6 +183,18 @@ pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output
         }
     })
     .await
+}
+
+/// What all of `tasks` return. One that fails, or does not end, fails the test.
+pub async fn all_done<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
+    let all = async {
+        let mut done = Vec::new();
+        while let Some(task) = tasks.join_next().await {
+            done.push(task.expect("no task failed"));
+        }
+        done
+    };
+    timeout(2 * GENEROUS, all).await.expect("all tasks end")
 }
 
 /// Numbers that look random and are the same again for the same seed (SplitMix64).

@@ -7,8 +7,8 @@ use testbed::{Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, connect, exists, is_waited_for, let_pass, nested_pair,
-    nothing_left, watched, woken_only,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, connect, exists, is_waited_for, let_pass,
+    nested_pair, nothing_left, watched, woken_only,
 };
 
 type Unpolled = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,10 +30,10 @@ async fn lock_and_keep(lock: ReentrantLock) {
 async fn forgotten(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
     let mut futures = Vec::new();
     let mut holds = Vec::new();
-    for number in 0..20 {
+    for number in 0..60 {
         let owned = |lock: ReentrantLock| lock.owned_by(&Owner::new());
         let lock = owned(client.reentrant_lock(unique_name("forgotten")));
-        let polls = 1 + random.below(4);
+        let polls = 1 + random.below(2);
         match number % 4 {
             0 => futures.push(left_alone(lock_and_keep(lock), polls).await),
             1 => {
@@ -70,12 +70,7 @@ async fn forgotten_futures_hold_up_nobody_else() {
             }
         });
     }
-    let all = async {
-        while let Some(task) = tasks.join_next().await {
-            task.expect("no task failed");
-        }
-    };
-    timeout(GENEROUS, all).await.expect("the others go on");
+    all_done(tasks).await;
     assert_eq!(room.visits(), 400);
     drop(futures);
     nothing_left(&stage.server, PROMPT).await;

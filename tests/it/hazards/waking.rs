@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, connect, is_waited_for, let_pass, nothing_left, pair,
-    poll_and_drop, scripts, subscriptions, watched, woken_only,
+    GENEROUS, PROMPT, Random, Room, Stage, all_done, connect, is_waited_for, let_pass,
+    nothing_left, pair, poll_and_drop, scripts, subscriptions, watched, woken_only,
 };
 
 /// A task that takes the lock as an owner of its own, once somebody is known to wait for it.
@@ -159,8 +159,8 @@ async fn p_w3_a_patient_waiter_among_impatient_ones_gets_in() {
         let_pass(random.up_to(Duration::from_millis(30))).await;
         let _ = guard.unlock().await.unwrap();
         gets_in(GENEROUS, patient).await;
-        while let Some(task) = impatient.join_next().await {
-            task.unwrap().expect("busy at worst");
+        for tried in all_done(impatient).await {
+            tried.expect("busy at worst");
         }
     }
     nothing_left(&server, PROMPT).await;
@@ -189,12 +189,7 @@ async fn p_w9_five_hundred_names_take_one_connection() {
     for guard in guards {
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
-    let all = async {
-        while let Some(task) = waiting.join_next().await {
-            task.expect("it is content");
-        }
-    };
-    timeout(GENEROUS, all).await.expect("all of them get in");
+    all_done(waiting).await;
     nothing_left(&server, PROMPT).await;
 }
 
