@@ -134,6 +134,13 @@ pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
     let guard = bed.lock.lock().await.unwrap();
     poll_once(guard.unlock()).await;
     bed.becomes_free().await;
+    if S::REENTRANT {
+        // The second one has to wait for the first, and is not sent before its future is gone.
+        let outer = bed.lock.lock().await.unwrap();
+        let inner = bed.lock.lock().await.unwrap();
+        poll_once(async { tokio::join!(inner.unlock(), outer.unlock()) }).await;
+        bed.becomes_free().await;
+    }
     // And the owner's next hold waits for it (P-A4).
     for _ in 0..20 {
         let guard = bed.lock.lock().await.unwrap();
