@@ -236,11 +236,12 @@ impl Session {
     /// Subscribes; the answer to a `PING` behind it says that the server has done so (P-FR6).
     async fn subscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
         let channels: Vec<String> = channels.iter().map(text).collect();
-        self.client
-            .subscribe(channels)
-            .await
-            .map_err(|error| error.details().to_owned())?;
-        self.ping().await
+        // Handed over together: fred drops an error that comes when no command is on its way, and a PING sent only after
+        // that would confirm what was refused.
+        let client = self.client.clone();
+        let (subscribed, confirmed) = tokio::join!(biased; client.subscribe(channels), self.ping());
+        subscribed.map_err(|error| error.details().to_owned())?;
+        confirmed
     }
 
     async fn ping(&mut self) -> Result<(), String> {
