@@ -1,11 +1,11 @@
 -- Runs one operation per lock named in KEYS, each under its own pcall: one refusal never touches a neighbour.
 -- This text stands in front of every script of the crate (src/wire/script.rs).
 --
--- KEYS  1 per operation: its lock; ARGV  `args` per operation, in the order of the operations
+-- KEYS  `keys` per operation, its lock first; ARGV  `args` per operation; both in the order of the operations
 -- Replies, a list with 1 per operation, or for a single operation only that: 0, the operation took effect or had
 -- already; or a list of status and detail
 --   DONE        as 0, for those who ask for something   detail: what they asked for
---   BUSY        somebody else holds the lock            detail: its remaining lease in ms, -1 without expiry
+--   BUSY        somebody else holds the lock            detail: ms after which to ask again, -1 if nobody can tell
 --   ABSENT      the owner has no hold here              detail: 0
 --   WRONG_KIND  the key holds something else            detail: what it is
 --   FAILED      the server refused a command            detail: its error
@@ -21,23 +21,39 @@ local function refusal(lock, problem)
   return { FAILED, message }
 end
 
-local function each(args, operation)
+-- Calls operation(k, ...) for each, with its arguments; its keys are KEYS[k] and those that follow.
+local function each(keys, args, operation)
   -- Locals, as this loop is what a busy server spends its time in.
   local KEYS, ARGV, pcall, unpack = KEYS, ARGV, pcall, unpack
-  local replies = {}
-  local before = 0
-  for i = 1, #KEYS do
-    local lock = KEYS[i]
-    local ran, status, detail = pcall(operation, lock, unpack(ARGV, before + 1, before + args))
+  local replies, count, before = {}, 0, 0
+  for k = 1, #KEYS, keys do
+    local ran, status, detail = pcall(operation, k, unpack(ARGV, before + 1, before + args))
     before = before + args
+    count = count + 1
     if not ran then
-      replies[i] = refusal(lock, status)
+      replies[count] = refusal(KEYS[k], status)
     elseif detail then
-      replies[i] = { status, detail }
+      replies[count] = { status, detail }
     else
-      replies[i] = status
+      replies[count] = status
     end
   end
   -- One reply alone is cheaper to write and to read than a list of one.
-  return #KEYS == 1 and replies[1] or replies
+  return count == 1 and replies[1] or replies
+end
+
+-- Gives a key that was just made its expiry; without one it would outlive its owner.
+local function expire_new(key, lease)
+  local expires = redis.pcall('PEXPIRE', key, lease)
+  if expires ~= 1 then
+    call('DEL', key)
+    error({ err = expires.err })
+  end
+end
+
+-- Gives a key at least `lease` to live; `remaining` is what it has.
+local function prolong(key, lease, remaining)
+  if tonumber(lease) > remaining then
+    call('PEXPIRE', key, lease)
+  end
 end

@@ -6,7 +6,8 @@
 --   DONE    granted
 --   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-return each(3, function(lock, owner, lease, holds)
+return each(1, 3, function(k, owner, lease, holds)
+  local lock = KEYS[k]
   local remaining = call('PTTL', lock)
 
   if remaining == -2 then
@@ -14,12 +15,7 @@ return each(3, function(lock, owner, lease, holds)
       return ABSENT, 0
     end
     call('HSET', lock, owner, holds)
-    local expires = redis.pcall('PEXPIRE', lock, lease)
-    if expires ~= 1 then
-      -- A lock without expiry would outlive its owner.
-      call('DEL', lock)
-      return FAILED, expires.err
-    end
+    expire_new(lock, lease)
     return DONE
   end
 
@@ -31,9 +27,7 @@ return each(3, function(lock, owner, lease, holds)
   -- ever writes this field, one operation at a time, and it says that `holds` is right.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
-    if tonumber(lease) > remaining then
-      call('PEXPIRE', lock, lease)
-    end
+    prolong(lock, lease, remaining)
     call('HSET', lock, owner, holds)
     return DONE
   end

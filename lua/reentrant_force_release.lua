@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    freed
 --   ABSENT  nobody held the lock  detail: 0
-return each(1, function(lock, channel)
+return each(1, 1, function(k, channel)
+  local lock = KEYS[k]
   if call('HEXISTS', lock, 'mode') == 1 then
     return WRONG_KIND, 'a read-write lock'
   end

@@ -6,7 +6,8 @@
 -- Replies
 --   DONE    released, now or by an earlier sending
 --   ABSENT  the owner had no such hold here         detail: 0
-return each(4, function(lock, owner, holds, lease, channel)
+return each(1, 4, function(k, owner, holds, lease, channel)
+  local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner)
   local held = fields[2]
   -- A read-write lock names its readers the same way.

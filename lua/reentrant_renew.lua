@@ -5,13 +5,14 @@
 -- Replies
 --   DONE    the owner still holds the lock
 --   ABSENT  the owner has no hold here      detail: 0
-return each(2, function(lock, owner, lease)
+return each(1, 2, function(k, owner, lease)
+  local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner)
   if fields[1] or not fields[2] then
     return ABSENT, 0
   end
-  if tonumber(lease) > call('PTTL', lock) and lease ~= '0' then
-    call('PEXPIRE', lock, lease)
+  if lease ~= '0' then
+    prolong(lock, lease, call('PTTL', lock))
   end
   return DONE
 end)

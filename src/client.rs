@@ -5,11 +5,16 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
 use uuid::Uuid;
 
 use crate::{
+    back_off::BackOff,
     config::Config,
     engine::EngineHandle,
     error::Error,
-    lock::{Lock, ReentrantLock},
+    lock::{
+        FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
+        SimpleLock, SpinLock,
+    },
     owner::OwnerId,
+    read_write_lock::ReadWriteLock,
     redis::{FredClient, Target},
     wire::{Kind, name},
 };
@@ -109,13 +114,100 @@ impl LockClient {
         self.lock(name.into())
     }
 
+    /// The fair lock `name`: who asks first has it first, over all Rust and Java services.
+    ///
+    /// Whoever waits has a place in a queue on the server. A waiter of this crate refreshes its place while it waits, so
+    /// that one that dies holds up those behind it for seconds (three times
+    /// [`Config::poll_floor`](crate::Config::poll_floor), 15 s by default); a dead waiter of Java does so for Java's
+    /// `fairLockWaitTimeout`. A wait that ends without the lock, or is dropped, leaves the queue.
+    ///
+    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if nobody waits for it.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getFairLock(name)`.
+    pub fn fair_lock(&self, name: impl Into<String>) -> FairLock {
+        self.lock(name.into())
+    }
+
+    /// The read-write lock `name`: many readers, or one writer.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getReadWriteLock(name)`.
+    pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
+        let name = name.into();
+        ReadWriteLock::new(self.lock(name.clone()), self.lock(name))
+    }
+
+    /// The fenced lock `name`: the reentrant lock whose guards have a [token](crate::Guard::token) that rises from holder to
+    /// holder.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getFencedLock(name)`.
+    pub fn fenced_lock(&self, name: impl Into<String>) -> FencedLock {
+        self.lock(name.into())
+    }
+
+    /// The lock `name`, polled with growing pauses ([`BackOff`]) instead of waited for by message.
+    ///
+    /// For locks that are held for milliseconds by holders whose releases are not worth a message. Its data are those of
+    /// the [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release is announced, so that those who wait
+    /// for the same name as a reentrant lock need not wait for the lease to end.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getSpinLock(name)`.
+    pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
+        SpinLock {
+            back_off: Some(BackOff::default()),
+            ..self.lock(name.into())
+        }
+    }
+
+    /// The lock `name` as the [reentrant lock](Self::reentrant_lock), but its owner may not take it again: that is
+    /// [`Error::AlreadyHeld`].
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getNonReentrantLock(name)`, of 4.4 and later.
+    pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
+        self.lock(name.into())
+    }
+
+    /// The lock `name` as the [fair lock](Self::fair_lock), but its owner may not take it again: that is
+    /// [`Error::AlreadyHeld`].
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getNonReentrantFairLock(name)`, of 4.4 and later.
+    pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
+        self.lock(name.into())
+    }
+
+    /// The lock `name` as one string key with a value of its owner's and an expiry, for services without Redisson.
+    ///
+    /// It excludes those who take the same key by `SET key value NX PX lease`, delete it only if the value is theirs and
+    /// extend it likewise: redis-py's `Lock`, redsync, redis-semaphore and many a home-made lock. **It does not exclude
+    /// Redisson's locks**, nor the other kinds of this crate: those answer [`Error::WrongKind`] at its key, and it at
+    /// theirs. It is not reentrant ([`Error::AlreadyHeld`]). As others do not announce their releases, a waiter asks
+    /// five times a second.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    pub fn simple_lock(&self, name: impl Into<String>) -> SimpleLock {
+        self.lock(name.into())
+    }
+
     fn lock<K: Kind>(&self, name: String) -> Lock<K> {
         let name = match &*self.engine.config.name_prefix {
             "" => name,
             prefix => format!("{prefix}{name}"),
         };
         let place = match name::check(&name) {
-            Ok(()) => Ok(Arc::new(K::WIRE.place(name.into()))),
+            Ok(()) => Ok(Arc::new(K::WIRE.place(name.into(), &self.engine.config))),
             Err(reason) => Err(Error::InvalidName {
                 name: shortened(name),
                 reason,
@@ -126,6 +218,7 @@ impl LockClient {
             place,
             lease: None,
             owner: None,
+            back_off: None,
             kind: PhantomData,
         }
     }

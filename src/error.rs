@@ -56,6 +56,34 @@ pub enum Error {
         name: Arc<str>,
     },
 
+    /// The owner holds the lock already, and it is not reentrant.
+    #[error("this owner holds `{name}` already, and the lock is not reentrant")]
+    #[non_exhaustive]
+    AlreadyHeld {
+        /// The lock.
+        name: Arc<str>,
+    },
+
+    /// The owner reads under the lock and wants to write: it would wait for itself. Release the read hold first.
+    #[error(
+        "this owner has a read hold on `{name}` and would wait for itself to write: release that first"
+    )]
+    #[non_exhaustive]
+    WouldDeadlock {
+        /// The lock.
+        name: Arc<str>,
+    },
+
+    /// The owner has as many holds on the lock as an owner may have.
+    #[error("this owner has {most} holds on `{name}`, which is the most that it may have")]
+    #[non_exhaustive]
+    TooManyHolds {
+        /// The lock.
+        name: Arc<str>,
+        /// How many holds.
+        most: u32,
+    },
+
     /// The key of the lock holds something else: a value of another type, or another kind of lock.
     #[error(
         "`{name}` is not a lock of this kind, its key holds {found}: use another name, or the kind it was made with"

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::{EngineHandle, Held},
     error::{Error, LostReason},
-    wire::{Kind, Released},
+    wire::{Kind, Released, fenced::Fenced},
 };
 
 /// One hold on a lock of kind `K`.
@@ -142,6 +142,35 @@ impl<K: Kind> Guard<K> {
 
     fn lost_reason(&self) -> Option<LostReason> {
         self.held.tenure().lost(Instant::now())
+    }
+}
+
+impl Guard<Fenced> {
+    /// The fencing token: larger than that of every earlier holder, for as long as the server keeps its data.
+    ///
+    /// A store that remembers the largest token that it has seen, and refuses smaller ones, is safe from a holder that
+    /// does not know yet that it has lost the lock. All holds of one owner at a time show the token of its first.
+    /// Tokens repeat if the server loses writes or the counter: after a failover without durable replication, a restart
+    /// without persistence, an eviction or a `DEL`.
+    ///
+    /// # Redisson
+    ///
+    /// What `lockAndGetToken()` and `tryLockAndGetToken()` answer.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.fenced_lock("order:42").lock().await?;
+    /// let token = guard.token();
+    /// // update orders set .., token = $token where id = 42 and token <= $token
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(&self) -> i64 {
+        // A fenced lock is not granted without one.
+        self.held.tenure().fence().unwrap_or_default()
     }
 }
 

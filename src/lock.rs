@@ -5,15 +5,39 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
+    back_off::BackOff,
     engine::{Ask, EngineHandle, Limit},
     error::Error,
     guard::Guard,
     owner::Owner,
-    wire::{Kind, Lease, Place, Released, reentrant::Reentrant},
+    wire::{
+        Kind, Lease, Place, Released,
+        fair::Fair,
+        fenced::Fenced,
+        non_reentrant::{NonReentrant, NonReentrantFair},
+        reentrant::Reentrant,
+        simple::Simple,
+        spin::Spin,
+    },
 };
 
 /// The plain reentrant lock: see [`LockClient::reentrant_lock`](crate::LockClient::reentrant_lock).
 pub type ReentrantLock = Lock<Reentrant>;
+/// The lock that is had in the order of asking: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+pub type FairLock = Lock<Fair>;
+/// The lock with fencing tokens: see [`LockClient::fenced_lock`](crate::LockClient::fenced_lock).
+pub type FencedLock = Lock<Fenced>;
+/// The lock that is polled: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
+pub type SpinLock = Lock<Spin>;
+/// The lock that its owner may not take again: see
+/// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
+pub type NonReentrantLock = Lock<NonReentrant>;
+/// The fair lock that its owner may not take again: see
+/// [`LockClient::non_reentrant_fair_lock`](crate::LockClient::non_reentrant_fair_lock).
+pub type NonReentrantFairLock = Lock<NonReentrantFair>;
+/// The lock that services without Redisson can share: see
+/// [`LockClient::simple_lock`](crate::LockClient::simple_lock).
+pub type SimpleLock = Lock<Simple>;
 
 /// A handle on a lock of kind `K`, for as many uses as wanted. Cheap to clone.
 ///
@@ -29,6 +53,7 @@ pub struct Lock<K: Kind> {
     pub(crate) place: Result<Arc<Place>, Error>,
     pub(crate) lease: Option<Result<Lease, Error>>,
     pub(crate) owner: Option<Owner>,
+    pub(crate) back_off: Option<BackOff>,
     pub(crate) kind: PhantomData<K>,
 }
 
@@ -311,6 +336,7 @@ impl<K: Kind> Lock<K> {
             wire: K::WIRE,
             owner: self.owner(),
             watched: self.lease.is_none(),
+            back_off: self.back_off.clone(),
             lease,
         })
     }
@@ -324,6 +350,37 @@ impl<K: Kind> Lock<K> {
     }
 }
 
+impl Lock<Spin> {
+    /// The same lock, polled with other pauses.
+    ///
+    /// Pauses shorter than 1 ms are 1 ms, longer than a minute a minute.
+    ///
+    /// # Redisson
+    ///
+    /// `getSpinLock(name, backOff)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    /// use redisson_lock::BackOff;
+    ///
+    /// let pause = BackOff::Constant(Duration::from_millis(64));
+    /// let guard = client.spin_lock("order:42").with_back_off(pause).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is another handle; this one keeps its pauses"]
+    pub fn with_back_off(&self, back_off: BackOff) -> Self {
+        Self {
+            back_off: Some(back_off),
+            ..self.clone()
+        }
+    }
+}
+
 impl<K: Kind> Clone for Lock<K> {
     fn clone(&self) -> Self {
         Self {
@@ -331,6 +388,7 @@ impl<K: Kind> Clone for Lock<K> {
             place: self.place.clone(),
             lease: self.lease.clone(),
             owner: self.owner,
+            back_off: self.back_off.clone(),
             kind: PhantomData,
         }
     }

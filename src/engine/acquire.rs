@@ -7,14 +7,16 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     CallError, Engine, PASSING_PAUSE,
     holds::{Grant, SlotRef, Tenure},
+    line::InLine,
+    pause::Pause,
     refused,
     release::{Caller, Carried, Held},
-    wakeup::Waiting,
 };
 use crate::{
+    back_off::BackOff,
     error::{Error, LostReason},
     owner::Owner,
-    wire::{Attempt, Lease, Place, Refusal, Wire},
+    wire::{Attempt, Claim, Count, Lease, Place, Refusal, Wait, Wire},
 };
 
 /// How long after its caller's limit an answer that is on its way is still waited for: a lock that was granted at the
@@ -30,6 +32,8 @@ pub(crate) struct Ask {
     pub(crate) lease: Lease,
     /// The lease is the watchdog's.
     pub(crate) watched: bool,
+    /// How it is polled, for a lock that is.
+    pub(crate) back_off: Option<BackOff>,
 }
 
 /// How long to wait for a lock that is taken.
@@ -53,6 +57,26 @@ enum Tried {
     },
 }
 
+/// The tries of one wait, as a queue on the server is told of them.
+struct Tries {
+    last: Option<Instant>,
+    nudged: Option<Instant>,
+}
+
+impl Tries {
+    /// The next try begins at `now`. The one whose turn it is is told so once per poll floor.
+    fn next(&mut self, now: Instant, poll_floor: Duration) -> Wait {
+        let nudge = self.nudged.is_none_or(|last| now >= last + poll_floor);
+        if nudge {
+            self.nudged = Some(now);
+        }
+        let since_last = self.last.replace(now).map_or(Duration::ZERO, |last| {
+            (now - last).max(Duration::from_millis(1))
+        });
+        Wait { since_last, nudge }
+    }
+}
+
 impl Engine {
     /// Takes the lock, or answers `None` when it was still taken at the limit.
     pub(crate) async fn acquire(
@@ -60,15 +84,39 @@ impl Engine {
         ask: &Ask,
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
-        match self.try_within(ask, limit).await? {
+        if matches!(limit, Limit::Once) {
+            return match self.try_within(ask, limit, None).await? {
+                Tried::Granted(held) => Ok(Some(held)),
+                Tried::Busy { .. } => Ok(None),
+                Tried::Unanswered { reason } => Err(Error::Unavailable { reason }),
+            };
+        }
+        let in_line = InLine::enter(self, ask);
+        let taken = self.try_and_wait(ask, limit).await;
+        if let (Ok(Some(_)), Some(in_line)) = (&taken, in_line) {
+            in_line.served();
+        }
+        taken
+    }
+
+    async fn try_and_wait(
+        self: &Arc<Self>,
+        ask: &Ask,
+        limit: Limit,
+    ) -> Result<Option<Held>, Error> {
+        let mut tries = Tries {
+            last: None,
+            nudged: None,
+        };
+        let first = tries.next(Instant::now(), self.config.poll_floor);
+        match self.try_within(ask, limit, Some(first)).await? {
             Tried::Granted(held) => return Ok(Some(held)),
             Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
-            Tried::Busy { .. } if matches!(limit, Limit::Once) => return Ok(None),
             Tried::Busy { .. } => {}
         }
         let waited = self
             .closed
-            .run_until_cancelled(self.wait_and_try(ask, limit));
+            .run_until_cancelled(self.wait_and_try(ask, limit, tries));
         waited.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -76,19 +124,18 @@ impl Engine {
         self: &Arc<Self>,
         ask: &Ask,
         limit: Limit,
+        mut tries: Tries,
     ) -> Result<Option<Held>, Error> {
-        let (waiting, subscribed) = Waiting::begin(self, &ask.place);
-        // Refused, or slow: then polling has to do, which needs no subscription.
-        let longest = Instant::now() + self.config.poll_floor;
-        let _ = timeout_at(limit.earlier(longest), subscribed).await;
+        let mut pause = Pause::begin(self, ask, limit).await;
         loop {
-            waiting.trying();
-            match self.try_within(ask, limit).await? {
+            pause.trying();
+            let wait = tries.next(Instant::now(), self.config.poll_floor);
+            match self.try_within(ask, limit, Some(wait)).await? {
                 Tried::Granted(held) => {
-                    waiting.granted();
+                    pause.granted();
                     return Ok(Some(held));
                 }
-                Tried::Busy { remaining } if waiting.refused(remaining) && !limit.is_over() => {
+                Tried::Busy { remaining } if pause.refused(remaining) && !limit.is_over() => {
                     continue;
                 }
                 Tried::Busy { .. } => {}
@@ -98,17 +145,22 @@ impl Engine {
             }
             match limit {
                 Limit::Until(deadline) => {
-                    if timeout_at(deadline, waiting.told()).await.is_err() {
+                    if timeout_at(deadline, pause.over()).await.is_err() {
                         return Ok(None);
                     }
                 }
-                _ => waiting.told().await,
+                _ => pause.over().await,
             }
         }
     }
 
     /// One try, for as long as the limit and our patience with an unreachable server allow.
-    async fn try_within(self: &Arc<Self>, ask: &Ask, limit: Limit) -> Result<Tried, Error> {
+    async fn try_within(
+        self: &Arc<Self>,
+        ask: &Ask,
+        limit: Limit,
+        wait: Option<Wait>,
+    ) -> Result<Tried, Error> {
         if self.is_closed() {
             return Err(Error::Closed);
         }
@@ -122,7 +174,7 @@ impl Engine {
         };
         let caller = Caller::default();
         let slot = self.slot(&ask.place, ask.owner);
-        let attempt = attempt(self.clone(), slot, ask.clone(), caller.clone());
+        let attempt = attempt(self.clone(), slot, ask.clone(), wait, caller.clone());
         match timeout_at(until, Carried::new(self, caller.clone(), attempt)).await {
             // Granted while the client was closing, when it was too late to look after it.
             Ok(Ok(Tried::Granted(held))) if self.is_closed() => {
@@ -143,6 +195,7 @@ impl Engine {
         ask: &Ask,
         tenure: Option<Arc<Tenure>>,
         sent: Instant,
+        token: Option<i64>,
     ) -> Option<Held> {
         let grant = Grant {
             place: &ask.place,
@@ -150,15 +203,39 @@ impl Engine {
             sent,
             lease: &ask.lease,
             watched: ask.watched,
+            token,
         };
         let (tenure, id) = slot.grant(tenure, grant)?;
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
     }
 
+    /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
+    fn may_add(&self, slot: &SlotRef, ask: &Ask, tenure: Option<&Tenure>) -> Result<(), Error> {
+        let Some(tenure) = tenure else {
+            // It would wait for itself (P-RW3).
+            let reads = ask.place.count == Count::Write
+                && self
+                    .live_tenure(slot, Count::Read)
+                    .is_some_and(|reading| reading.live_count() > 0);
+            return match reads {
+                true => Err(Error::WouldDeadlock {
+                    name: ask.place.name.clone(),
+                }),
+                false => Ok(()),
+            };
+        };
+        let name = tenure.name().clone();
+        match ask.wire.most_holds() {
+            1 => Err(Error::AlreadyHeld { name }),
+            most if tenure.count() >= most => Err(Error::TooManyHolds { name, most }),
+            _ => Ok(()),
+        }
+    }
+
     /// What the owner holds now; what the clock has ended is ended here as well.
-    fn live_tenure(&self, slot: &SlotRef) -> Option<Arc<Tenure>> {
-        let tenure = slot.tenure()?;
+    fn live_tenure(&self, slot: &SlotRef, count: Count) -> Option<Arc<Tenure>> {
+        let tenure = slot.tenure(count)?;
         let Some(reason) = tenure.lost(Instant::now()) else {
             return Some(tenure);
         };
@@ -172,7 +249,7 @@ impl Limit {
         matches!(self, Limit::Until(deadline) if Instant::now() >= deadline)
     }
 
-    fn earlier(self, than: Instant) -> Instant {
+    pub(super) fn earlier(self, than: Instant) -> Instant {
         match self {
             Limit::Until(deadline) => deadline.min(than),
             _ => than,
@@ -189,6 +266,7 @@ async fn attempt(
     engine: Arc<Engine>,
     slot: SlotRef,
     ask: Ask,
+    wait: Option<Wait>,
     caller: Caller,
 ) -> Result<Tried, Error> {
     let _turn = slot.turn.lock().await;
@@ -204,19 +282,28 @@ async fn attempt(
                 reason: NO_ANSWER.into(),
             });
         }
-        let tenure = engine.live_tenure(&slot);
+        let tenure = engine.live_tenure(&slot, ask.place.count);
+        if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
+            break Err(error);
+        }
         let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
         let sent = Instant::now();
-        let request = ask.wire.acquire(&ask.place, &slot.owner, &ask.lease, holds);
+        let claim = Claim {
+            owner: &slot.owner,
+            lease: &ask.lease,
+            holds,
+            wait,
+        };
+        let request = ask.wire.acquire(&ask.place, &claim);
         let refusal = match engine.lanes.run(request).await {
             Ok(reply) => match ask.wire.attempt(reply) {
-                Ok(Attempt::Granted) => match engine.note_grant(&slot, &ask, tenure, sent) {
-                    Some(held) => return Ok(Tried::Granted(held)),
-                    None => {
-                        engine.give_back(&ask.place, ask.wire, &slot).await;
-                        continue;
+                Ok(Attempt::Granted { token }) => {
+                    if let Some(held) = engine.note_grant(&slot, &ask, tenure, sent, token) {
+                        return Ok(Tried::Granted(held));
                     }
-                },
+                    engine.give_back(&ask.place, ask.wire, &slot).await;
+                    continue;
+                }
                 Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
                 Ok(Attempt::Gone) => {
                     if let Some(tenure) = tenure {

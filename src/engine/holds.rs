@@ -1,7 +1,7 @@
 //! Who in this process holds what: a slot for each owner and lock in use, and a tenure for as long as it is held.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -14,7 +14,7 @@ use super::holding::{Duty, HoldId, Holding, Phase, validity};
 use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
-    wire::{Lease, Place, Wire},
+    wire::{Count, Lease, Place, Wire},
 };
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
@@ -24,9 +24,14 @@ pub(crate) struct Slot {
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
     pub(super) turn: tokio::sync::Mutex<()>,
-    tenure: Mutex<Option<Arc<Tenure>>>,
+    /// What the owner holds, by its counts.
+    tenures: Mutex<Tenures>,
+    /// How many of the owner's acquisitions have a place in the lock's queue.
+    pub(super) in_line: AtomicUsize,
     users: AtomicUsize,
 }
+
+type Tenures = [Option<Arc<Tenure>>; Count::ALL];
 
 /// All slots that somebody uses.
 #[derive(Default)]
@@ -43,7 +48,8 @@ impl Slots {
                 key,
                 owner: owner.field(),
                 turn: tokio::sync::Mutex::new(()),
-                tenure: Mutex::new(None),
+                tenures: Mutex::default(),
+                in_line: AtomicUsize::new(0),
                 users: AtomicUsize::new(0),
             })
         });
@@ -59,7 +65,7 @@ impl Slots {
     pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
         let matches = |slot: &Arc<Slot>| name.is_none_or(|name| *slot.key.0 == *name);
         let slots = self.slots.iter().filter(|slot| matches(slot));
-        slots.filter_map(|slot| slot.tenure()).collect()
+        slots.flat_map(|slot| slot.tenures()).collect()
     }
 
     #[cfg(test)]
@@ -117,8 +123,12 @@ impl Slot {
         self.key.1
     }
 
-    pub(super) fn tenure(&self) -> Option<Arc<Tenure>> {
-        lock(&self.tenure).clone()
+    pub(super) fn tenure(&self, count: Count) -> Option<Arc<Tenure>> {
+        lock(&self.tenures)[count as usize].clone()
+    }
+
+    pub(super) fn tenures(&self) -> Vec<Arc<Tenure>> {
+        lock(&self.tenures).iter().flatten().cloned().collect()
     }
 }
 
@@ -136,6 +146,7 @@ impl SlotRef {
             sent,
             lease,
             watched,
+            token,
         } = grant;
         let now = Instant::now();
         if let Some(tenure) = tenure {
@@ -144,6 +155,7 @@ impl SlotRef {
             if holding.lost(now).is_none() {
                 let id = holding.grant(sent, lease, watched);
                 drop(holding);
+                tenure.count_as(token);
                 return Some((tenure, id));
             }
             let reason = holding.lost;
@@ -164,12 +176,13 @@ impl SlotRef {
             place: place.clone(),
             wire,
             holding: Mutex::new(holding),
-            token: Mutex::new(None),
+            told: Mutex::new(None),
+            fence: token.map(OnceLock::from).unwrap_or_default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
         });
-        *lock(&self.tenure) = Some(tenure.clone());
+        lock(&self.tenures)[place.count as usize] = Some(tenure.clone());
         Some((tenure, id))
     }
 }
@@ -181,6 +194,7 @@ pub(super) struct Grant<'a> {
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
+    pub(super) token: Option<i64>,
 }
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -191,8 +205,10 @@ pub(crate) struct Tenure {
     pub(super) place: Arc<Place>,
     pub(super) wire: &'static dyn Wire,
     holding: Mutex<Holding>,
-    /// Made when somebody asks for it.
-    token: Mutex<Option<CancellationToken>>,
+    /// Cancelled at the loss; made when somebody asks for it.
+    told: Mutex<Option<CancellationToken>>,
+    /// The fencing token of the first hold that had one.
+    fence: OnceLock<i64>,
     /// Different from every other tenure's.
     pub(super) number: u64,
     /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
@@ -210,8 +226,20 @@ impl Tenure {
         &self.slot
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.place.name
+    }
+
+    /// The fencing token that all holds of this tenure show.
+    pub(crate) fn fence(&self) -> Option<i64> {
+        self.fence.get().copied()
+    }
+
+    /// An inner hold was counted: the outermost's token stays (P-M6).
+    fn count_as(&self, token: Option<i64>) {
+        if let Some(token) = token {
+            let _ = self.fence.set(token);
+        }
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -326,14 +354,14 @@ impl Tenure {
         holding.lost = Some(reason);
         drop(holding);
         self.leave_slot();
-        if let Some(token) = &*lock(&self.token) {
+        if let Some(token) = &*lock(&self.told) {
             token.cancel();
         }
     }
 
     /// Cancelled when the holds are lost.
     pub(crate) fn token(&self) -> CancellationToken {
-        let token = lock(&self.token).get_or_insert_default().clone();
+        let token = lock(&self.told).get_or_insert_default().clone();
         if self.holding().lost.is_some() {
             token.cancel();
         }
@@ -342,9 +370,9 @@ impl Tenure {
 
     /// The next operation of this owner on this lock begins a new tenure.
     fn leave_slot(&self) {
-        let mut tenure = lock(&self.slot.tenure);
-        let old = tenure.take_if(|tenure| tenure.number == self.number);
-        drop(tenure);
+        let mut tenures = lock(&self.slot.tenures);
+        let old = tenures[self.place.count as usize].take_if(|tenure| tenure.number == self.number);
+        drop(tenures);
         // Dropped here, outside of the lock: it may be the last use of the slot.
         drop(old);
     }

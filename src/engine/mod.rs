@@ -2,7 +2,8 @@
 //!
 //! | part | decides | acts |
 //! | --- | --- | --- |
-//! | [`acquire`] | - | the one loop that takes a lock, for every kind |
+//! | [`acquire`], [`pause`] | - | the one loop that takes a lock, for every kind |
+//! | [`line`] | - | gives up places in queues |
 //! | [`release`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
@@ -11,6 +12,8 @@
 mod acquire;
 mod holding;
 mod holds;
+mod line;
+mod pause;
 mod release;
 mod waiters;
 mod wakeup;
@@ -175,14 +178,14 @@ impl Engine {
 
     /// What `owner` holds as far as this process knows: never more than it may rely on.
     pub(crate) fn known_holds(self: &Arc<Self>, place: &Place, owner: Owner) -> u32 {
-        let tenure = self.slot(place, owner).tenure();
+        let tenure = self.slot(place, owner).tenure(place.count);
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count())
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.
     pub(crate) async fn force_release(
-        &self,
+        self: &Arc<Self>,
         place: &Place,
         wire: &'static dyn Wire,
     ) -> Result<bool, Error> {
@@ -192,8 +195,12 @@ impl Engine {
         let freed =
             presence(reply).map_err(|refusal| refused(place, refusal))? == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.
-        for tenure in before {
-            self.lose(&tenure, LostReason::Gone);
+        if freed {
+            for tenure in before {
+                self.lose(&tenure, LostReason::Gone);
+            }
+        } else {
+            self.verify(before);
         }
         Ok(freed)
     }

@@ -37,7 +37,7 @@ impl Jobs {
         (Self(sender), receiver)
     }
 
-    fn push(&self, job: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn push(&self, job: impl Future<Output = ()> + Send + 'static) {
         // Without a release task the runtime is gone, and every connection with it.
         let _ = self.0.send(Some(Box::pin(job)));
     }
@@ -233,10 +233,13 @@ impl Engine {
         place: &Place,
         owner: Owner,
     ) -> Result<Released, Error> {
-        let leaked = self.slot(place, owner).tenure().and_then(|tenure| {
-            let id = tenure.take_leaked()?;
-            Some((tenure, id))
-        });
+        let leaked = self
+            .slot(place, owner)
+            .tenure(place.count)
+            .and_then(|tenure| {
+                let id = tenure.take_leaked()?;
+                Some((tenure, id))
+            });
         let Some((tenure, id)) = leaked else {
             return Err(Error::NotHeld {
                 name: place.name.clone(),
@@ -312,11 +315,10 @@ impl Engine {
     /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
     /// locks again lets others in between. The caller has the turn.
     pub(super) async fn release_all_dropped(&self, slot: &SlotRef) {
-        let Some(tenure) = slot.tenure() else {
-            return;
-        };
-        while let Some(id) = tenure.take_dropped() {
-            self.release_dropped(&tenure, id).await;
+        for tenure in slot.tenures() {
+            while let Some(id) = tenure.take_dropped() {
+                self.release_dropped(&tenure, id).await;
+            }
         }
     }
 
@@ -348,7 +350,7 @@ impl Engine {
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
             let over = slot
-                .tenure()
+                .tenure(place.count)
                 .is_none_or(|tenure| tenure.lost(Instant::now()).is_some());
             match refusal {
                 Refusal::Passing { .. } if doubt || !over => {
@@ -363,7 +365,7 @@ impl Engine {
     /// stays as it is. The caller has the turn.
     pub(super) async fn give_back(&self, place: &Place, wire: &'static dyn Wire, slot: &SlotRef) {
         let live = slot
-            .tenure()
+            .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         let holds = live.map_or(0, |tenure| tenure.count());
         if let Err(error) = self.send_release(place, wire, slot, None, holds).await {

@@ -9,12 +9,15 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::wire::{Place, message::Wake};
+use crate::wire::{Count, Place, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a waiter asks where those who release need not say so.
+const UNANNOUNCED: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WaiterId(u64);
@@ -24,16 +27,25 @@ pub(super) struct WaiterId(u64);
 /// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
 #[derive(Debug)]
 pub(super) struct Waiters<S> {
-    channels: HashMap<Bytes, HashMap<Arc<str>, Queue<S>>>,
-    /// When one of a name's waiters is to try although nobody has told it to.
-    polls: BTreeSet<(Instant, Bytes, Arc<str>)>,
+    channels: HashMap<Bytes, HashMap<Key, Queue<S>>>,
+    /// When one of a queue's waiters is to try although nobody has told it to.
+    polls: BTreeSet<(Instant, Bytes, Key)>,
     poll_floor: Duration,
     ids: u64,
+}
+
+/// What a queue waits for: a name, and for a read-write lock which side of it. A message wakes one reader and one writer.
+type Key = (Arc<str>, Count);
+
+fn key(place: &Place) -> Key {
+    (place.name.clone(), place.count)
 }
 
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
 struct Queue<S> {
+    /// How often one of them asks if it hears nothing.
+    poll_floor: Duration,
     waiters: VecDeque<Waiter<S>>,
     poll_at: Option<Instant>,
     /// Polls since the last message.
@@ -59,9 +71,10 @@ enum State {
     Told,
 }
 
-impl<S> Default for Queue<S> {
-    fn default() -> Self {
+impl<S> Queue<S> {
+    fn new(poll_floor: Duration) -> Self {
         Self {
+            poll_floor,
             waiters: VecDeque::new(),
             poll_at: None,
             polls: 0,
@@ -137,7 +150,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     fn queue(&mut self, place: &Place) -> Option<&mut Queue<S>> {
-        self.channels.get_mut(&place.channel)?.get_mut(&place.name)
+        self.channels.get_mut(&place.channel)?.get_mut(&key(place))
     }
 
     /// A waiter comes.
@@ -145,7 +158,13 @@ impl<S: Clone> Waiters<S> {
         self.ids += 1;
         let id = WaiterId(self.ids);
         let names = self.channels.entry(place.channel.clone()).or_default();
-        let queue = names.entry(place.name.clone()).or_default();
+        let poll_floor = match place.announced {
+            true => self.poll_floor,
+            false => self.poll_floor.min(UNANNOUNCED),
+        };
+        let queue = names
+            .entry(key(place))
+            .or_insert_with(|| Queue::new(poll_floor));
         queue.waiters.push_back(Waiter {
             id,
             state: State::Trying,
@@ -169,7 +188,6 @@ impl<S: Clone> Waiters<S> {
         remaining: Option<Duration>,
         now: Instant,
     ) -> Rest {
-        let poll_floor = self.poll_floor;
         let Some(queue) = self.queue(place) else {
             return Rest::TryAgain;
         };
@@ -178,7 +196,7 @@ impl<S: Clone> Waiters<S> {
             _ => return Rest::TryAgain,
         }
         let old = queue.poll_at;
-        let new = now + pause(remaining, queue.polls, poll_floor);
+        let new = now + pause(remaining, queue.polls, queue.poll_floor);
         // Those who come later do not put off what those who wait count on.
         let new = old.filter(|old| *old > now).map_or(new, |old| old.min(new));
         queue.poll_at = Some(new);
@@ -187,7 +205,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     fn set_poll(&mut self, place: &Place, old: Option<Instant>, new: Option<Instant>) {
-        let key = |at| (at, place.channel.clone(), place.name.clone());
+        let key = |at| (at, place.channel.clone(), key(place));
         if let Some(old) = old {
             self.polls.remove(&key(old));
         }
@@ -209,7 +227,9 @@ impl<S: Clone> Waiters<S> {
             .waiters
             .remove(index)
             .is_some_and(|waiter| waiter.state == State::Parked);
-        let passed_on = if granted || parked {
+        // Where one reader enters, the next one can.
+        let used = granted && place.count != Count::Read;
+        let passed_on = if used || parked {
             Vec::new()
         } else {
             queue.wake(Wake::One)
@@ -223,7 +243,7 @@ impl<S: Clone> Waiters<S> {
         let Some(names) = self.channels.get_mut(&place.channel) else {
             return false;
         };
-        let poll_at = names.remove(&place.name).and_then(|queue| queue.poll_at);
+        let poll_at = names.remove(&key(place)).and_then(|queue| queue.poll_at);
         let last = names.is_empty();
         if last {
             self.channels.remove(&place.channel);
@@ -253,19 +273,19 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
         let mut told = Vec::new();
         while self.next_poll().is_some_and(|at| at <= now) {
-            let Some((_, channel, name)) = self.polls.pop_first() else {
+            let Some((_, channel, key)) = self.polls.pop_first() else {
                 break;
             };
-            let next = now + self.poll_floor;
             let queue = self
                 .channels
                 .get_mut(&channel)
-                .and_then(|names| names.get_mut(&name));
+                .and_then(|names| names.get_mut(&key));
             if let Some(queue) = queue {
+                let next = now + queue.poll_floor;
                 told.extend(queue.tell(Wake::One));
                 queue.polls += 1;
                 queue.poll_at = Some(next);
-                self.polls.insert((next, channel, name));
+                self.polls.insert((next, channel, key));
             }
         }
         told

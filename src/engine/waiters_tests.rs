@@ -7,7 +7,7 @@ const POLL_FLOOR: Duration = Duration::from_secs(5);
 
 fn place(name: &str) -> Place {
     let wire: &dyn Wire = crate::Reentrant::WIRE;
-    wire.place(name.into())
+    wire.place(name.into(), &crate::Config::default())
 }
 
 fn seconds(seconds: u64) -> Option<Duration> {

@@ -217,8 +217,13 @@ impl Engine {
 
     /// After a reconnection: what the server no longer has is lost now, not after a lease.
     fn verify_all(self: &Arc<Self>) {
+        self.verify(self.slots.tenures(None));
+    }
+
+    /// Asks whether these are still there.
+    pub(super) fn verify(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let now = Instant::now();
-        let renewals = self.slots.tenures(None).into_iter().map(|tenure| {
+        let renewals = tenures.into_iter().map(|tenure| {
             tenure.hurry(now);
             let lease = match tenure.duty(now) {
                 Duty::Renew(lease) => Some(lease),

@@ -2,22 +2,38 @@
 //!
 //! | thing | key or channel |
 //! | --- | --- |
-//! | a reentrant lock (hash: owner to count) | the name |
+//! | a lock (hash: owner to count; a simple one: string) | the name |
 //! | its unlock channel | `redisson_lock__channel:{name}` |
+//! | that of a read-write lock | `redisson_rwlock:{name}` |
+//! | that of a simple lock | `simple_lock__channel:{name}` |
+//! | a waiter of a fair lock | its unlock channel, `:`, the owner |
+//! | its queue (list of owners) | `redisson_lock_queue:{name}` |
+//! | until when each keeps its place (zset of owners) | `redisson_lock_timeout:{name}` |
+//! | the counter of a fenced lock | `redisson_lock_token:{name}` |
+//! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
 //!
 //! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.
 
+pub(crate) mod fair;
+pub(crate) mod fenced;
 pub(crate) mod message;
 pub(crate) mod name;
+pub(crate) mod non_reentrant;
+pub(crate) mod read;
 pub(crate) mod reentrant;
 pub(crate) mod script;
+pub(crate) mod simple;
+pub(crate) mod spin;
+pub(crate) mod write;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
+use crate::config::Config;
 pub use name::Place;
+use script::{Detail, Outcome};
 pub use script::{Refusal, Reply, Request};
 
 /// A kind of lock.
@@ -68,11 +84,32 @@ impl Lease {
 /// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
 pub trait Wire: Send + Sync {
     /// The lock `name` of this kind.
-    fn place(&self, name: Arc<str>) -> Place;
-    /// Ask for the owner's hold number `holds`.
-    fn acquire(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request;
+    fn place(&self, name: Arc<str>, config: &Config) -> Place;
+    /// The most holds that one owner may have; 1 for a lock that is not reentrant.
+    fn most_holds(&self) -> u32 {
+        u32::MAX
+    }
+    /// Ask for a hold.
+    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request;
     /// Read the answer to [`acquire`](Self::acquire).
-    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal>;
+    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal> {
+        Ok(match reply.outcome()? {
+            Outcome::Done(Detail::Number(token)) => Attempt::Granted { token: Some(token) },
+            Outcome::Done(_) => Attempt::Granted { token: None },
+            Outcome::Busy { remaining: millis } => Attempt::Busy {
+                remaining: remaining(millis),
+            },
+            Outcome::Absent => Attempt::Gone,
+        })
+    }
+    /// Where an owner that waits listens.
+    fn listens_at(&self, place: &Arc<Place>, _owner: &Bytes) -> Arc<Place> {
+        place.clone()
+    }
+    /// Give up the place that an owner has in a queue, for kinds that have one.
+    fn abandon(&self, _place: &Place, _owner: &Bytes) -> Option<Request> {
+        None
+    }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
@@ -82,15 +119,63 @@ pub trait Wire: Send + Sync {
     /// Ask what stands at the lock.
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request;
     /// Read the answer to [`inspect`](Self::inspect).
-    fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal>;
+    fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
+        match reply.outcome()? {
+            Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => Ok(Inspection {
+                locked: numbers[0] != -2,
+                remaining: remaining(numbers[0]),
+                holds: u32::try_from(numbers[1]).unwrap_or(0),
+            }),
+            other => Err(Refusal::Failed {
+                message: format!("an inspection answered {other:?}"),
+            }),
+        }
+    }
+}
+
+/// The counts that one owner can have at one name. Kinds with the same count share its holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Count {
+    Owner,
+    Read,
+    Write,
+    Simple,
+}
+
+impl Count {
+    pub(crate) const ALL: usize = 4;
+}
+
+/// What is asked of the server for an owner.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    pub(crate) owner: &'a Bytes,
+    pub(crate) lease: &'a Lease,
+    /// The owner's count once this has been granted.
+    pub(crate) holds: u32,
+    /// The owner will wait if it is refused.
+    pub(crate) wait: Option<Wait>,
+}
+
+/// A wait, as a queue is told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// Since the last try, zero for the first.
+    pub(crate) since_last: Duration,
+    /// Whether the one whose turn it is may be told so.
+    pub(crate) nudge: bool,
 }
 
 /// How an acquisition went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt {
     /// The owner now has the number of holds that it asked for.
-    Granted,
-    /// Another owner holds the lock, for `remaining` more; `None`: for ever, as its key has no expiry.
+    Granted {
+        /// What a fenced lock counts.
+        token: Option<i64>,
+    },
+    /// Another owner holds the lock, or is to have it next. It is worth asking again after `remaining`; `None`: nobody
+    /// can tell.
     Busy { remaining: Option<Duration> },
     /// The holds that this one was to add to are gone.
     Gone,
@@ -106,7 +191,7 @@ pub(crate) enum Presence {
 /// Reads the answer to a release, a renewal or a forced release.
 pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
     match reply.outcome()? {
-        script::Outcome::Done(_) => Ok(Presence::Present),
+        Outcome::Done(_) => Ok(Presence::Present),
         _ => Ok(Presence::Absent),
     }
 }
@@ -142,6 +227,11 @@ fn remaining(millis: i64) -> Option<Duration> {
 /// A lease as it travels, 0 for none.
 fn lease_text(lease: Option<&Lease>) -> Bytes {
     lease.map_or_else(|| decimal(0), |lease| lease.text.clone())
+}
+
+/// A time as it travels.
+fn millis(duration: Duration) -> Bytes {
+    decimal(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A number as it travels.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Count;
+
 /// The longest name accepted, in bytes of UTF-8.
 pub(crate) const MAX_NAME: usize = 64 * 1024;
 
@@ -16,6 +18,12 @@ pub struct Place {
     pub(crate) key: Bytes,
     /// Where a release is announced.
     pub(crate) channel: Bytes,
+    /// Whatever else the kind needs at every operation: its other keys, or what they begin with.
+    pub(crate) beside: Vec<Bytes>,
+    /// Which of an owner's counts at this name is meant.
+    pub(crate) count: Count,
+    /// Whether whoever releases the lock announces it. Otherwise those who wait have to ask more often.
+    pub(crate) announced: bool,
 }
 
 impl Place {
@@ -24,7 +32,19 @@ impl Place {
         Self {
             key: Bytes::copy_from_slice(name.as_bytes()),
             channel: prefixed(announced_on, &name).into(),
+            beside: Vec::new(),
+            count: Count::Owner,
+            announced: true,
             name,
+        }
+    }
+
+    /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
+    pub(crate) fn with_keys(name: Arc<str>, announced_on: &str, prefixes: &[&str]) -> Self {
+        let beside = prefixes.iter().map(|prefix| prefixed(prefix, &name).into());
+        Self {
+            beside: beside.collect(),
+            ..Self::new(name.clone(), announced_on)
         }
     }
 }
@@ -49,6 +69,15 @@ pub(crate) fn prefixed(prefix: &str, name: &str) -> String {
         format!("{prefix}:{name}")
     } else {
         format!("{prefix}:{{{name}}}")
+    }
+}
+
+/// `name` in front of a suffix, in the hash slot of `name`.
+pub(crate) fn suffixable(name: &str) -> String {
+    if name.contains('{') {
+        name.to_owned()
+    } else {
+        format!("{{{name}}}")
     }
 }
 

@@ -1,15 +1,15 @@
-//! The plain reentrant lock: Redisson's `getLock`.
+//! The plain reentrant lock: Redisson's `getLock`. The other kinds that are a hash of owners share what is here.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{
-    Attempt, Inspection, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal, lease_text,
-    remaining,
-    script::{Detail, Outcome, Script, script},
+    Claim, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    script::{Script, script},
     sealed::Sealed,
 };
+use crate::config::Config;
 
 /// The plain reentrant lock, Redisson's `getLock(name)`: see
 /// [`LockClient::reentrant_lock`](crate::LockClient::reentrant_lock).
@@ -19,46 +19,44 @@ pub enum Reentrant {}
 impl Kind for Reentrant {}
 
 impl Sealed for Reentrant {
-    const WIRE: &'static dyn Wire = &ReentrantWire;
+    const WIRE: &'static dyn Wire = &ReentrantWire {
+        most_holds: u32::MAX,
+    };
 }
 
 /// Two underscores before `channel`: Redisson's, and kept by it for the sake of older clients.
-const CHANNEL: &str = "redisson_lock__channel";
+pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
-static ACQUIRE: Script = script!("reentrant_acquire", keys = 1);
-static RELEASE: Script = script!("reentrant_release", keys = 1);
-static RENEW: Script = script!("reentrant_renew", keys = 1);
-static FORCE_RELEASE: Script = script!("reentrant_force_release", keys = 1);
-static INSPECT: Script = script!("reentrant_inspect", keys = 1);
+static ACQUIRE: Script = script!(keys = 1, "reentrant_acquire");
+static RELEASE: Script = script!(keys = 1, "reentrant_release");
+static RENEW: Script = script!(keys = 1, "reentrant_renew");
+static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
+static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 
 #[derive(Debug)]
-struct ReentrantWire;
+pub(super) struct ReentrantWire {
+    pub(super) most_holds: u32,
+}
 
 impl Wire for ReentrantWire {
-    fn place(&self, name: Arc<str>) -> Place {
+    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
         Place::new(name, CHANNEL)
     }
 
-    fn acquire(&self, place: &Place, owner: &Bytes, lease: &Lease, holds: u32) -> Request {
+    fn most_holds(&self) -> u32 {
+        self.most_holds
+    }
+
+    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 place.key.clone(),
-                owner.clone(),
-                lease.text.clone(),
-                decimal(holds.into()),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+                decimal(claim.holds.into()),
             ],
         }
-    }
-
-    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal> {
-        Ok(match reply.outcome()? {
-            Outcome::Done(_) => Attempt::Granted,
-            Outcome::Busy { remaining: millis } => Attempt::Busy {
-                remaining: remaining(millis),
-            },
-            Outcome::Absent => Attempt::Gone,
-        })
     }
 
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
@@ -92,19 +90,6 @@ impl Wire for ReentrantWire {
         Request {
             script: &INSPECT,
             parts: vec![place.key.clone(), owner.clone()],
-        }
-    }
-
-    fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
-        match reply.outcome()? {
-            Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => Ok(Inspection {
-                locked: numbers[0] != -2,
-                remaining: remaining(numbers[0]),
-                holds: u32::try_from(numbers[1]).unwrap_or(0),
-            }),
-            other => Err(Refusal::Failed {
-                message: format!("an inspection answered {other:?}"),
-            }),
         }
     }
 }

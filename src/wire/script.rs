@@ -50,13 +50,13 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// The script `lua/<name>.lua` with `batch.lua` in front of it.
+/// The script `lua/<name>.lua` with `batch.lua` in front of it, and between them what it shares with others.
 macro_rules! script {
-    ($name:literal, keys = $keys:literal) => {
+    (keys = $keys:literal, $($file:literal),+) => {
         $crate::wire::script::Script::new(
             concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $name, ".lua"))
+                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua"))),+
             ),
             $keys,
         )

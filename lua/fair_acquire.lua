@@ -1,0 +1,131 @@
+-- Takes a lock for its owner if it is free and nobody waited before; else notes the owner's place in the queue.
+--
+-- A place has a score: when it may be taken away, in ms of this server's clock. The script removes only the head of
+-- the queue, and only while the lock is free: a place matters then, and those behind keep theirs. Scores are
+-- Redisson's own: each of its waiters takes `patience` off the score of all behind when it enters or leaves, so one
+-- behind it needs that much more than its own place. The script itself changes no score but its owner's and the head's.
+--
+-- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait; places: zset of their scores
+-- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
+--       waited: ms since this wait's last try, 0 at its first, -1 if the owner will not wait
+--       place: ms that a waiter of this crate keeps its place when nothing is heard of it; patience: ms for Redisson's
+--       channel: of the lock, with `:` and an owner behind it where that owner listens
+--       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
+-- Replies
+--   DONE    granted
+--   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if nobody can tell
+--   ABSENT  the holds that this one adds to are gone    detail: 0
+
+-- The most dead heads removed in one go: the server serves others in between.
+local MOST_REMOVED = 1000
+
+-- Redisson's owners are shorter: no thread of Java has a number of as many digits as those of this crate.
+local function is_ours(entry, owner)
+  return #entry == #owner
+end
+
+-- The first who is not known to be dead, and when it will be.
+local function first_in_line(queue, places, owner, now, place)
+  for _ = 1, MOST_REMOVED do
+    local head = call('LINDEX', queue, 0)
+    if not head then
+      return nil
+    end
+    local score = tonumber(call('ZSCORE', places, head))
+    if not score or (is_ours(head, owner) and score > now + place) then
+      -- Without a score it would stay for ever; and ours refresh theirs, so they need no more than a place.
+      score = now + place
+      call('ZADD', places, score, head)
+    end
+    if score > now then
+      return head, score
+    end
+    call('LPOP', queue)
+    call('ZREM', places, head)
+  end
+  return call('LINDEX', queue, 0), now
+end
+
+local function take_place(queue, places, owner, now, waited, place, patience)
+  local score = tonumber(call('ZSCORE', places, owner))
+  if score then
+    -- The time of a place stands still while its owner is heard of; the head waits for nobody before it.
+    local at_head = call('LINDEX', queue, 0) == owner
+    call('ZADD', places, at_head and now + place or math.max(score + waited, now + place), owner)
+    return
+  end
+  if waited > 0 then
+    -- Taken away, as all are that get to the head too late; an entry without its score may be left.
+    call('LREM', queue, 0, owner)
+    if waited < place then
+      -- Heard of in time, so wrongly.
+      call('ZADD', places, now + place, owner)
+      call('LPUSH', queue, owner)
+      return
+    end
+  end
+  local last = call('LINDEX', queue, -1)
+  local before = last and tonumber(call('ZSCORE', places, last)) or now
+  score = now + place
+  if last and is_ours(last, owner) then
+    score = math.max(score, before)
+  elseif last then
+    score = math.max(before, now + patience) + place
+  end
+  call('ZADD', places, score, owner)
+  call('RPUSH', queue, owner)
+end
+
+return each(3, 8, function(k, owner, lease, holds, waited, place, patience, channel, nudge)
+  local lock, queue, places = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+  waited, place = tonumber(waited), tonumber(place)
+  local remaining = call('PTTL', lock)
+  local free = remaining == -2
+
+  if not free then
+    local fields = call('HMGET', lock, 'mode', owner)
+    if fields[1] then
+      return WRONG_KIND, 'a read-write lock'
+    end
+    -- As in reentrant_acquire.
+    local held = tonumber(fields[2])
+    if held and held >= holds - 1 then
+      prolong(lock, lease, remaining)
+      call('HSET', lock, owner, holds)
+      return DONE
+    end
+  end
+  if holds ~= '1' then
+    return ABSENT, 0
+  end
+
+  local time = call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local head, head_until
+  if free then
+    head, head_until = first_in_line(queue, places, owner, now, place)
+    if not head or head == owner then
+      call('HSET', lock, owner, holds)
+      expire_new(lock, lease)
+      if head then
+        call('LPOP', queue)
+        call('ZREM', places, owner)
+      end
+      return DONE
+    end
+    if nudge == '1' then
+      -- It may be asleep: nobody tells it that a lease has run out.
+      call('PUBLISH', channel .. ':' .. head, '0')
+    end
+  end
+  if waited < 0 then
+    return BUSY, -1
+  end
+
+  take_place(queue, places, owner, now, waited, place, tonumber(patience))
+  if free then
+    -- The second is the next if the first is dead.
+    return BUSY, call('LINDEX', queue, 1) == owner and math.max(head_until - now, 0) or -1
+  end
+  return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1
+end)

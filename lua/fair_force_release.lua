@@ -1,0 +1,22 @@
+-- Frees a lock whoever holds it, and wakes the first in the queue.
+--
+-- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait
+-- ARGV  channel: of the lock, with `:` and an owner behind it where that owner listens
+-- Replies
+--   DONE    freed
+--   ABSENT  nobody held the lock  detail: 0
+return each(2, 1, function(k, channel)
+  local lock, queue = KEYS[k], KEYS[k + 1]
+  if call('HEXISTS', lock, 'mode') == 1 then
+    return WRONG_KIND, 'a read-write lock'
+  end
+  if call('EXISTS', lock) == 0 then
+    return ABSENT, 0
+  end
+  local head = call('LINDEX', queue, 0)
+  if head then
+    call('PUBLISH', channel .. ':' .. head, '0')
+  end
+  call('DEL', lock)
+  return DONE
+end)

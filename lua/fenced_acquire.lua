@@ -1,0 +1,40 @@
+-- Takes a lock for its owner, once more if the owner holds it already, and counts the acquisition.
+--
+-- KEYS  lock: the hash of owners and their counts; counter: how often the lock was ever acquired
+-- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
+-- Replies
+--   DONE    granted                                   detail: the counter, this acquisition's token
+--   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
+--   ABSENT  the holds that this one adds to are gone  detail: 0
+return each(2, 3, function(k, owner, lease, holds)
+  local lock, counter = KEYS[k], KEYS[k + 1]
+  local remaining = call('PTTL', lock)
+
+  if remaining == -2 then
+    if holds ~= '1' then
+      return ABSENT, 0
+    end
+    -- Counting can fail (not a number), so it comes before taking.
+    local token = call('INCR', counter)
+    call('HSET', lock, owner, holds)
+    expire_new(lock, lease)
+    return DONE, token
+  end
+
+  local fields = call('HMGET', lock, 'mode', owner)
+  if fields[1] then
+    return WRONG_KIND, 'a read-write lock'
+  end
+  -- As in reentrant_acquire. While the owner holds the lock, nobody else counts.
+  local held = tonumber(fields[2])
+  if held and held >= holds - 1 then
+    local token = held < tonumber(holds) and call('INCR', counter) or tonumber(call('GET', counter) or 0)
+    prolong(lock, lease, remaining)
+    call('HSET', lock, owner, holds)
+    return DONE, token
+  end
+  if holds ~= '1' then
+    return ABSENT, 0
+  end
+  return BUSY, remaining
+end)

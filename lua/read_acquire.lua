@@ -1,0 +1,42 @@
+-- Takes the read side of a read-write lock: with other readers, or inside the owner's own write hold.
+--
+-- KEYS  lock: the hash of `mode`, readers and writer with their counts
+-- ARGV  owner; lease: ms; holds: the owner's count of read holds once this has been done, 1 for a first
+--       base: the name in the form that stands in front of the readers' markers
+-- Replies
+--   DONE    granted
+--   BUSY    somebody writes                           detail: the remaining lease in ms, -1 without expiry
+--   ABSENT  the holds that this one adds to are gone  detail: 0
+return each(1, 4, function(k, owner, lease, holds, base)
+  local lock = KEYS[k]
+  local remaining = call('PTTL', lock)
+  local marker = markers_of(base, owner) .. holds
+
+  if remaining == -2 then
+    if holds ~= '1' then
+      return ABSENT, 0
+    end
+    call('SET', marker, '1', 'PX', lease)
+    call('HSET', lock, 'mode', 'read', owner, holds)
+    expire_new(lock, lease)
+    return DONE
+  end
+
+  local fields = call('HMGET', lock, 'mode', owner, owner .. ':write')
+  local mode, held = fields[1], tonumber(fields[2] or 0)
+  if not mode then
+    return WRONG_KIND, 'a lock without readers and writers'
+  end
+  if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
+    call('SET', marker, '1', 'PX', lease)
+    -- More than `holds` is what a lost operation left (reentrant_acquire).
+    remove_markers(base, owner, holds + 1, held)
+    prolong(lock, lease, remaining)
+    call('HSET', lock, owner, holds)
+    return DONE
+  end
+  if holds ~= '1' then
+    return ABSENT, 0
+  end
+  return BUSY, remaining
+end)

@@ -1,0 +1,47 @@
+-- Gives up one read hold of an owner. The last reader's frees the lock and wakes a waiter.
+--
+-- KEYS  lock: the hash of `mode`, readers and writer with their counts
+-- ARGV  owner; holds: the owner's count of read holds once this has been done; lease: ms, set while read holds remain,
+--       0 to leave their expiry as it is; channel: where waiters listen
+--       base: the name in the form that stands in front of the readers' markers
+-- Replies
+--   DONE    released, now or by an earlier sending
+--   ABSENT  the owner had no such hold here         detail: 0
+return each(1, 5, function(k, owner, holds, lease, channel, base)
+  local lock = KEYS[k]
+  local fields = call('HMGET', lock, 'mode', owner, owner .. ':write')
+  local mode, held, writes = fields[1], tonumber(fields[2]), fields[3]
+  holds = tonumber(holds)
+  if not mode or not held or held < holds then
+    return ABSENT, 0
+  end
+
+  local longest = longest_of_others(lock, base, owner)
+  if holds == 0 and not writes and longest <= 0 then
+    -- Telling can fail, so it comes before freeing. Nobody else reads: what may be left has lost its lease.
+    call('PUBLISH', channel, '0')
+    call('DEL', lock)
+    remove_markers(base, owner, 1, held)
+    return DONE
+  end
+
+  remove_markers(base, owner, holds + 1, held)
+  if holds == 0 then
+    call('HDEL', lock, owner)
+  else
+    if lease ~= '0' then
+      local markers = markers_of(base, owner)
+      for i = 1, holds do
+        -- Refused when the server is out of memory: then they end as they would have.
+        redis.pcall('SET', markers .. i, '1', 'PX', lease)
+      end
+    end
+    redis.pcall('HSET', lock, owner, holds)
+    longest = math.max(longest, longest_of(base, owner, holds))
+  end
+  -- A write hold has no marker, so its time is not cut; readers' is, to the longest of their leases.
+  if longest > 0 and (not writes or longest > call('PTTL', lock)) then
+    call('PEXPIRE', lock, longest)
+  end
+  return DONE
+end)

@@ -1,0 +1,40 @@
+-- What the scripts of both sides of a read-write lock share; stands behind batch.lua.
+--
+-- A reader's hold number i has a marker key, `base:owner:rwlock_timeout:i`, which lives as long as that hold's lease:
+-- so the lease of each reader can be told although the hash that all share has only one expiry.
+
+-- The most markers of one owner that are looked at. This crate takes no more holds; a larger count is somebody else's.
+local MOST_HOLDS = 1000
+
+local function markers_of(base, owner)
+  return base .. ':' .. owner .. ':rwlock_timeout:'
+end
+
+-- The longest lease left to the first `count` holds of a reader, in ms; -2 when all are over.
+local function longest_of(base, owner, count)
+  local longest, markers = -2, markers_of(base, owner)
+  for i = 1, math.min(tonumber(count) or 0, MOST_HOLDS) do
+    longest = math.max(longest, call('PTTL', markers .. i))
+  end
+  return longest
+end
+
+-- The same over all readers of the lock but `except`.
+local function longest_of_others(lock, base, except)
+  local longest, fields = -2, call('HGETALL', lock)
+  for i = 1, #fields, 2 do
+    local reader = fields[i]
+    if reader ~= 'mode' and reader ~= except and string.sub(reader, -6) ~= ':write' then
+      longest = math.max(longest, longest_of(base, reader, fields[i + 1]))
+    end
+  end
+  return longest
+end
+
+-- Removes the markers of a reader from number `first` to `last`.
+local function remove_markers(base, owner, first, last)
+  local markers = markers_of(base, owner)
+  for i = first, math.min(tonumber(last) or 0, MOST_HOLDS) do
+    call('DEL', markers .. i)
+  end
+end

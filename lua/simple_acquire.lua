@@ -1,0 +1,19 @@
+-- Takes a lock that is one string: whoever wrote its value holds it.
+--
+-- KEYS  lock: the string
+-- ARGV  owner: the value that nobody else writes; lease: ms
+-- Replies
+--   DONE    granted, now or by an earlier sending
+--   BUSY    another value stands there  detail: its remaining lease in ms, -1 without expiry
+return each(1, 2, function(k, owner, lease)
+  local lock = KEYS[k]
+  if call('SET', lock, owner, 'PX', lease, 'NX') then
+    return DONE
+  end
+  local remaining = call('PTTL', lock)
+  if call('GET', lock) == owner then
+    prolong(lock, lease, remaining)
+    return DONE
+  end
+  return BUSY, remaining
+end)

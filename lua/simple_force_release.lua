@@ -1,0 +1,15 @@
+-- Removes a lock whoever holds it, and wakes a waiter.
+--
+-- KEYS  lock: the string
+-- ARGV  channel: where waiters of this crate listen
+-- Replies
+--   DONE    freed
+--   ABSENT  nobody held the lock  detail: 0
+return each(1, 1, function(k, channel)
+  if not call('GET', KEYS[k]) then
+    return ABSENT, 0
+  end
+  call('PUBLISH', channel, '0')
+  call('DEL', KEYS[k])
+  return DONE
+end)

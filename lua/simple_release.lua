@@ -1,0 +1,16 @@
+-- Removes a lock that its owner holds, and wakes a waiter.
+--
+-- KEYS  lock: the string
+-- ARGV  owner: the value that nobody else writes; channel: where waiters of this crate listen
+-- Replies
+--   DONE    released
+--   ABSENT  another value stands there, or none  detail: 0
+return each(1, 2, function(k, owner, channel)
+  if call('GET', KEYS[k]) ~= owner then
+    return ABSENT, 0
+  end
+  -- Telling can fail, so it comes before freeing.
+  call('PUBLISH', channel, '0')
+  call('DEL', KEYS[k])
+  return DONE
+end)

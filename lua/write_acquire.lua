@@ -1,0 +1,38 @@
+-- Takes the write side of a read-write lock, once more if the owner writes already.
+--
+-- KEYS  lock: the hash of `mode`, readers and writer with their counts
+-- ARGV  owner; lease: ms; holds: the owner's count of write holds once this has been done, 1 for a first
+-- Replies
+--   DONE    granted
+--   BUSY    somebody reads, or another owner writes   detail: the remaining lease in ms, -1 without expiry
+--   ABSENT  the holds that this one adds to are gone  detail: 0
+return each(1, 3, function(k, owner, lease, holds)
+  local lock = KEYS[k]
+  local writer = owner .. ':write'
+  local remaining = call('PTTL', lock)
+
+  if remaining == -2 then
+    if holds ~= '1' then
+      return ABSENT, 0
+    end
+    call('HSET', lock, 'mode', 'write', writer, holds)
+    expire_new(lock, lease)
+    return DONE
+  end
+
+  local fields = call('HMGET', lock, 'mode', writer)
+  if not fields[1] then
+    return WRONG_KIND, 'a lock without readers and writers'
+  end
+  -- As in reentrant_acquire.
+  local held = tonumber(fields[2])
+  if fields[1] == 'write' and held and held >= holds - 1 then
+    prolong(lock, lease, remaining)
+    call('HSET', lock, writer, holds)
+    return DONE
+  end
+  if holds ~= '1' then
+    return ABSENT, 0
+  end
+  return BUSY, remaining
+end)

@@ -1,0 +1,16 @@
+-- Tells who writes, without changing anything.
+--
+-- KEYS  lock: the hash of `mode`, readers and writer with their counts
+-- ARGV  owner: whose count of write holds is asked for
+-- Replies
+--   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when nobody writes; the owner's count}
+return each(1, 1, function(k, owner)
+  local lock = KEYS[k]
+  local remaining = call('PTTL', lock)
+  local fields = call('HMGET', lock, 'mode', owner .. ':write')
+  local mode = fields[1]
+  if not mode and remaining ~= -2 then
+    return WRONG_KIND, 'a lock without readers and writers'
+  end
+  return DONE, { mode == 'write' and remaining or -2, tonumber(fields[2]) or 0 }
+end)

@@ -1,0 +1,18 @@
+-- Keeps an owner's write holds alive.
+--
+-- KEYS  lock: the hash of `mode`, readers and writer with their counts
+-- ARGV  owner; lease: ms from now, 0 to look only; what is left already is never shortened
+-- Replies
+--   DONE    the owner still writes
+--   ABSENT  the owner has no write hold here  detail: 0
+return each(1, 2, function(k, owner, lease)
+  local lock = KEYS[k]
+  local fields = call('HMGET', lock, 'mode', owner .. ':write')
+  if fields[1] ~= 'write' or not fields[2] then
+    return ABSENT, 0
+  end
+  if lease ~= '0' then
+    prolong(lock, lease, call('PTTL', lock))
+  end
+  return DONE
+end)

@@ -1,0 +1,71 @@
+//! A place in a queue on the server, given up whatever becomes of whoever waits there.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{CallError, Engine, PASSING_PAUSE, acquire::Ask, holds::SlotRef};
+use crate::wire::{Refusal, Request, fair::place_lasts};
+
+/// An acquisition that may have a place in its lock's queue.
+pub(super) struct InLine {
+    engine: Arc<Engine>,
+    slot: SlotRef,
+    abandon: Option<Request>,
+}
+
+impl InLine {
+    /// Before the first try, for a kind of lock that has a queue.
+    pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
+        let slot = engine.slot(&ask.place, ask.owner);
+        let abandon = ask.wire.abandon(&ask.place, &slot.owner)?;
+        slot.in_line.fetch_add(1, Ordering::Relaxed);
+        Some(Self {
+            engine: engine.clone(),
+            slot,
+            abandon: Some(abandon),
+        })
+    }
+
+    /// The lock was granted, which ended the place.
+    pub(super) fn served(mut self) {
+        self.abandon = None;
+    }
+}
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        self.slot.in_line.fetch_sub(1, Ordering::Relaxed);
+        let Some(abandon) = self.abandon.take() else {
+            return;
+        };
+        let (engine, slot) = (self.engine.clone(), self.slot.clone());
+        self.engine.jobs.push(async move {
+            // A try that is on its way is seen to its end before.
+            let _turn = slot.turn.lock().await;
+            // The same owner may have come again, to the same place.
+            if slot.in_line.load(Ordering::Relaxed) == 0 {
+                engine.leave_line(abandon).await;
+            }
+        });
+    }
+}
+
+impl Engine {
+    /// Gives up a place, as often as it takes: once its time is over, it is nobody's anyway.
+    async fn leave_line(&self, abandon: Request) {
+        let over = Instant::now() + place_lasts(&self.config);
+        let left = timeout_at(over, async {
+            loop {
+                match self.lanes.run(abandon.clone()).await {
+                    Err(CallError::Unanswered { .. }) => {}
+                    Err(CallError::Refused(Refusal::Passing { .. })) => sleep(PASSING_PAUSE).await,
+                    answered => return answered,
+                }
+            }
+        });
+        if let Ok(Err(error)) = left.await {
+            tracing::warn!(?error, "a place in a queue was left to its time");
+        }
+    }
+}

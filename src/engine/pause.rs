@@ -1,0 +1,85 @@
+//! What passes between two tries: a wait to be told, or for a lock that is polled, some time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    Engine,
+    acquire::{Ask, Limit},
+    wakeup::Waiting,
+};
+use crate::{back_off::Spinning, owner::OwnerId};
+
+pub(super) enum Pause {
+    Listening(Waiting),
+    Spinning {
+        spinning: Spinning,
+        remaining: Option<Duration>,
+    },
+}
+
+impl Pause {
+    /// After the first refusal. Completes when it is time for the second try.
+    pub(super) async fn begin(engine: &Arc<Engine>, ask: &Ask, limit: Limit) -> Self {
+        if let Some(back_off) = &ask.back_off {
+            let mut pause = Pause::Spinning {
+                spinning: Spinning::new(back_off),
+                remaining: None,
+            };
+            let _ = timeout_at(limit.earlier(Instant::now() + LONG), pause.over()).await;
+            return pause;
+        }
+        let owner = OwnerId::new(engine.id, ask.owner).field();
+        let place = ask.wire.listens_at(&ask.place, &owner);
+        let (waiting, subscribed) = Waiting::begin(engine, &place);
+        // Refused, or slow: then polling has to do, which needs no subscription.
+        let longest = Instant::now() + engine.config.poll_floor;
+        let _ = timeout_at(limit.earlier(longest), subscribed).await;
+        Pause::Listening(waiting)
+    }
+
+    /// A try begins.
+    pub(super) fn trying(&self) {
+        if let Pause::Listening(waiting) = self {
+            waiting.trying();
+        }
+    }
+
+    /// The try was refused. Says whether to try again at once.
+    pub(super) fn refused(&mut self, answered: Option<Duration>) -> bool {
+        match self {
+            Pause::Listening(waiting) => waiting.refused(answered),
+            Pause::Spinning { remaining, .. } => {
+                *remaining = answered;
+                false
+            }
+        }
+    }
+
+    /// Completes when it is time to try again.
+    pub(super) async fn over(&mut self) {
+        match self {
+            Pause::Listening(waiting) => waiting.told().await,
+            Pause::Spinning {
+                spinning,
+                remaining,
+            } => {
+                let delay = spinning.next_delay();
+                // The server counts in whole milliseconds.
+                let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
+                sleep(lease_over.map_or(delay, |over| over.min(delay))).await;
+            }
+        }
+    }
+
+    /// The lock was granted.
+    pub(super) fn granted(self) {
+        if let Pause::Listening(waiting) = self {
+            waiting.granted();
+        }
+    }
+}
+
+/// Longer than any back-off.
+const LONG: Duration = Duration::from_secs(3600);

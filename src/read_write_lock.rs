@@ -1,0 +1,69 @@
+//! Two locks with one name: many may read, or one may write.
+
+use crate::{
+    lock::Lock,
+    wire::{read::Read, write::Write},
+};
+
+/// A handle on a read-write lock: see [`LockClient::read_write_lock`](crate::LockClient::read_write_lock).
+///
+/// The holders of [`read`](Self::read) share the lock with each other and exclude writers; the holder of
+/// [`write`](Self::write) excludes everybody. Both sides are reentrant, and have the methods of every [`Lock`].
+///
+/// - **Downgrade**: an owner that writes may read as well, and keeps reading when it stops writing. Waiting readers enter
+///   then.
+/// - **Upgrade**: an owner that reads may not begin to write, it would wait for itself:
+///   [`Error::WouldDeadlock`](crate::Error::WouldDeadlock). Release the read hold first.
+/// - There is no queue: a stream of readers can keep a writer out for as long as it lasts.
+/// - One owner may have up to 1,000 read holds on one lock.
+///
+/// # Redisson
+///
+/// `RReadWriteLock`.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+/// let catalogue = client.read_write_lock("catalogue");
+///
+/// let reading = catalogue.read().lock().await?;
+/// reading.unlock().await?;
+///
+/// let writing = catalogue.write().lock().await?;
+/// // Downgrade: from here on others may read, and nobody writes in between.
+/// let reading = catalogue.read().lock().await?;
+/// writing.unlock().await?;
+/// reading.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ReadWriteLock {
+    read: Lock<Read>,
+    write: Lock<Write>,
+}
+
+impl ReadWriteLock {
+    pub(crate) fn new(read: Lock<Read>, write: Lock<Write>) -> Self {
+        Self { read, write }
+    }
+
+    /// The side that many may hold.
+    ///
+    /// # Redisson
+    ///
+    /// `readLock()`.
+    pub fn read(&self) -> &Lock<Read> {
+        &self.read
+    }
+
+    /// The side that one holds alone.
+    ///
+    /// # Redisson
+    ///
+    /// `writeLock()`.
+    pub fn write(&self) -> &Lock<Write> {
+        &self.write
+    }
+}

@@ -1,0 +1,27 @@
+//! The locks that an owner may take only once: Redisson's `getNonReentrantLock` and `getNonReentrantFairLock`.
+//!
+//! Their data are those of the reentrant kinds. That an owner holds the lock already is known without asking.
+
+use super::{Kind, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Sealed};
+
+/// A lock that its owner may not take again: see
+/// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
+#[derive(Debug, Clone, Copy)]
+pub enum NonReentrant {}
+
+impl Kind for NonReentrant {}
+
+impl Sealed for NonReentrant {
+    const WIRE: &'static dyn Wire = &ReentrantWire { most_holds: 1 };
+}
+
+/// A fair lock that its owner may not take again: see
+/// [`LockClient::non_reentrant_fair_lock`](crate::LockClient::non_reentrant_fair_lock).
+#[derive(Debug, Clone, Copy)]
+pub enum NonReentrantFair {}
+
+impl Kind for NonReentrantFair {}
+
+impl Sealed for NonReentrantFair {
+    const WIRE: &'static dyn Wire = &FairWire { most_holds: 1 };
+}

@@ -1,0 +1,108 @@
+//! The side of a read-write lock that many may hold: Redisson's `getReadWriteLock(name).readLock()`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    Claim, Count, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    name::suffixable,
+    script::{Script, script},
+    sealed::Sealed,
+};
+use crate::config::Config;
+
+/// The read side of a [`ReadWriteLock`](crate::ReadWriteLock).
+#[derive(Debug, Clone, Copy)]
+pub enum Read {}
+
+impl Kind for Read {}
+
+impl Sealed for Read {
+    const WIRE: &'static dyn Wire = &ReadWire;
+}
+
+/// The most read holds of one owner at a time: every release and renewal looks at each (P-RW6). `lua/read_write.lua` has
+/// the same number.
+const MOST_HOLDS: u32 = 1_000;
+
+static ACQUIRE: Script = script!(keys = 1, "read_write", "read_acquire");
+static RELEASE: Script = script!(keys = 1, "read_write", "read_release");
+static RENEW: Script = script!(keys = 1, "read_write", "read_renew");
+static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
+static INSPECT: Script = script!(keys = 1, "read_inspect");
+
+/// A read-write lock; beside its key, what the markers of its readers begin with.
+pub(super) fn read_write_place(name: Arc<str>, count: Count) -> Place {
+    Place {
+        beside: vec![suffixable(&name).into()],
+        count,
+        ..Place::new(name, "redisson_rwlock")
+    }
+}
+
+#[derive(Debug)]
+struct ReadWire;
+
+impl Wire for ReadWire {
+    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
+        read_write_place(name, Count::Read)
+    }
+
+    fn most_holds(&self) -> u32 {
+        MOST_HOLDS
+    }
+
+    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+        Request {
+            script: &ACQUIRE,
+            parts: vec![
+                place.key.clone(),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+                decimal(claim.holds.into()),
+                place.beside[0].clone(),
+            ],
+        }
+    }
+
+    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+        Request {
+            script: &RELEASE,
+            parts: vec![
+                place.key.clone(),
+                owner.clone(),
+                decimal(holds.into()),
+                lease_text(lease),
+                place.channel.clone(),
+                place.beside[0].clone(),
+            ],
+        }
+    }
+
+    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+        Request {
+            script: &RENEW,
+            parts: vec![
+                place.key.clone(),
+                owner.clone(),
+                lease_text(lease),
+                place.beside[0].clone(),
+            ],
+        }
+    }
+
+    fn force_release(&self, place: &Place) -> Request {
+        Request {
+            script: &FORCE_RELEASE,
+            parts: vec![place.key.clone(), place.channel.clone()],
+        }
+    }
+
+    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+        Request {
+            script: &INSPECT,
+            parts: vec![place.key.clone(), owner.clone()],
+        }
+    }
+}

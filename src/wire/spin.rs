@@ -1,0 +1,17 @@
+//! The lock that is polled: Redisson's `getSpinLock`.
+//!
+//! Its data are the reentrant lock's. Redisson announces no release of it; this crate does, for those who listen.
+
+use super::{Kind, Wire, reentrant::ReentrantWire, sealed::Sealed};
+
+/// A lock whose waiters ask again and again: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
+#[derive(Debug, Clone, Copy)]
+pub enum Spin {}
+
+impl Kind for Spin {}
+
+impl Sealed for Spin {
+    const WIRE: &'static dyn Wire = &ReentrantWire {
+        most_holds: u32::MAX,
+    };
+}

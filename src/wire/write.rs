@@ -1,0 +1,85 @@
+//! The side of a read-write lock that one holds alone: Redisson's `getReadWriteLock(name).writeLock()`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    Claim, Count, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    read::read_write_place,
+    script::{Script, script},
+    sealed::Sealed,
+};
+use crate::config::Config;
+
+/// The write side of a [`ReadWriteLock`](crate::ReadWriteLock).
+#[derive(Debug, Clone, Copy)]
+pub enum Write {}
+
+impl Kind for Write {}
+
+impl Sealed for Write {
+    const WIRE: &'static dyn Wire = &WriteWire;
+}
+
+static ACQUIRE: Script = script!(keys = 1, "write_acquire");
+static RELEASE: Script = script!(keys = 1, "read_write", "write_release");
+static RENEW: Script = script!(keys = 1, "write_renew");
+static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
+static INSPECT: Script = script!(keys = 1, "write_inspect");
+
+#[derive(Debug)]
+struct WriteWire;
+
+impl Wire for WriteWire {
+    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
+        read_write_place(name, Count::Write)
+    }
+
+    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+        Request {
+            script: &ACQUIRE,
+            parts: vec![
+                place.key.clone(),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+                decimal(claim.holds.into()),
+            ],
+        }
+    }
+
+    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+        Request {
+            script: &RELEASE,
+            parts: vec![
+                place.key.clone(),
+                owner.clone(),
+                decimal(holds.into()),
+                lease_text(lease),
+                place.channel.clone(),
+                place.beside[0].clone(),
+            ],
+        }
+    }
+
+    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+        Request {
+            script: &RENEW,
+            parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
+        }
+    }
+
+    fn force_release(&self, place: &Place) -> Request {
+        Request {
+            script: &FORCE_RELEASE,
+            parts: vec![place.key.clone(), place.channel.clone()],
+        }
+    }
+
+    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+        Request {
+            script: &INSPECT,
+            parts: vec![place.key.clone(), owner.clone()],
+        }
+    }
+}
