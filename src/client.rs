@@ -13,6 +13,7 @@ use crate::{
         FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
         SimpleLock, SpinLock,
     },
+    multi_lock::{MultiLock, RedLock},
     owner::OwnerId,
     read_write_lock::ReadWriteLock,
     redis::{FredClient, Target},
@@ -199,6 +200,43 @@ impl LockClient {
     /// None.
     pub fn simple_lock(&self, name: impl Into<String>) -> SimpleLock {
         self.lock(name.into())
+    }
+
+    /// All of the reentrant locks `names`, or none: see [`MultiLock::of`] for locks of other kinds and clients.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getMultiLock(locks)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// let guard = transfer.lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
+        MultiLock::of(self.reentrant_locks(names))
+    }
+
+    /// A majority of the reentrant locks `names`. On one server that is worth little: see [`RedLock::of`] for locks of
+    /// several clients, and [`RedLock`] for what it guarantees.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getRedLock(locks)`.
+    pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
+        RedLock::of(self.reentrant_locks(names))
+    }
+
+    fn reentrant_locks(
+        &self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> impl Iterator<Item = ReentrantLock> {
+        names.into_iter().map(|name| self.reentrant_lock(name))
     }
 
     fn lock<K: Kind>(&self, name: String) -> Lock<K> {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod any_lock;
 mod back_off;
 mod client;
 mod config;
@@ -8,11 +9,14 @@ mod error;
 mod guard;
 mod inspect;
 mod lock;
+mod multi_guard;
+mod multi_lock;
 mod owner;
 mod read_write_lock;
 mod redis;
 mod wire;
 
+pub use any_lock::AnyLock;
 pub use back_off::BackOff;
 pub use client::{LockClient, LockClientBuilder, ShutdownReport, Unreleased};
 pub use config::Config;
@@ -22,6 +26,8 @@ pub use lock::{
     FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock, SimpleLock,
     SpinLock,
 };
+pub use multi_guard::MultiGuard;
+pub use multi_lock::{All, GroupLock, Majority, MultiLock, Quorum, RedLock};
 pub use owner::{Owner, OwnerId};
 pub use read_write_lock::ReadWriteLock;
 pub use wire::{

@@ -2,8 +2,6 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use crate::{
     back_off::BackOff,
     engine::{Ask, EngineHandle, Limit},
@@ -159,14 +157,7 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
-        let limit = if wait.is_zero() {
-            Limit::Once
-        } else if wait > Lease::MAX {
-            Limit::Never
-        } else {
-            Limit::Until(Instant::now() + wait)
-        };
-        self.acquire(limit).await
+        self.acquire(Limit::of(wait)).await
     }
 
     /// The same lock, held for a fixed `lease` and not renewed.
@@ -309,7 +300,7 @@ impl<K: Kind> Lock<K> {
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
-        self.engine.release_leaked(place, self.owner()).await
+        self.engine.release_leaked(place, self.owner(), None).await
     }
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.

@@ -16,6 +16,7 @@ use crate::{
     back_off::BackOff,
     error::{Error, LostReason},
     owner::Owner,
+    redis::Seat,
     wire::{Attempt, Claim, Count, Lease, Place, Refusal, Wait, Wire},
 };
 
@@ -46,7 +47,7 @@ pub(crate) enum Limit {
 }
 
 /// How one try went.
-enum Tried {
+pub(super) enum Tried {
     Granted(Held),
     Busy {
         remaining: Option<Duration>,
@@ -85,7 +86,10 @@ impl Engine {
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
         if matches!(limit, Limit::Once) {
-            return match self.try_within(ask, limit, None).await? {
+            return match self
+                .try_until(ask, self.patience(limit), None, None)
+                .await?
+            {
                 Tried::Granted(held) => Ok(Some(held)),
                 Tried::Busy { .. } => Ok(None),
                 Tried::Unanswered { reason } => Err(Error::Unavailable { reason }),
@@ -109,7 +113,10 @@ impl Engine {
             nudged: None,
         };
         let first = tries.next(Instant::now(), self.config.poll_floor);
-        match self.try_within(ask, limit, Some(first)).await? {
+        match self
+            .try_until(ask, self.patience(limit), Some(first), None)
+            .await?
+        {
             Tried::Granted(held) => return Ok(Some(held)),
             Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             Tried::Busy { .. } => {}
@@ -130,7 +137,8 @@ impl Engine {
         loop {
             pause.trying();
             let wait = tries.next(Instant::now(), self.config.poll_floor);
-            match self.try_within(ask, limit, Some(wait)).await? {
+            let until = self.patience(limit);
+            match self.try_until(ask, until, Some(wait), None).await? {
                 Tried::Granted(held) => {
                     pause.granted();
                     return Ok(Some(held));
@@ -154,27 +162,32 @@ impl Engine {
         }
     }
 
-    /// One try, for as long as the limit and our patience with an unreachable server allow.
-    async fn try_within(
-        self: &Arc<Self>,
-        ask: &Ask,
-        limit: Limit,
-        wait: Option<Wait>,
-    ) -> Result<Tried, Error> {
-        if self.is_closed() {
-            return Err(Error::Closed);
-        }
+    /// Until when an answer is waited for: as long as the limit and our patience with an unreachable server allow.
+    pub(super) fn patience(&self, limit: Limit) -> Instant {
         let now = Instant::now();
-        let until = match limit {
+        match limit {
             Limit::Once => now + self.config.command_wait,
             Limit::Until(deadline) => {
                 (deadline.max(now) + GRACE).min(now + self.config.outage_wait)
             }
             Limit::Never => now + self.config.outage_wait,
-        };
+        }
+    }
+
+    /// One try. A `seat` is for its first sending.
+    pub(super) async fn try_until(
+        self: &Arc<Self>,
+        ask: &Ask,
+        until: Instant,
+        wait: Option<Wait>,
+        seat: Option<Seat>,
+    ) -> Result<Tried, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
         let caller = Caller::default();
         let slot = self.slot(&ask.place, ask.owner);
-        let attempt = attempt(self.clone(), slot, ask.clone(), wait, caller.clone());
+        let attempt = attempt(self.clone(), slot, ask.clone(), wait, seat, caller.clone());
         match timeout_at(until, Carried::new(self, caller.clone(), attempt)).await {
             // Granted while the client was closing, when it was too late to look after it.
             Ok(Ok(Tried::Granted(held))) if self.is_closed() => {
@@ -245,7 +258,18 @@ impl Engine {
 }
 
 impl Limit {
-    fn is_over(self) -> bool {
+    /// A wait of that long. What no clock can count has no end.
+    pub(crate) fn of(wait: Duration) -> Self {
+        if wait.is_zero() {
+            Limit::Once
+        } else if wait > Lease::MAX {
+            Limit::Never
+        } else {
+            Limit::Until(Instant::now() + wait)
+        }
+    }
+
+    pub(super) fn is_over(self) -> bool {
         matches!(self, Limit::Until(deadline) if Instant::now() >= deadline)
     }
 
@@ -267,6 +291,7 @@ async fn attempt(
     slot: SlotRef,
     ask: Ask,
     wait: Option<Wait>,
+    mut seat: Option<Seat>,
     caller: Caller,
 ) -> Result<Tried, Error> {
     let _turn = slot.turn.lock().await;
@@ -295,7 +320,7 @@ async fn attempt(
             wait,
         };
         let request = ask.wire.acquire(&ask.place, &claim);
-        let refusal = match engine.lanes.run(request).await {
+        let refusal = match engine.lanes.run_from(seat.take(), request).await {
             Ok(reply) => match ask.wire.attempt(reply) {
                 Ok(Attempt::Granted { token }) => {
                     if let Some(held) = engine.note_grant(&slot, &ask, tenure, sent, token) {

@@ -4,12 +4,14 @@
 //! | --- | --- | --- |
 //! | [`acquire`], [`pause`] | - | the one loop that takes a lock, for every kind |
 //! | [`line`] | - | gives up places in queues |
+//! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 
 mod acquire;
+mod group;
 mod holding;
 mod holds;
 mod line;
@@ -33,6 +35,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub(crate) use acquire::{Ask, Limit};
+pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
+pub(crate) use holds::Tenure;
 pub(crate) use release::Held;
 
 use crate::{
@@ -43,7 +47,7 @@ use crate::{
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
     wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, Wire, presence},
 };
-use holds::{SlotRef, Slots, Tenure};
+use holds::{SlotRef, Slots};
 use release::Jobs;
 use wakeup::Wakeups;
 use watchdog::Watchdog;

@@ -20,6 +20,7 @@ use crate::{
     },
     error::{Error, LostReason},
     owner::Owner,
+    redis::Seat,
     wire::{Lease, Place, Presence, Refusal, Released, Wire, presence},
 };
 
@@ -152,10 +153,20 @@ impl Held {
         &self.tenure
     }
 
+    pub(crate) fn shared_tenure(&self) -> Arc<Tenure> {
+        self.tenure.clone()
+    }
+
     /// Gives the hold back and says what is left. Dropping the future does not stop it.
-    pub(crate) async fn release(mut self) -> Result<Released, Error> {
+    pub(crate) async fn release(self) -> Result<Released, Error> {
+        self.release_from(None).await
+    }
+
+    /// As [`release`](Self::release), together with others.
+    pub(crate) async fn release_from(mut self, seat: Option<Seat>) -> Result<Released, Error> {
         self.armed = false;
-        self.engine.release(self.tenure.clone(), self.id).await
+        let (engine, tenure) = (&self.engine, self.tenure.clone());
+        engine.release(tenure, self.id, seat).await
     }
 
     /// Leaves the hold as it is, for `Lock::unlock` to release.
@@ -211,14 +222,19 @@ impl Engine {
     }
 
     /// Releases a hold, whether or not the future that is returned is polled to its end.
-    async fn release(self: &Arc<Self>, tenure: Arc<Tenure>, id: HoldId) -> Result<Released, Error> {
+    async fn release(
+        self: &Arc<Self>,
+        tenure: Arc<Tenure>,
+        id: HoldId,
+        seat: Option<Seat>,
+    ) -> Result<Released, Error> {
         tenure.ending(id);
         let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
         // Known without asking anybody, and without waiting for what is on its way.
         if let Some(error) = lost(&tenure) {
             return Err(error);
         }
-        let release = self.clone().run_release(tenure.clone(), id);
+        let release = self.clone().run_release(tenure.clone(), id, seat);
         let released =
             super::within(self.config.command_wait, Carried::certain(self, release)).await;
         match released {
@@ -232,6 +248,7 @@ impl Engine {
         self: &Arc<Self>,
         place: &Place,
         owner: Owner,
+        seat: Option<Seat>,
     ) -> Result<Released, Error> {
         let leaked = self
             .slot(place, owner)
@@ -245,7 +262,7 @@ impl Engine {
                 name: place.name.clone(),
             });
         };
-        self.release(tenure, id).await
+        self.release(tenure, id, seat).await
     }
 
     /// Releases `id`, sending as often as it takes. Renewal has stopped before (invariant 6).
@@ -256,12 +273,18 @@ impl Engine {
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
+        seat: Option<Seat>,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().turn.lock().await;
-        self.release_in_turn(&tenure, id).await
+        self.release_in_turn(&tenure, id, seat).await
     }
 
-    async fn release_in_turn(&self, tenure: &Arc<Tenure>, id: HoldId) -> Result<Released, Error> {
+    async fn release_in_turn(
+        &self,
+        tenure: &Arc<Tenure>,
+        id: HoldId,
+        seat: Option<Seat>,
+    ) -> Result<Released, Error> {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
             self.lose(tenure, reason);
@@ -274,7 +297,7 @@ impl Engine {
         }
         let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
         match self
-            .send_release(place, wire, slot, lease.as_ref(), holds)
+            .send_release(place, wire, slot, lease.as_ref(), holds, seat)
             .await
         {
             Ok(Presence::Present) => {
@@ -303,7 +326,7 @@ impl Engine {
 
     /// Releases a hold that nobody waits to hear of. The caller has the turn.
     async fn release_dropped(&self, tenure: &Arc<Tenure>, id: HoldId) {
-        match self.release_in_turn(tenure, id).await {
+        match self.release_in_turn(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
                 let name = &tenure.place.name;
@@ -330,11 +353,12 @@ impl Engine {
         slot: &SlotRef,
         lease: Option<&Lease>,
         holds: u32,
+        mut seat: Option<Seat>,
     ) -> Result<Presence, Error> {
         let mut doubt = false;
         loop {
             let request = wire.release(place, &slot.owner, lease, holds);
-            let refusal = match self.lanes.run(request).await {
+            let refusal = match self.lanes.run_from(seat.take(), request).await {
                 Ok(reply) => match presence(reply) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
@@ -368,7 +392,10 @@ impl Engine {
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         let holds = live.map_or(0, |tenure| tenure.count());
-        if let Err(error) = self.send_release(place, wire, slot, None, holds).await {
+        if let Err(error) = self
+            .send_release(place, wire, slot, None, holds, None)
+            .await
+        {
             tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
         }
     }

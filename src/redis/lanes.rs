@@ -12,7 +12,10 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{CallError, Redis};
+use super::{
+    CallError, Redis,
+    bundle::{self, Seat},
+};
 use crate::wire::{
     Refusal, Reply, Request,
     script::{Operation, Script},
@@ -69,6 +72,28 @@ impl Lanes {
                 }
                 reply.await.unwrap_or(Err(CallError::Closed))
             }
+        }
+    }
+
+    /// Runs `future` on the runtime that the lanes are on.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(future);
+    }
+
+    /// The right to send `count` operations together.
+    pub(crate) fn seats(&self, count: usize) -> Vec<Seat> {
+        bundle::seats(&self.redis, &self.runtime, count)
+    }
+
+    /// Runs one operation from a seat, or else in its lane.
+    pub(crate) async fn run_from(
+        &self,
+        seat: Option<Seat>,
+        request: Request,
+    ) -> Result<Reply, CallError> {
+        match seat {
+            Some(seat) => seat.run(request).await,
+            None => self.run(request).await,
         }
     }
 
@@ -140,7 +165,7 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
 
 /// Runs operations in one call, or each in its own when the server refuses them together: what it does not allow in one
 /// of them, the name of a lock that this user has no right to, is to cost no other.
-async fn call_all(
+pub(super) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
     operations: Vec<Operation>,

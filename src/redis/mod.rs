@@ -13,6 +13,7 @@
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
 //!   does not end by itself ([`url`], [`link`]).
 
+mod bundle;
 mod frame;
 mod lanes;
 mod link;
@@ -25,6 +26,7 @@ use std::{pin::Pin, sync::Arc};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+pub(crate) use bundle::Seat;
 pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
 pub(crate) use server::{SingleServer, Target};

@@ -133,12 +133,13 @@ pub trait Wire: Send + Sync {
     }
 }
 
-/// The counts that one owner can have at one name. Kinds with the same count share its holds.
+/// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
+/// them: who writes may read as well, but not the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
     Owner,
-    Read,
     Write,
+    Read,
     Simple,
 }
 

@@ -8,6 +8,6 @@ mod outages;
 mod permissions;
 mod processes;
 mod renewals;
-mod stage;
+pub mod stage;
 mod starving;
 mod waking;

@@ -3,5 +3,7 @@
 mod bad_input;
 mod contract;
 mod hazards;
+mod multi_lock;
+mod red_lock;
 mod scripts;
 mod starvation;

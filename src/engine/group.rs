@@ -1,0 +1,261 @@
+//! Several locks at once: all of them, or a majority.
+//!
+//! Nobody waits for one lock while holding another: what a round has taken is given back before the next, which begins
+//! with the lock that refused. So groups that overlap, in whatever order, cannot wait for each other.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    Engine, EngineHandle,
+    acquire::{Ask, Limit, Tried},
+    release::Held,
+};
+use crate::{
+    error::Error,
+    redis::Seat,
+    wire::{Lease, Released},
+};
+
+/// How long a majority waits for one of the locks that refused before it looks at all of them again: it may do without
+/// that one.
+const MAJORITY_WAIT: Duration = Duration::from_secs(1);
+/// The pause before a majority asks again when too few answered.
+const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
+/// The least that a member of a majority is given to answer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A lock of a group.
+pub(crate) struct Member {
+    pub(crate) engine: EngineHandle,
+    pub(crate) ask: Ask,
+}
+
+/// A hold on one of the locks of a group.
+pub(crate) struct Part {
+    /// Which of the members.
+    index: usize,
+    pub(crate) held: Held,
+    engine: EngineHandle,
+}
+
+impl Part {
+    /// Runs `future` where the client's tasks run.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.engine.lanes.spawn(future);
+    }
+}
+
+/// The members of a group, and how many of them make it.
+pub(crate) struct Group<'a> {
+    pub(crate) members: &'a [Member],
+    pub(crate) need: usize,
+}
+
+/// How a round went that did not take enough.
+struct Missed {
+    /// The first that another owner holds.
+    refused: Option<usize>,
+    /// Why those failed that did.
+    failures: Vec<Error>,
+}
+
+impl Missed {
+    /// Why the group cannot be had, if it is not for others that hold it.
+    fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
+        let spare = group.members.len() - group.need;
+        (self.failures.len() > spare).then(|| self.failures.first().cloned())?
+    }
+}
+
+impl Group<'_> {
+    fn is_majority(&self) -> bool {
+        self.need < self.members.len()
+    }
+
+    /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
+    pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
+        let patience = self.members[0].engine.patience(limit);
+        let mut first = None;
+        let mut rounds = 0;
+        loop {
+            let missed = match self.round(first.take(), limit).await {
+                Ok(taken) => return Ok(Some(taken)),
+                Err(missed) => missed,
+            };
+            let once = matches!(limit, Limit::Once);
+            if let Some(error) = missed.too_many_failures(self)
+                && (once || !self.may_answer(&error) || Instant::now() >= patience)
+            {
+                return Err(error);
+            }
+            if once || limit.is_over() {
+                return Ok(None);
+            }
+            match missed.refused {
+                Some(refused) => {
+                    rounds += 1;
+                    first = self.wait_for(refused, limit, rounds).await?;
+                }
+                None => sleep(UNREACHED_PAUSE).await,
+            }
+        }
+    }
+
+    /// Whether a member that failed may do better in the next round. All of a group's members have had their time by
+    /// now; those of a majority had little.
+    fn may_answer(&self, error: &Error) -> bool {
+        self.is_majority() && matches!(error, Error::Unavailable { .. })
+    }
+
+    /// Waits until the lock that refused is had.
+    async fn wait_for(
+        &self,
+        index: usize,
+        limit: Limit,
+        rounds: u32,
+    ) -> Result<Option<Part>, Error> {
+        if rounds > 1 {
+            // Those who met once are not to meet again and again.
+            let most = Duration::from_millis(5 << rounds.min(5));
+            let pause = sleep(most.mul_f64(fastrand::f64()));
+            let _ = timeout_at(limit.earlier(Instant::now() + most), pause).await;
+        }
+        let Member { engine, ask } = &self.members[index];
+        let limit = match self.is_majority() {
+            true => Limit::Until(limit.earlier(Instant::now() + MAJORITY_WAIT)),
+            false => limit,
+        };
+        match engine.acquire(ask, limit).await {
+            Ok(held) => Ok(held.map(|held| Part {
+                index,
+                held,
+                engine: engine.clone(),
+            })),
+            Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back.
+    async fn round(&self, first: Option<Part>, limit: Limit) -> Result<Vec<Part>, Missed> {
+        let skipped = first.as_ref().map(|part| part.index);
+        let mut taken = Vec::from_iter(first);
+        let mut missed = Missed {
+            refused: None,
+            failures: Vec::new(),
+        };
+        for (index, tried) in self.try_all(skipped, limit).await {
+            match tried {
+                Ok(Tried::Granted(held)) => taken.push(Part {
+                    index,
+                    held,
+                    engine: self.members[index].engine.clone(),
+                }),
+                Ok(Tried::Busy { .. }) => missed.refused = missed.refused.or(Some(index)),
+                Ok(Tried::Unanswered { reason }) => {
+                    missed.failures.push(Error::Unavailable { reason });
+                }
+                Err(error) => missed.failures.push(error),
+            }
+        }
+        taken.sort_by_key(|part| part.index);
+        if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
+            return Ok(taken);
+        }
+        if taken.len() >= self.need {
+            // It took longer than the lease.
+            missed.failures.push(Error::unavailable(
+                "the locks were taken too slowly for their lease",
+            ));
+        }
+        release_all(taken).await;
+        Err(missed)
+    }
+
+    async fn try_all(
+        &self,
+        skipped: Option<usize>,
+        limit: Limit,
+    ) -> Vec<(usize, Result<Tried, Error>)> {
+        let rest = || {
+            let members = self.members.iter().enumerate();
+            members.filter(|(index, _)| Some(*index) != skipped)
+        };
+        let seats = seats(rest().map(|(_, member)| (&member.engine, &*member.ask.place.name)));
+        let tries = rest().zip(seats).map(async |((index, member), seat)| {
+            let Member { engine, ask } = member;
+            let until = match self.is_majority() {
+                true => Instant::now() + patience(engine, &ask.lease),
+                false => engine.patience(limit),
+            };
+            (index, engine.try_until(ask, until, None, seat).await)
+        });
+        join_all(tries).await
+    }
+}
+
+/// How long one server of a majority may take to answer: little beside the lease, which the others' holds lose meanwhile.
+fn patience(engine: &Engine, lease: &Lease) -> Duration {
+    (lease.duration / 50)
+        .max(LEAST_PATIENCE)
+        .min(engine.config.command_wait)
+}
+
+/// Until when `need` of the holds may be relied upon; `None` if there are not so many.
+pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
+    let mut until: Vec<_> = parts
+        .iter()
+        .map(|part| part.held.tenure().valid_until())
+        .collect();
+    until.sort_unstable_by(|a, b| b.cmp(a));
+    until.get(need - 1).copied()
+}
+
+/// Releases every hold, whatever becomes of the others, and says how it went with each.
+pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>> {
+    let names: Vec<_> = parts
+        .iter()
+        .map(|part| part.held.tenure().name().clone())
+        .collect();
+    let seats = seats(
+        parts
+            .iter()
+            .zip(&names)
+            .map(|(part, name)| (&part.engine, &**name)),
+    );
+    let releases = parts.into_iter().zip(seats).map(|(part, seat)| {
+        let Part { held, engine, .. } = part;
+        async move {
+            let released = held.release_from(seat).await;
+            drop(engine);
+            released
+        }
+    });
+    join_all(releases).await
+}
+
+/// Seats for operations on locks of several clients: those of one client travel together. A second operation on one name
+/// gets none, as it has to wait for the first.
+pub(crate) fn seats<'a>(
+    locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
+) -> Vec<Option<Seat>> {
+    let locks: Vec<_> = locks.collect();
+    let mut seats: Vec<Option<Seat>> = locks.iter().map(|_| None).collect();
+    let mut seen = std::collections::HashSet::new();
+    let mut by_client: std::collections::HashMap<_, Vec<usize>> = Default::default();
+    for (index, (engine, name)) in locks.iter().enumerate() {
+        if seen.insert((engine.id, *name)) {
+            by_client.entry(engine.id).or_default().push(index);
+        }
+    }
+    for indices in by_client.values().filter(|indices| indices.len() > 1) {
+        let engine = locks[indices[0]].0;
+        for (index, seat) in indices.iter().zip(engine.lanes.seats(indices.len())) {
+            seats[*index] = Some(seat);
+        }
+    }
+    seats
+}

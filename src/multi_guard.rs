@@ -1,0 +1,217 @@
+//! The hold on a group of locks, as its holder sees it.
+
+use std::{fmt, future::poll_fn, sync::Arc, task::Poll};
+
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    engine::{Part, Tenure, release_all, valid_until},
+    error::{Error, LostReason},
+    wire::Released,
+};
+
+/// One hold on a [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock).
+///
+/// It is lost when too few of the locks are still held: for a multi-lock with the first that is lost, for a RedLock when
+/// no majority is left. As a [`Guard`](crate::Guard), it keeps its owner, may be moved, and releases in the background
+/// when dropped.
+#[must_use = "a guard that is dropped releases its holds"]
+pub struct MultiGuard {
+    parts: Vec<Part>,
+    need: usize,
+    /// Cancelled with the guard.
+    ended: CancellationToken,
+    _ended: DropGuard,
+}
+
+impl MultiGuard {
+    pub(crate) fn new(parts: Vec<Part>, need: usize) -> Self {
+        let ended = CancellationToken::new();
+        Self {
+            parts,
+            need,
+            _ended: ended.clone().drop_guard(),
+            ended,
+        }
+    }
+
+    /// Releases every lock, also when some of them turn out to be lost.
+    ///
+    /// Waits for one answer of each server; those of one server's locks come together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], with the name of the lock, when a lock had been lost (for a RedLock: so many that no majority was
+    /// left), and else what the release of a lock answered: see [`Guard::unlock`](crate::Guard::unlock). The others are
+    /// released all the same; [`unlock_each`](Self::unlock_each) tells how it went with each.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the releases.
+    ///
+    /// # Redisson
+    ///
+    /// `unlock()`, which stops at the first lock that is lost.
+    pub async fn unlock(self) -> Result<Released, Error> {
+        let need = self.need;
+        summed_up(release_all(self.parts).await, need)
+    }
+
+    /// As [`unlock`](Self::unlock), and says for each lock, by its name, how it went.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the releases.
+    pub async fn unlock_each(self) -> Vec<(Arc<str>, Result<Released, Error>)> {
+        let names: Vec<_> = self.names().cloned().collect();
+        names
+            .into_iter()
+            .zip(release_all(self.parts).await)
+            .collect()
+    }
+
+    /// Completes, with the reason, when the hold is lost; never if it is released before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    pub async fn lost(&self) -> LostReason {
+        let tenures = self.tenures();
+        lost(&tenures, self.need).await
+    }
+
+    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
+    pub fn is_lost(&self) -> bool {
+        lost_reason(&self.tenures(), self.need).is_some()
+    }
+
+    /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        if self.is_lost() {
+            token.cancel();
+        } else if let Some(part) = self.parts.first() {
+            let (tenures, need) = (self.tenures(), self.need);
+            let (told, ended) = (token.clone(), self.ended.clone());
+            part.spawn(async move {
+                if ended
+                    .run_until_cancelled(lost(&tenures, need))
+                    .await
+                    .is_some()
+                {
+                    told.cancel();
+                }
+            });
+        }
+        token
+    }
+
+    /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
+    ///
+    /// For a multi-lock, the earliest end among its locks. For a RedLock, the time until which a majority is held: the
+    /// lease, less the time that the acquisition took, less an allowance for the drift of clocks.
+    pub fn valid_until(&self) -> std::time::Instant {
+        let until = valid_until(&self.parts, self.need);
+        until.unwrap_or_else(Instant::now).into_std()
+    }
+
+    /// The fencing tokens of those of the locks that are fenced, by name.
+    pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
+        let fenced = self.parts.iter().filter_map(|part| {
+            let tenure = part.held.tenure();
+            Some((tenure.name().clone(), tenure.fence()?))
+        });
+        fenced.collect()
+    }
+
+    /// The names of the locks that are held: for a RedLock, perhaps not of all.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.parts.iter().map(|part| part.held.tenure().name())
+    }
+
+    /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
+    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them.
+    pub fn leak(self) {
+        for part in self.parts {
+            part.held.leak();
+        }
+    }
+
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        let now = Instant::now();
+        let lost = self.parts.iter().find_map(|part| {
+            let tenure = part.held.tenure();
+            Some(tenure.lost_error(tenure.lost(now)?))
+        });
+        lost.unwrap_or_else(|| self.parts[0].held.tenure().lost_error(reason))
+    }
+
+    fn tenures(&self) -> Vec<Arc<Tenure>> {
+        self.parts
+            .iter()
+            .map(|part| part.held.shared_tenure())
+            .collect()
+    }
+}
+
+/// What the releases of a group's locks come to, if `need` of them had to be held. A loss goes before other errors.
+pub(crate) fn summed_up(
+    releases: Vec<Result<Released, Error>>,
+    need: usize,
+) -> Result<Released, Error> {
+    let mut released = 0;
+    let mut left = 0;
+    let mut worst = None;
+    for release in releases {
+        match release {
+            Ok(Released::Fully) => released += 1,
+            Ok(Released::StillHeld { holds }) => {
+                released += 1;
+                left = left.max(holds);
+            }
+            Err(lost @ Error::Lost { .. }) if !matches!(worst, Some(Error::Lost { .. })) => {
+                worst = Some(lost);
+            }
+            Err(error) => worst = worst.or(Some(error)),
+        }
+    }
+    match worst {
+        Some(error) if released < need => Err(error),
+        _ if left > 0 => Ok(Released::StillHeld { holds: left }),
+        _ => Ok(Released::Fully),
+    }
+}
+
+/// Why there are fewer than `need` left, if there are.
+fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostReason> {
+    let now = Instant::now();
+    let lost: Vec<_> = tenures
+        .iter()
+        .filter_map(|tenure| tenure.lost(now))
+        .collect();
+    let left = tenures.len() - lost.len();
+    (left < need).then(|| lost.first().copied())?
+}
+
+async fn lost(tenures: &[Arc<Tenure>], need: usize) -> LostReason {
+    let mut told: Vec<_> = tenures
+        .iter()
+        .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
+        .collect();
+    poll_fn(|context| {
+        // One that has completed is not polled again.
+        told.retain_mut(|told| told.as_mut().poll(context).is_pending());
+        lost_reason(tenures, need).map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGuard")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("lost", &self.is_lost())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! Several locks as one: all of them, or a majority.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use futures_util::future::join_all;
+
+use crate::{
+    any_lock::AnyLock,
+    engine::{Group, Limit, Member, seats},
+    error::Error,
+    multi_guard::{MultiGuard, summed_up},
+    owner::Owner,
+    wire::{Lease, Released},
+};
+
+/// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
+/// [`MultiLock::of`](GroupLock::of).
+pub type MultiLock = GroupLock<All>;
+
+/// A majority of several locks on servers that fail independently: see [`RedLock::of`](GroupLock::of).
+///
+/// # What it does and does not guarantee
+///
+/// The holder has more than half of the locks, so no other owner can have more than half at the same time, for as long as
+/// the servers keep their data and the clocks of servers and client run at about the same speed. It goes on while a
+/// minority of the servers is down. [`MultiGuard::valid_until`] is the time that may be relied upon: the lease, less the
+/// time that the acquisition took, less an allowance for drift.
+///
+/// Martin Kleppmann's criticism (2016): a lease ends by the clock, but a paused process or a delayed packet does not, so
+/// a holder may write after its time whatever algorithm gave it the lock; only a store that checks a fencing token stops
+/// that, and this algorithm yields no such token. It also relies on clocks that do not jump and on servers that do not
+/// forget. Salvatore Sanfilippo's reply: the time is checked *after* the majority was had, so delays before that do no
+/// harm, those after it are common to every lock with a lease, clocks can be kept from jumping, and a server that
+/// restarts without its data can stay away for one lease. Both are right about what they say: use it where two holders
+/// at a time cost some double work, and where they would cost more, have the store compare the tokens of a
+/// [fenced lock](crate::LockClient::fenced_lock).
+///
+/// # Redisson
+///
+/// `RedissonRedLock`, which checks no validity and is deprecated.
+pub type RedLock = GroupLock<Majority>;
+
+/// Of a [`GroupLock`]: all locks are needed.
+#[derive(Debug, Clone, Copy)]
+pub enum All {}
+
+/// Of a [`GroupLock`]: more than half of the locks are needed.
+#[derive(Debug, Clone, Copy)]
+pub enum Majority {}
+
+/// How many locks of a group are needed.
+///
+/// Sealed: [`All`] and [`Majority`].
+pub trait Quorum: sealed::Quorum {}
+
+mod sealed {
+    pub trait Quorum: Send + Sync + 'static {
+        /// How many of `members` are needed.
+        fn need(members: usize) -> usize;
+    }
+}
+
+impl Quorum for All {}
+
+impl sealed::Quorum for All {
+    fn need(members: usize) -> usize {
+        members
+    }
+}
+
+impl Quorum for Majority {}
+
+impl sealed::Quorum for Majority {
+    fn need(members: usize) -> usize {
+        members / 2 + 1
+    }
+}
+
+/// A handle on several locks as one, [`MultiLock`] or [`RedLock`]. Cheap to clone.
+///
+/// Every operation acts for one [`Owner`], which is the same for all the locks.
+///
+/// # Redisson
+///
+/// `RedissonMultiLock`.
+pub struct GroupLock<Q: Quorum> {
+    members: Vec<AnyLock>,
+    lease: Option<Result<Lease, Error>>,
+    owner: Option<Owner>,
+    quorum: PhantomData<Q>,
+}
+
+impl<Q: Quorum> GroupLock<Q> {
+    /// The group of `locks`, of any kinds and clients.
+    ///
+    /// They are taken in one order everywhere, by name, whatever the order they are given in; a lock that is given twice
+    /// counts once. Locks of one kind and client are taken in one script call (up to 128), the others at the same time.
+    /// Leases, back-offs and clients are those of the locks given; their owners are not used.
+    ///
+    /// Nothing is sent. Without any lock, every operation is [`Error::Config`].
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getMultiLock(locks)`, `redisson.getRedLock(locks)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient, other: redisson_lock::LockClient)
+    /// # -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{AnyLock, MultiLock};
+    ///
+    /// let transfer = MultiLock::of([
+    ///     AnyLock::from(client.reentrant_lock("account:1")),
+    ///     AnyLock::from(other.read_write_lock("rates").read()),
+    /// ]);
+    /// let guard = transfer.lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = impl Into<AnyLock>>) -> Self {
+        let mut members: Vec<AnyLock> = locks.into_iter().map(Into::into).collect();
+        let rank = |lock: &AnyLock| {
+            let place = lock.place.as_ref().ok();
+            place.map(|place| (place.name.clone(), place.count, lock.engine.id))
+        };
+        // Bad names first: they are what the user is told of.
+        members.sort_by_cached_key(rank);
+        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b));
+        Self {
+            members,
+            lease: None,
+            owner: None,
+            quorum: PhantomData,
+        }
+    }
+
+    /// Takes the locks, waiting for them as long as it takes.
+    ///
+    /// Nothing is held while one of them is waited for: whatever was taken when a lock refused is given back, that lock is
+    /// waited for, by message, and then the others are tried again. So groups that share locks, here or in Java, do
+    /// not wait for each other for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::lock`](crate::Lock::lock), of any of the locks; for a [`RedLock`] only when so many fail that no majority is
+    /// left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future at any point leaves nothing behind, as for [`Lock::lock`](crate::Lock::lock).
+    ///
+    /// # Redisson
+    ///
+    /// `lock()`, and with a lease `lock(leaseTime, unit)`.
+    pub async fn lock(&self) -> Result<MultiGuard, Error> {
+        self.acquire(Limit::Never).await?.ok_or(Error::Closed)
+    }
+
+    /// Takes the locks if they are free, or held by this owner already.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), after [`Config::command_wait`](crate::Config::command_wait). For a [`RedLock`] each server has
+    /// a fiftieth of the lease to answer, at least 50 ms, and no more than that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
+    ///
+    /// # Redisson
+    ///
+    /// `tryLock()`, and with a lease `tryLock(0, leaseTime, unit)`.
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        self.acquire(Limit::Once).await
+    }
+
+    /// Takes the locks, waiting for them no longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. That others held the locks
+    /// all the time is `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
+    ///
+    /// # Redisson
+    ///
+    /// `tryLock(waitTime, unit)`, and with a lease `tryLock(waitTime, leaseTime, unit)`.
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.acquire(Limit::of(wait)).await
+    }
+
+    /// The same group, its locks held for a fixed `lease` and not renewed: see
+    /// [`Lock::with_lease`](crate::Lock::with_lease).
+    ///
+    /// # Redisson
+    ///
+    /// The `leaseTime` of `lock` and `tryLock`. Each lock is taken with the lease itself, so that none is ever set on a
+    /// lock that has been lost in between.
+    #[must_use = "it is another handle; this one keeps its lease"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self {
+            lease: Some(Lease::new(lease).map_err(Error::config)),
+            ..self.clone()
+        }
+    }
+
+    /// The same group, for `owner` instead of the current one.
+    #[must_use = "it is another handle; this one keeps its owner"]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self {
+            owner: Some(*owner),
+            ..self.clone()
+        }
+    }
+
+    /// Takes the locks, runs `body` and releases the locks; stops `body` when the hold is lost: see
+    /// [`Lock::run`](crate::Lock::run).
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Lost`], with the name of a lock, when the hold was lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` where it is and releases the locks in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
+        let owner = self.owner();
+        let guard = self.owned_by(&owner).lock().await?;
+        let done = tokio::select! {
+            biased;
+            reason = guard.lost() => return Err(guard.lost_error(reason)),
+            done = owner.scope(body(&guard)) => done,
+        };
+        match guard.unlock().await {
+            Err(lost @ Error::Lost { .. }) => Err(lost),
+            // The body has run under the locks, however the release goes on.
+            _ => Ok(done),
+        }
+    }
+
+    /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks: the others are released all the same. For a
+    /// [`RedLock`] only when so many fail that no majority was held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop a release that has begun.
+    ///
+    /// # Redisson
+    ///
+    /// `unlock()`.
+    pub async fn unlock(&self) -> Result<Released, Error> {
+        let owner = self.owner();
+        let members = self.members(owner)?;
+        let need = Q::need(members.len());
+        let seats = seats(
+            members
+                .iter()
+                .map(|member| (&member.engine, &*member.ask.place.name)),
+        );
+        let releases = members.iter().zip(seats).map(async |(member, seat)| {
+            let Member { engine, ask } = member;
+            if engine.is_closed() {
+                return Err(Error::Closed);
+            }
+            engine.release_leaked(&ask.place, owner, seat).await
+        });
+        summed_up(join_all(releases).await, need)
+    }
+
+    async fn acquire(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
+        let members = self.members(self.owner())?;
+        let need = Q::need(members.len());
+        let group = Group {
+            members: &members,
+            need,
+        };
+        let taken = group.acquire(limit).await?;
+        Ok(taken.map(|parts| MultiGuard::new(parts, need)))
+    }
+
+    fn members(&self, owner: Owner) -> Result<Vec<Member>, Error> {
+        if self.members.is_empty() {
+            return Err(Error::config("a group needs at least one lock"));
+        }
+        let member = |lock: &AnyLock| {
+            Ok(Member {
+                engine: lock.engine.clone(),
+                ask: lock.ask(owner, self.lease.as_ref())?,
+            })
+        };
+        self.members.iter().map(member).collect()
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner.unwrap_or_else(Owner::current)
+    }
+}
+
+impl<Q: Quorum> Clone for GroupLock<Q> {
+    fn clone(&self) -> Self {
+        Self {
+            members: self.members.clone(),
+            lease: self.lease.clone(),
+            owner: self.owner,
+            quorum: PhantomData,
+        }
+    }
+}
+
+impl<Q: Quorum> fmt::Debug for GroupLock<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupLock")
+            .field("members", &self.members)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations that are asked for together and travel together: a call per script, not one per operation.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use super::{CallError, Redis, lanes::call_all};
+use crate::wire::{Reply, Request, script::Script};
+
+/// Operations in one call. More than in a lane's: these have waited for each other anyway.
+const MOST_TOGETHER: usize = 128;
+/// How long those who are there wait for those who are not: two bundles of one owner could wait for each other.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+type Passenger = (Request, oneshot::Sender<Result<Reply, CallError>>);
+
+struct Bundle {
+    redis: Arc<dyn Redis>,
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Seats whose owners have neither come nor gone.
+    open: usize,
+    waiting: Vec<Passenger>,
+}
+
+/// The right to send one operation with others.
+pub(crate) struct Seat(Arc<Bundle>);
+
+/// `count` seats; what is sent from them leaves when the last is taken or dropped.
+pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> Vec<Seat> {
+    let bundle = Arc::new(Bundle {
+        redis: redis.clone(),
+        runtime: runtime.clone(),
+        state: Mutex::new(State {
+            open: count,
+            waiting: Vec::new(),
+        }),
+    });
+    (0..count).map(|_| Seat(bundle.clone())).collect()
+}
+
+impl Seat {
+    /// Runs one operation with the others.
+    ///
+    /// Dropping the future may leave the operation on its way.
+    pub(crate) async fn run(self, request: Request) -> Result<Reply, CallError> {
+        let bundle = self.0.clone();
+        let (answer, mut reply) = oneshot::channel();
+        bundle.state().waiting.push((request, answer));
+        drop(self);
+        tokio::select! {
+            reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
+            () = tokio::time::sleep(PATIENCE) => bundle.depart(),
+        }
+        reply.await.unwrap_or(Err(CallError::Closed))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.open -= 1;
+        let last = state.open == 0;
+        drop(state);
+        if last {
+            self.0.depart();
+        }
+    }
+}
+
+impl Bundle {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what waits.
+    fn depart(&self) {
+        let mut waiting = std::mem::take(&mut self.state().waiting);
+        while let Some((request, _)) = waiting.first() {
+            let script = request.script;
+            let of_script: Vec<_> = waiting
+                .extract_if(.., |(request, _)| std::ptr::eq(request.script, script))
+                .take(MOST_TOGETHER)
+                .collect();
+            self.runtime
+                .spawn(carry(self.redis.clone(), script, of_script));
+        }
+    }
+}
+
+async fn carry(redis: Arc<dyn Redis>, script: &'static Script, passengers: Vec<Passenger>) {
+    let (operations, answers): (Vec<_>, Vec<_>) = passengers
+        .into_iter()
+        .map(|(request, answer)| (request.parts, answer))
+        .unzip();
+    let replies = call_all(&*redis, script, operations).await;
+    for (answer, reply) in answers.into_iter().zip(replies) {
+        let _ = answer.send(reply);
+    }
+}

@@ -1,0 +1,205 @@
+//! A majority of several locks on servers that fail independently.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redisson_lock::{Error, LockClient, RedLock, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::hazards::stage::{
+    GENEROUS, PROMPT, Room, all_done, connect, exists, nothing_left, watched,
+};
+
+/// Servers that know nothing of each other, and one client's connections to them.
+struct Fleet {
+    servers: Vec<Server>,
+    name: String,
+}
+
+impl Fleet {
+    async fn new(count: usize) -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..count {
+            servers.push(Server::start().await);
+        }
+        Self {
+            servers,
+            name: unique_name("red"),
+        }
+    }
+
+    async fn clients(&self) -> Vec<LockClient> {
+        let mut clients = Vec::new();
+        for server in &self.servers {
+            let mut config = watched(Duration::from_secs(30));
+            config.command_wait = Duration::from_secs(3);
+            clients.push(connect(&server.url(), config).await);
+        }
+        clients
+    }
+
+    fn lock(&self, clients: &[LockClient]) -> RedLock {
+        RedLock::of(
+            clients
+                .iter()
+                .map(|client| client.reentrant_lock(&self.name)),
+        )
+    }
+
+    async fn held(&self) -> usize {
+        let mut held = 0;
+        for server in &self.servers {
+            held += usize::from(exists(server, &self.name).await);
+        }
+        held
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_excludes() {
+    let fleet = Fleet::new(3).await;
+    let (ours, theirs) = (fleet.clients().await, fleet.clients().await);
+    let guard = fleet.lock(&ours).lock().await.unwrap();
+    assert_eq!(fleet.held().await, 3);
+    assert!(fleet.lock(&theirs).try_lock().await.unwrap().is_none());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
+/// Another's single lock on a minority does not matter, on a majority it does; what was taken of too few is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_m5_a_minority_is_not_needed_and_a_minority_is_not_enough() {
+    let fleet = Fleet::new(5).await;
+    let (ours, theirs) = (fleet.clients().await, fleet.clients().await);
+    let mut taken = Vec::new();
+    for client in &theirs[..2] {
+        taken.push(client.reentrant_lock(&fleet.name).lock().await.unwrap());
+    }
+    let guard = fleet.lock(&ours).try_lock().await.unwrap();
+    let guard = guard.expect("three of five are free");
+    assert_eq!(guard.names().count(), 3);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    taken.push(theirs[2].reentrant_lock(&fleet.name).lock().await.unwrap());
+    assert!(fleet.lock(&ours).try_lock().await.unwrap().is_none());
+    assert_eq!(fleet.held().await, 3, "only theirs are left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_m5_a_frozen_minority_is_done_without_and_released_later() {
+    let fleet = Fleet::new(3).await;
+    let clients = fleet.clients().await;
+    fleet.servers[1].pause();
+    let lock = fleet.lock(&clients).with_lease(Duration::from_secs(20));
+    let began = Instant::now();
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.names().count(), 2);
+    // Validity counts from before the frozen server was asked.
+    assert!(guard.valid_until() < began + Duration::from_secs(20));
+    fleet.servers[1].resume();
+    // What it granted when it woke is nobody's.
+    eventually("it is given back", GENEROUS, async || {
+        !exists(&fleet.servers[1], &fleet.name).await
+    })
+    .await;
+    assert!(!guard.is_lost());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_of_servers_there_is_no_lock() {
+    let fleet = Fleet::new(3).await;
+    let clients = fleet.clients().await;
+    fleet.servers[0].pause();
+    fleet.servers[2].pause();
+    let refused = fleet.lock(&clients).try_lock().await;
+    assert!(
+        matches!(refused, Err(Error::Unavailable { .. })),
+        "{refused:?}"
+    );
+    let waited = fleet
+        .lock(&clients)
+        .try_lock_for(Duration::from_secs(1))
+        .await;
+    assert!(
+        matches!(waited, Ok(None) | Err(Error::Unavailable { .. })),
+        "{waited:?}"
+    );
+    let lock = fleet.lock(&clients);
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    fleet.servers[0].resume();
+    let guard = timeout(2 * GENEROUS, waiting).await.expect("two are back");
+    guard.unwrap().unwrap().unlock().await.unwrap();
+    fleet.servers[2].resume();
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
+/// The hold is lost with the majority, not with the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_outlives_the_loss_of_a_minority_only() {
+    let fleet = Fleet::new(3).await;
+    let clients = fleet.clients().await;
+    let guard = fleet.lock(&clients).lock().await.unwrap();
+    let token = guard.cancellation_token();
+    let force = async |index: usize| {
+        let lock: redisson_lock::ReentrantLock = clients[index].reentrant_lock(&fleet.name);
+        assert!(lock.force_unlock().await.unwrap());
+    };
+    force(0).await;
+    assert!(!guard.is_lost() && !token.is_cancelled());
+    force(1).await;
+    timeout(GENEROUS, guard.lost()).await.expect("it is told");
+    timeout(GENEROUS, token.cancelled())
+        .await
+        .expect("and its tasks");
+    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_contend_and_one_is_inside() {
+    let fleet = Fleet::new(3).await;
+    let room = Arc::<Room>::default();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let lock = fleet.lock(&fleet.clients().await);
+        let room = room.clone();
+        tasks.spawn(async move {
+            for _ in 0..8 {
+                let guard = lock.lock().await.unwrap();
+                room.visit().await;
+                assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            }
+        });
+    }
+    all_done(tasks).await;
+    assert_eq!(room.visits(), 4 * 8);
+    for server in &fleet.servers {
+        nothing_left(server, PROMPT).await;
+    }
+}
+
+/// Members that lost their lease while others were waited for do not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
+    let fleet = Fleet::new(3).await;
+    let lock = fleet.lock(&fleet.clients().await);
+    let lease = Duration::from_secs(10);
+    let before = Instant::now();
+    let guard = lock.with_lease(lease).lock().await.unwrap();
+    let drift = lease / 100;
+    assert!(guard.valid_until() <= Instant::now() + lease - drift);
+    assert!(guard.valid_until() >= before + lease - 2 * drift);
+    guard.unlock().await.unwrap();
+}
