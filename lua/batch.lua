@@ -12,11 +12,13 @@
 local DONE, BUSY, ABSENT, WRONG_KIND, FAILED = 0, 1, 2, 3, 4
 local call = redis.call
 
-local function refusal(lock, problem)
+local function refusal(lock, keys, problem)
   -- Servers before 7 raise a string, later ones a table.
   local message = type(problem) == 'table' and problem.err or tostring(problem)
   if string.find(message, 'WRONGTYPE', 1, true) then
-    return { WRONG_KIND, redis.pcall('TYPE', lock).ok or 'another type' }
+    local found = redis.pcall('TYPE', lock).ok or 'another type'
+    local is_beside = found == 'none' or keys > 1 and found == 'hash'
+    return { WRONG_KIND, is_beside and 'another type in a key beside it' or found }
   end
   return { FAILED, message }
 end
@@ -31,7 +33,7 @@ local function each(keys, args, operation)
     before = before + args
     count = count + 1
     if not ran then
-      replies[count] = refusal(KEYS[k], status)
+      replies[count] = refusal(KEYS[k], keys, status)
     elseif detail then
       replies[count] = { status, detail }
     else

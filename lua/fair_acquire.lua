@@ -46,27 +46,39 @@ local function first_in_line(queue, places, owner, now, place)
   return call('LINDEX', queue, 0), now
 end
 
-local function take_place(queue, places, owner, now, waited, place, patience)
-  local score = tonumber(call('ZSCORE', places, owner))
-  if score then
-    -- The time of a place stands still while its owner is heard of; the head waits for nobody before it.
-    local at_head = call('LINDEX', queue, 0) == owner
-    call('ZADD', places, at_head and now + place or math.max(score + waited, now + place), owner)
+local function is_in(queue, owner)
+  -- A server before 6.0.6 cannot tell.
+  return tonumber(redis.pcall('LPOS', queue, owner)) ~= nil
+end
+
+-- What an owner that waited lost was taken away by others: as the first in the queue it came too late for them, or a
+-- key was deleted.
+local function take_place_again(queue, places, owner, now, waited, place)
+  call('ZADD', places, now + place, owner)
+  if is_in(queue, owner) then
     return
+  elseif waited < place then
+    -- Heard of in time, so wrongly: only the first is ever removed.
+    call('LPUSH', queue, owner)
+  else
+    call('RPUSH', queue, owner)
   end
-  if waited > 0 then
-    -- Taken away, as all are that get to the head too late; an entry without its score may be left.
-    call('LREM', queue, 0, owner)
-    if waited < place then
-      -- Heard of in time, so wrongly.
-      call('ZADD', places, now + place, owner)
-      call('LPUSH', queue, owner)
-      return
-    end
+end
+
+local function refresh_place(queue, places, owner, now, score, waited, place)
+  -- The time of a place stands still while its owner is heard of; the first waits for nobody before it. Refused when the
+  -- server is out of memory: the place has some time left.
+  local is_first = call('LINDEX', queue, 0) == owner
+  redis.pcall('ZADD', places, is_first and now + place or math.max(score + waited, now + place), owner)
+  if call('LLEN', queue) < call('ZCARD', places) and not is_in(queue, owner) then
+    call('RPUSH', queue, owner)
   end
+end
+
+local function take_place(queue, places, owner, now, place, patience)
   local last = call('LINDEX', queue, -1)
   local before = last and tonumber(call('ZSCORE', places, last)) or now
-  score = now + place
+  local score = now + place
   if last and is_ours(last, owner) then
     score = math.max(score, before)
   elseif last then
@@ -110,6 +122,11 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
       if head then
         call('LPOP', queue)
         call('ZREM', places, owner)
+        -- The next learns of a longer lease in time by itself.
+        local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
+        if next_head then
+          call('PUBLISH', channel .. ':' .. next_head, '0')
+        end
       end
       return DONE
     end
@@ -122,7 +139,14 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     return BUSY, -1
   end
 
-  take_place(queue, places, owner, now, waited, place, tonumber(patience))
+  local score = tonumber(call('ZSCORE', places, owner))
+  if score then
+    refresh_place(queue, places, owner, now, score, waited, place)
+  elseif waited > 0 then
+    take_place_again(queue, places, owner, now, waited, place)
+  else
+    take_place(queue, places, owner, now, place, tonumber(patience))
+  end
   if free then
     -- The second is the next if the first is dead.
     return BUSY, call('LINDEX', queue, 1) == owner and math.max(head_until - now, 0) or -1

@@ -7,10 +7,11 @@
 --   BUSY    another value stands there  detail: its remaining lease in ms, -1 without expiry
 return each(1, 2, function(k, owner, lease)
   local lock = KEYS[k]
-  if call('SET', lock, owner, 'PX', lease, 'NX') then
+  local remaining = call('PTTL', lock)
+  if remaining == -2 then
+    call('SET', lock, owner, 'PX', lease)
     return DONE
   end
-  local remaining = call('PTTL', lock)
   if call('GET', lock) == owner then
     prolong(lock, lease, remaining)
     return DONE

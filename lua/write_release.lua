@@ -34,10 +34,9 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
     call('DEL', lock)
     return DONE
   end
-  -- Refused when the server is out of memory; without its field nobody writes all the same, and nobody enters before
-  -- the read holds end.
-  redis.pcall('HSET', lock, 'mode', 'read')
+  -- A server that is out of memory refuses HSET as the first write of a script, not as a later one.
   call('HDEL', lock, writer)
+  call('HSET', lock, 'mode', 'read')
   call('PEXPIRE', lock, longest)
   return DONE
 end)

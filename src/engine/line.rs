@@ -3,27 +3,32 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{CallError, Engine, PASSING_PAUSE, acquire::Ask, holds::SlotRef};
-use crate::wire::{Refusal, Request, fair::place_lasts};
+use crate::wire::{Refusal, Request, fair::place_lasts, presence};
 
 /// An acquisition that may have a place in its lock's queue.
 pub(super) struct InLine {
     engine: Arc<Engine>,
     slot: SlotRef,
     abandon: Option<Request>,
+    /// A client that closes waits for those who are told so to leave.
+    _closing: TaskTrackerToken,
 }
 
 impl InLine {
     /// Before the first try, for a kind of lock that has a queue.
     pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
+        let abandon = ask.wire.abandon()?;
         let slot = engine.slot(&ask.place, ask.owner);
-        let abandon = ask.wire.abandon(&ask.place, &slot.owner)?;
+        let abandon = abandon(&ask.place, &slot.owner);
         slot.in_line.fetch_add(1, Ordering::Relaxed);
         Some(Self {
             engine: engine.clone(),
             slot,
             abandon: Some(abandon),
+            _closing: engine.tasks.token(),
         })
     }
 
@@ -57,10 +62,11 @@ impl Engine {
         let over = Instant::now() + place_lasts(&self.config);
         let left = timeout_at(over, async {
             loop {
-                match self.lanes.run(abandon.clone()).await {
+                let answered = self.lanes.run(abandon.clone()).await;
+                match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
                     Err(CallError::Unanswered { .. }) => {}
                     Err(CallError::Refused(Refusal::Passing { .. })) => sleep(PASSING_PAUSE).await,
-                    answered => return answered,
+                    done => return done,
                 }
             }
         });

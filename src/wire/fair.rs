@@ -26,7 +26,7 @@ impl Sealed for Fair {
 
 static ACQUIRE: Script = script!(keys = 3, "fair_acquire");
 static RELEASE: Script = script!(keys = 3, "fair_release");
-static ABANDON: Script = script!(keys = 3, "fair_abandon");
+static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 
 /// Renewals and queries are the reentrant lock's.
@@ -113,18 +113,8 @@ impl Wire for FairWire {
         })
     }
 
-    fn abandon(&self, place: &Place, owner: &Bytes) -> Option<Request> {
-        let beside = Beside::of(place);
-        Some(Request {
-            script: &ABANDON,
-            parts: vec![
-                place.key.clone(),
-                beside.queue.clone(),
-                beside.places.clone(),
-                owner.clone(),
-                place.channel.clone(),
-            ],
-        })
+    fn abandon(&self) -> Option<fn(&Place, &Bytes) -> Request> {
+        Some(abandon)
     }
 
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
@@ -161,5 +151,18 @@ impl Wire for FairWire {
 
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
         PLAIN.inspect(place, owner)
+    }
+}
+
+fn abandon(place: &Place, owner: &Bytes) -> Request {
+    let beside = Beside::of(place);
+    Request {
+        script: &ABANDON,
+        parts: vec![
+            beside.queue.clone(),
+            beside.places.clone(),
+            owner.clone(),
+            place.channel.clone(),
+        ],
     }
 }

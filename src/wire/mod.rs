@@ -106,8 +106,8 @@ pub trait Wire: Send + Sync {
     fn listens_at(&self, place: &Arc<Place>, _owner: &Bytes) -> Arc<Place> {
         place.clone()
     }
-    /// Give up the place that an owner has in a queue, for kinds that have one.
-    fn abandon(&self, _place: &Place, _owner: &Bytes) -> Option<Request> {
+    /// For kinds with a queue: give up the place that an owner has in it.
+    fn abandon(&self) -> Option<fn(&Place, &Bytes) -> Request> {
         None
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
