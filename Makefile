@@ -5,21 +5,25 @@ CARGO ?= cargo
 REDISSON ?= 4.7.0 3.27.0
 # INTEROP=skip leaves Java out: nothing of it is installed, built or run.
 INTEROP ?=
+# VALKEY=skip leaves the run on Valkey out: no Valkey is looked for, fetched or run.
+VALKEY ?=
 # How often `make soak` runs the integration tests.
 ROUNDS ?= 10
 
 export INTEROP
 
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
+ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it interop without-tls doc bench soak peers
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  INTEROP=skip  leaves Java out (test, demo)"
+	@echo "  VALKEY=skip   leaves the run on Valkey out (test)"
 
 setup: ## Installs what is missing: redis-server, a JDK, Maven
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--want %)
@@ -33,10 +37,12 @@ demo: setup ## A Java and a Rust service contend for one lock (two Rust processe
 test: ## Everything that must pass: formatting, lints, docs, all tests
 	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) || \
 		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
+	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
 	@$(MAKE) --no-print-directory lint doc peers
 	$(CARGO) test --workspace --features rustls
-	@$(MAKE) --no-print-directory without-tls
+	@$(MAKE) --no-print-directory $(ON_VALKEY) without-tls
 	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
+	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
@@ -48,6 +54,12 @@ unit: ## Unit and property tests: no server needed
 
 it: ## Integration tests on a redis-server that they start
 	$(CARGO) test --test it --features rustls
+
+# All but the long tests of faults, which are about the client, not about the server. The rest waits more than it works:
+# more threads than cores. It names what it leaves out, not what it runs, so that a new module runs here too.
+valkey: ## Integration tests, but the long ones of faults, on Valkey 8 (fetched if need be)
+	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" $(CARGO) test --test it --features rustls -- \
+		--test-threads=4 --skip hazards::
 
 interop: peers ## Conformance tests with a running Java Redisson
 	$(CARGO) test --test interop --features rustls

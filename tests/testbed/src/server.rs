@@ -26,6 +26,9 @@ const READY: &str = "eady to accept connections";
 const PORT_TAKEN: &str = "Address already in use";
 
 /// A `redis-server` of its own for a test: on loopback, empty, killed when dropped.
+///
+/// The environment variable `REDIS_SERVER` names another program, such as a `valkey-server`, by an absolute path or as
+/// it is found in `PATH`.
 #[derive(Debug)]
 pub struct Server {
     process: Mutex<Process>,

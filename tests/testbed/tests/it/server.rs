@@ -80,6 +80,23 @@ async fn a_server_that_does_not_start_shows_its_log() {
     Server::start_with(&["--no-such-option", "1"]).await;
 }
 
+/// What runs on another server would otherwise pass on this one.
+#[tokio::test]
+async fn the_environment_names_the_program() {
+    let mut run = Command::new(std::env::current_exe().expect("this is a test binary"));
+    run.args([
+        "server::a_server_without_a_port_is_still_inspected",
+        "--exact",
+    ]);
+    run.env("REDIS_SERVER", "/no/such/server");
+    let output = tokio::task::spawn_blocking(move || run.output())
+        .await
+        .expect("it runs")
+        .expect("it starts");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("there is no `/no/such/server`"), "{told}");
+}
+
 #[tokio::test]
 async fn a_paused_server_answers_once_resumed() {
     let server = Server::start().await;

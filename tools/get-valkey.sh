@@ -1,0 +1,157 @@
+#!/bin/sh
+# Finds or fetches a Valkey server, version 8 or later, for the tests to run on, and prints its path (all else goes to
+# standard error). Safe to run again: it fetches nothing that is there.
+#
+# Usage: tools/get-valkey.sh
+#
+# The first of these that is there:
+#   1. the program that VALKEY_SERVER names; if that is no such Valkey, it is an error
+#   2. valkey-server in PATH
+#   3. what an earlier run has left in target/valkey
+#   4. Debian's package, unpacked into target/valkey: for Debian 12 from its backports. Nothing is installed, and
+#      neither the system's package lists nor its sources are touched.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+home=$root/target/valkey
+new=$root/target/valkey.new
+
+say() { printf 'valkey: %s\n' "$*" >&2; }
+
+stop() {
+    for line; do say "$line"; done
+    say "Name a valkey-server with VALKEY_SERVER=/path/to/it, or leave the run on Valkey out with VALKEY=skip."
+    exit 1
+}
+
+# Prints the first line of what the program says when asked for its version.
+version_of() {
+    said=$("$1" --version 2>&1) || true
+    printf '%s\n' "$said" | head -n 1
+}
+
+# Whether it starts and says that it is a Valkey server of version 8 or later.
+is_valkey() {
+    major=$(version_of "$1" | sed -n 's/^Valkey server v=\([0-9]*\)\..*/\1/p')
+    [ -n "$major" ] && [ "$major" -ge 8 ]
+}
+
+found() {
+    say "$(version_of "$1" | cut -d ' ' -f 1-3) at $1"
+    printf '%s\n' "$1"
+    exit 0
+}
+
+# --- what is there -----------------------------------------------------------------------------------------------
+
+if [ -n "${VALKEY_SERVER:-}" ]; then
+    is_valkey "$VALKEY_SERVER" || stop \
+        "VALKEY_SERVER is $VALKEY_SERVER, which is no Valkey server of version 8 or later." \
+        "Asked for its version it says: $(version_of "$VALKEY_SERVER")"
+    # The servers are started in folders of their own.
+    program=$(command -v "$VALKEY_SERVER")
+    found "$(cd "$(dirname "$program")" && pwd)/$(basename "$program")"
+fi
+in_path=$(command -v valkey-server) || in_path=
+if [ -n "$in_path" ] && is_valkey "$in_path"; then found "$in_path"; fi
+
+mkdir -p "$root/target"
+# Two at once would trip over each other.
+if command -v flock >/dev/null 2>&1; then
+    exec 9>"$root/target/.lock-valkey"
+    flock 9
+fi
+if is_valkey "$home/valkey-server"; then found "$home/valkey-server"; fi
+
+# --- Debian's package --------------------------------------------------------------------------------------------
+
+# shellcheck source=/dev/null
+codename=$(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && printf '%s' "${VERSION_CODENAME:-}") || codename=
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -n "$codename" ] && [ -r "$keys" ] && command -v apt-get >/dev/null 2>&1 || stop \
+    "There is no valkey-server of version 8 or later in PATH, and this is not a Debian, whose package could be used."
+
+rm -rf "$new"
+trap 'rm -rf "$new"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+mkdir -p "$new/apt/state/lists/partial" "$new/apt/cache/archives/partial" "$new/debs"
+: >"$new/apt/status"
+
+cat >"$new/apt/debian.sources" <<END
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: $codename $codename-backports
+Components: main
+Signed-By: $keys
+END
+
+# Sources and lists of our own. Of the system's configuration only the way to the network is kept: its hooks, which
+# clean the system's caches after an update, are not ours to run. The empty status makes installed packages count for
+# nothing: what is asked for is fetched.
+{
+    apt-config dump | grep -i '^Acquire::https\{0,1\}::' || true
+    cat <<END
+Dir::Etc::Main "/dev/null";
+Dir::Etc::Parts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::Etc::SourceList "$new/apt/debian.sources";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State "$new/apt/state";
+Dir::State::status "$new/apt/status";
+Dir::Cache "$new/apt/cache";
+Acquire::Languages "none";
+Acquire::Retries "3";
+Acquire::http::Timeout "20";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+END
+} >"$new/apt/apt.conf"
+
+apt() { # program and its arguments
+    APT_CONFIG=$new/apt/apt.conf "$@" </dev/null
+}
+
+# Downloads packages and unpacks them; apt's own words only if it fails.
+unpack() {
+    (cd "$new/debs" && apt apt-get -q download "$@") >"$new/log" 2>&1 || give_up "apt-get download $*"
+    for deb in "$new"/debs/*.deb; do
+        dpkg -x "$deb" "$new/root"
+    done
+}
+
+give_up() {
+    cat "$new/log" >&2
+    stop "$1 failed, see above. Package source: http://deb.debian.org/debian, $codename and $codename-backports."
+}
+
+say "fetching Debian's package into $home"
+apt apt-get -q update >"$new/log" 2>&1 || give_up "apt-get update"
+unpack valkey-server valkey-tools
+ln -s root/usr/bin/valkey-server "$new/valkey-server"
+
+# On a Debian with redis-server the libraries are there. Else they are fetched too, without the C library, and found
+# through a script in the program's place.
+if ! is_valkey "$new/valkey-server"; then
+    # shellcheck disable=SC2046 # one word for each package
+    unpack $(apt apt-cache depends --important valkey-tools | sed -n 's/^ *Depends: \(lib.*\)/\1/p' | grep -vx libc6)
+    rm "$new/valkey-server"
+    cat >"$new/valkey-server" <<'END'
+#!/bin/sh
+root=${0%/*}/root
+for folder in "$root"/usr/lib/*-linux-gnu* "$root"/lib/*-linux-gnu*; do
+    LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+done
+export LD_LIBRARY_PATH
+exec "$root/usr/bin/valkey-server" "$@"
+END
+    chmod 755 "$new/valkey-server"
+fi
+is_valkey "$new/valkey-server" || stop \
+    "Debian's package does not start as a Valkey of version 8 or later." \
+    "Asked for its version it says: $(version_of "$new/valkey-server")"
+
+rm -rf "$home" "$new/apt" "$new/debs" "$new/log"
+mv "$new" "$home"
+found "$home/valkey-server"
