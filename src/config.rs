@@ -112,6 +112,7 @@ impl Config {
     pub(crate) fn check(&mut self) -> Result<Lease, Error> {
         for wait in [
             &mut self.poll_floor,
+            &mut self.fair_lock_wait,
             &mut self.command_wait,
             &mut self.outage_wait,
         ] {

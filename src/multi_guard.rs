@@ -150,7 +150,7 @@ impl MultiGuard {
     fn tenures(&self) -> Vec<Arc<Tenure>> {
         self.parts
             .iter()
-            .map(|part| part.held.shared_tenure())
+            .map(|part| part.held.tenure().clone())
             .collect()
     }
 }

@@ -224,7 +224,12 @@ impl Engine {
     }
 
     /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
-    fn may_add(&self, slot: &SlotRef, ask: &Ask, tenure: Option<&Tenure>) -> Result<(), Error> {
+    fn may_add(
+        self: &Arc<Self>,
+        slot: &SlotRef,
+        ask: &Ask,
+        tenure: Option<&Tenure>,
+    ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
             // It would wait for itself (P-RW3).
             let reads = ask.place.count == Count::Write
@@ -247,7 +252,7 @@ impl Engine {
     }
 
     /// What the owner holds now; what the clock has ended is ended here as well.
-    fn live_tenure(&self, slot: &SlotRef, count: Count) -> Option<Arc<Tenure>> {
+    fn live_tenure(self: &Arc<Self>, slot: &SlotRef, count: Count) -> Option<Arc<Tenure>> {
         let tenure = slot.tenure(count)?;
         let Some(reason) = tenure.lost(Instant::now()) else {
             return Some(tenure);

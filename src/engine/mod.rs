@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// The last steps, once no more releases can be queued.
-    async fn wind_up(&self) {
+    async fn wind_up(self: &Arc<Self>) {
         self.closed.cancel();
         for tenure in self.slots.tenures(None) {
             self.note_unreleased(&tenure, tenure.count());

@@ -149,12 +149,8 @@ impl Held {
         }
     }
 
-    pub(crate) fn tenure(&self) -> &Tenure {
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
         &self.tenure
-    }
-
-    pub(crate) fn shared_tenure(&self) -> Arc<Tenure> {
-        self.tenure.clone()
     }
 
     /// Gives the hold back and says what is left. Dropping the future does not stop it.
@@ -280,7 +276,7 @@ impl Engine {
     }
 
     async fn release_in_turn(
-        &self,
+        self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
         seat: Option<Seat>,
@@ -325,7 +321,7 @@ impl Engine {
     }
 
     /// Releases a hold that nobody waits to hear of. The caller has the turn.
-    async fn release_dropped(&self, tenure: &Arc<Tenure>, id: HoldId) {
+    async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
         match self.release_in_turn(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
@@ -337,7 +333,7 @@ impl Engine {
 
     /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
     /// locks again lets others in between. The caller has the turn.
-    pub(super) async fn release_all_dropped(&self, slot: &SlotRef) {
+    pub(super) async fn release_all_dropped(self: &Arc<Self>, slot: &SlotRef) {
         for tenure in slot.tenures() {
             while let Some(id) = tenure.take_dropped() {
                 self.release_dropped(&tenure, id).await;
@@ -383,6 +379,18 @@ impl Engine {
                 refusal => return Err(refused(place, refusal)),
             }
         }
+    }
+
+    /// Takes back, in its turn, what the clock has ended on this side of the connection.
+    pub(super) fn give_back_later(self: &Arc<Self>, tenure: Arc<Tenure>) {
+        let engine = self.clone();
+        self.jobs.push(async move {
+            let slot = tenure.slot();
+            let _turn = slot.turn.lock().await;
+            if slot.tenure(tenure.place.count).is_none() {
+                engine.give_back(&tenure.place, tenure.wire, slot).await;
+            }
+        });
     }
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides

@@ -177,10 +177,14 @@ impl Engine {
     }
 
     /// Ends `tenure`: its holders are told, its renewal stops.
-    pub(super) fn lose(&self, tenure: &Tenure, reason: LostReason) {
+    pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
+        if reason == LostReason::Expired && !tenure.slot().tenures().is_empty() {
+            // What the owner holds besides, the other side of a read-write lock, keeps the key of both.
+            self.give_back_later(tenure.clone());
+        }
     }
 
     /// Renews what is due, until the engine has ended.
@@ -289,7 +293,12 @@ impl Engine {
         }
     }
 
-    fn renewed(&self, renewal: &Renewal, sent: Instant, answer: Result<Presence, Refusal>) {
+    fn renewed(
+        self: &Arc<Self>,
+        renewal: &Renewal,
+        sent: Instant,
+        answer: Result<Presence, Refusal>,
+    ) {
         let Renewal { tenure, lease } = renewal;
         match answer {
             Ok(Presence::Present) => {
