@@ -16,7 +16,7 @@ use crate::{
     multi_lock::{MultiLock, RedLock},
     owner::OwnerId,
     read_write_lock::ReadWriteLock,
-    redis::{FredClient, Target},
+    redis::{AddressMap, FredClient, Target},
     wire::{Kind, name},
 };
 
@@ -56,6 +56,9 @@ impl LockClient {
     /// | --- | --- |
     /// | `redis://[user:password@]host[:port][/database]`, `valkey://..` | over TCP |
     /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
+    /// | `redis-sentinel://[user:password@]host[:port]/service[/database][?node=host:port..]` | the master that sentinels name; `&sentinelUsername=`, `&sentinelPassword=` for the sentinels themselves |
+    /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
+    /// | `rediss-sentinel://..`, `rediss-replicated://..` | the same over TLS |
     /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
     ///
     /// # Errors
@@ -93,6 +96,7 @@ impl LockClient {
     pub fn builder() -> LockClientBuilder {
         LockClientBuilder {
             source: None,
+            address_map: None,
             config: Config::default(),
         }
     }
@@ -313,6 +317,7 @@ fn shortened(name: String) -> String {
 #[must_use = "nothing is connected before `build`"]
 pub struct LockClientBuilder {
     source: Option<Result<Target, Error>>,
+    address_map: Option<AddressMap>,
     config: Config,
 }
 
@@ -328,6 +333,35 @@ impl LockClientBuilder {
     /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
     pub fn fred(mut self, client: &FredClient) -> Self {
         self.source = Some(Target::donor(client));
+        self
+    }
+
+    /// Says at which address a node is reached from here that announces itself by another one, as behind a NAT.
+    ///
+    /// The sentinels announce where the master and the other sentinels are; `map` gets the host and port and gives those to
+    /// connect to. It has no effect on servers that the URL names.
+    ///
+    /// # Redisson
+    ///
+    /// `natMapper`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("redis-sentinel://gateway:26379/mymaster")
+    ///     .address_map(|_host, port| ("gateway".into(), port))
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn address_map(
+        mut self,
+        map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.address_map = Some(Arc::new(map));
         self
     }
 
@@ -348,11 +382,14 @@ impl LockClientBuilder {
     ///
     /// Dropping the future closes what was open.
     pub async fn build(self) -> Result<LockClient, Error> {
-        let target = self.source.unwrap_or_else(|| {
+        let mut target = self.source.unwrap_or_else(|| {
             Err(Error::config(
                 "no server to connect to: give a `url` or a `fred` client",
             ))
         })?;
+        if let Some(map) = self.address_map {
+            target.map_addresses(map);
+        }
         let engine = EngineHandle::start(target, self.config).await?;
         Ok(LockClient { engine })
     }

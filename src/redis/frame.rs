@@ -1,5 +1,7 @@
 //! From the frames of RESP to the replies that [`wire`](crate::wire) reads.
 
+use std::collections::HashMap;
+
 use fred::types::Resp3Frame as Frame;
 
 use super::CallError;
@@ -22,6 +24,45 @@ pub(super) fn text(frame: &Frame) -> Option<String> {
         | Frame::VerbatimString { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
         // A subscriber's PING in RESP2 answers ["pong", text].
         Frame::Array { data, .. } | Frame::Push { data, .. } => data.last().and_then(text),
+        _ => None,
+    }
+}
+
+/// The fields of a map, or of a list that alternates names and values as RESP2 has it.
+pub(super) fn map(frame: &Frame) -> HashMap<String, String> {
+    match frame {
+        Frame::Map { data, .. } => data
+            .iter()
+            .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
+            .collect(),
+        Frame::Array { data, .. } => data
+            .chunks_exact(2)
+            .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
+            .collect(),
+        _ => HashMap::new(),
+    }
+}
+
+/// A list of maps.
+pub(super) fn maps(frame: &Frame) -> Vec<HashMap<String, String>> {
+    match frame {
+        Frame::Array { data, .. } => data.iter().map(map).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The text at `index` of a list.
+pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
+    match frame {
+        Frame::Array { data, .. } => data.get(index).and_then(text),
+        _ => None,
+    }
+}
+
+/// The number at `index` of a list.
+pub(super) fn number_at(frame: &Frame, index: usize) -> Option<u64> {
+    match frame {
+        Frame::Array { data, .. } => data.get(index).and_then(number)?.try_into().ok(),
         _ => None,
     }
 }

@@ -11,17 +11,22 @@ use fred::{
     interfaces::ClientLike,
     types::{
         Builder, ClusterHash, CustomCommand, Resp3Frame as Frame, RespVersion, Value,
-        config::{Config, ConnectionConfig, TcpConfig},
+        config::{Config, ConnectionConfig, ServerConfig, TcpConfig},
     },
 };
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::frame;
+use super::{
+    BoxFuture, frame,
+    locator::{Address, Locator, is_master},
+};
 use crate::error::Error;
 
 /// How long a connection may take to open, and the handshake on it.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// The same where others can tell that the server has been replaced.
+const ASKED_WAIT: Duration = Duration::from_millis(1500);
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
 /// How long closing waits for what is still on its way.
@@ -35,6 +40,9 @@ pub(super) struct Connector {
     config: Config,
     /// Messages that fred keeps for a receiver that is behind.
     messages: usize,
+    /// How long a connection may take to open.
+    wait: Duration,
+    locator: Locator,
     without_resp3: std::sync::Arc<AtomicBool>,
 }
 
@@ -44,22 +52,58 @@ impl Connector {
         Self {
             config,
             messages,
+            wait: CONNECT_WAIT,
+            locator: Locator::Fixed,
             without_resp3: std::sync::Arc::default(),
         }
+    }
+
+    pub(super) fn within(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Connects to wherever `locator` says.
+    pub(super) fn to(mut self, locator: &Locator) -> Self {
+        if locator.is_asked() {
+            // A master that does not answer is about to be replaced.
+            self.wait = ASKED_WAIT;
+        }
+        self.locator = locator.clone();
+        self
     }
 
     /// Connects, in RESP3 where the server speaks it.
     pub(super) async fn connect(&self) -> Result<Connection, Error> {
         let tls = self.asks_for_tls();
+        let address = self.locator.locate().await?;
+        let mut moved = self.locator.moved(address.as_ref());
+        let mut connection = tokio::select! {
+            biased;
+            reason = &mut moved => return Err(Error::unavailable(reason)),
+            connection = self.connect_to(address, tls) => connection?,
+        };
+        if self.locator.is_asked() {
+            connection.check_master().await?;
+        }
+        connection.router.moved = Some(moved);
+        Ok(connection)
+    }
+
+    async fn connect_to(&self, address: Option<Address>, tls: bool) -> Result<Connection, Error> {
+        let mut config = self.config.clone();
+        if let Some((host, port)) = address {
+            config.server = ServerConfig::new_centralized(host, port);
+        }
         if !self.without_resp3.load(Ordering::Relaxed) {
-            match self.connect_with(RespVersion::RESP3).await {
+            match self.connect_with(config.clone(), RespVersion::RESP3).await {
                 Err(error) if lacks_resp3(&error) => {
                     self.without_resp3.store(true, Ordering::Relaxed);
                 }
                 done => return done.map_err(|error| explain(error, tls)),
             }
         }
-        self.connect_with(RespVersion::RESP2)
+        self.connect_with(config, RespVersion::RESP2)
             .await
             .map_err(|error| explain(error, tls))
     }
@@ -90,20 +134,26 @@ impl Connector {
         }
     }
 
-    async fn connect_with(&self, version: RespVersion) -> Result<Connection, FredError> {
-        let mut config = self.config.clone();
+    async fn connect_with(
+        &self,
+        mut config: Config,
+        version: RespVersion,
+    ) -> Result<Connection, FredError> {
         config.version = version;
         // Without a reconnect policy, fred ends its task and fails every call when the connection ends.
         let client = Builder::from_config(config)
-            .with_connection_config(|connection| *connection = connection_config())
+            .with_connection_config(|connection| *connection = connection_config(self.wait))
             .with_performance_config(|performance| {
                 performance.broadcast_channel_capacity = self.messages;
                 performance.default_command_timeout = Duration::ZERO;
             })
             .build()?;
-        let mut router = Router(Some(client.connect()));
+        let mut router = Router {
+            task: Some(client.connect()),
+            moved: None,
+        };
         let info = command(&client, "CLIENT", vec!["INFO".into()]);
-        let answer = timeout(CONNECT_WAIT, async {
+        let answer = timeout(self.wait, async {
             tokio::select! {
                 error = router.error() => Err(error),
                 answer = info => answer,
@@ -124,10 +174,10 @@ impl Connector {
     }
 }
 
-fn connection_config() -> ConnectionConfig {
+fn connection_config(wait: Duration) -> ConnectionConfig {
     ConnectionConfig {
-        connection_timeout: CONNECT_WAIT,
-        internal_command_timeout: CONNECT_WAIT,
+        connection_timeout: wait,
+        internal_command_timeout: wait,
         max_command_attempts: 1,
         max_command_buffer_len: 0,
         tcp: TcpConfig {
@@ -200,6 +250,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Refuses a server that is no master, or no longer one.
+    async fn check_master(&mut self) -> Result<(), Error> {
+        let client = self.client.clone();
+        let asking = async {
+            let role = command(&client, "ROLE", Vec::new()).await;
+            role.map_err(|error| error.details().to_owned())
+        };
+        match timeout(PING_WAIT, self.router.run(asking)).await {
+            Ok(Ok(role)) if is_master(&role) => Ok(()),
+            Ok(Ok(role)) => Err(Error::unavailable(match frame::error(&role) {
+                Some(message) => format!("the server does not tell its role: {message}"),
+                None => "the server is not a master yet".into(),
+            })),
+            Ok(Err(reason)) => Err(Error::unavailable(reason)),
+            Err(_) => Err(Error::unavailable("the server does not tell its role")),
+        }
+    }
+
     /// Asks for `number` back. Anything else is no answer: replies have shifted (P-FR7).
     pub(super) async fn ping(client: &Client, number: u64) -> Result<(), String> {
         let number = number.to_string();
@@ -233,7 +301,11 @@ impl Connection {
 }
 
 /// The task behind a [`Connection`], aborted when dropped: its socket closes and its calls fail.
-pub(super) struct Router(Option<JoinHandle<Result<(), FredError>>>);
+pub(super) struct Router {
+    task: Option<JoinHandle<Result<(), FredError>>>,
+    /// Completes when the connection is to the wrong server.
+    moved: Option<BoxFuture<String>>,
+}
 
 impl Router {
     /// Completes, with the reason, when the connection ends.
@@ -255,19 +327,33 @@ impl Router {
 
     async fn error(&mut self) -> FredError {
         let ended = || FredError::new(ErrorKind::IO, "the connection ended");
-        let Some(handle) = &mut self.0 else {
+        let Some(task) = &mut self.task else {
             return ended();
         };
-        let error = handle.await.ok().and_then(Result::err);
-        self.0 = None;
+        let moved = async {
+            match &mut self.moved {
+                Some(moved) => moved.await,
+                None => std::future::pending().await,
+            }
+        };
+        let error = tokio::select! {
+            biased;
+            done = &mut *task => done.ok().and_then(Result::err),
+            reason = moved => {
+                task.abort();
+                Some(FredError::new(ErrorKind::IO, reason))
+            }
+        };
+        self.task = None;
+        self.moved = None;
         error.unwrap_or_else(ended)
     }
 }
 
 impl Drop for Router {
     fn drop(&mut self) {
-        if let Some(handle) = &self.0 {
-            handle.abort();
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
 }

@@ -17,6 +17,7 @@ mod bundle;
 mod frame;
 mod lanes;
 mod link;
+mod locator;
 mod server;
 mod subscriptions;
 mod url;
@@ -29,6 +30,7 @@ use tokio::sync::mpsc;
 pub(crate) use bundle::Seat;
 pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
+pub(crate) use locator::AddressMap;
 pub(crate) use server::{SingleServer, Target};
 
 use crate::{

@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     BoxFuture, CallError, Event, Events, Redis, frame,
     link::{self, Connection, Connector, Identity, Router},
+    locator::{Address, AddressMap, Locator, Nodes, Question},
     subscriptions::{self, Want},
     url,
 };
@@ -49,22 +50,70 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 const MESSAGES: usize = 8192;
 
 /// Where to connect and as whom.
-pub(crate) struct Target(Config);
+pub(crate) struct Target {
+    pub(super) config: Config,
+    /// Who knows where the master is, if the configuration does not say.
+    pub(super) asked: Option<Asked>,
+    map: Option<AddressMap>,
+}
+
+/// Those who are asked where the master is.
+pub(super) struct Asked {
+    pub(super) question: Question,
+    /// As whom to ask.
+    pub(super) config: Config,
+    pub(super) addresses: Vec<Address>,
+}
 
 impl Target {
     pub(crate) fn url(url: &str) -> Result<Self, Error> {
-        url::parse(url).map(Self)
+        url::parse(url)
     }
 
     pub(crate) fn donor(client: &fred::clients::Client) -> Result<Self, Error> {
-        url::of_donor(client).map(Self)
+        url::of_donor(client)
+    }
+
+    pub(super) fn fixed(config: Config) -> Self {
+        Self {
+            config,
+            asked: None,
+            map: None,
+        }
+    }
+
+    pub(super) fn asking(config: Config, asked: Asked) -> Self {
+        Self {
+            asked: Some(asked),
+            ..Self::fixed(config)
+        }
+    }
+
+    pub(crate) fn map_addresses(&mut self, map: AddressMap) {
+        self.map = Some(map);
+    }
+
+    fn locator(&mut self) -> Locator {
+        match self.asked.take() {
+            None => Locator::Fixed,
+            Some(asked) => Locator::Asked(Arc::new(Nodes::new(
+                asked.question,
+                asked.config,
+                asked.addresses,
+                self.map.take(),
+            ))),
+        }
     }
 }
 
 impl fmt::Debug for Target {
     /// fred's own prints the password (P-T7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Target").field(&self.0.server).finish()
+        let server = match &self.asked {
+            Some(asked) => format!("{:?} of {:?}", asked.question, asked.addresses),
+            None => format!("{:?}", self.config.server),
+        };
+        f.debug_tuple("Target").field(&server).finish()
     }
 }
 
@@ -155,10 +204,11 @@ impl SingleServer {
         })
     }
 
-    async fn connect_all(target: Target) -> Result<(Self, Events), Error> {
-        let connector = Connector::new(target.0.clone(), 1);
+    async fn connect_all(mut target: Target) -> Result<(Self, Events), Error> {
+        let locator = target.locator();
+        let connector = Connector::new(target.config.clone(), 1).to(&locator);
         let first = connector.connect().await?;
-        let listener = Connector::new(target.0, MESSAGES);
+        let listener = Connector::new(target.config, MESSAGES).to(&locator);
         let first_listening = listener.connect().await?;
 
         let (events, receiver) = mpsc::unbounded_channel();
@@ -185,6 +235,7 @@ impl SingleServer {
             server.closed.clone(),
         );
         server.tasks.spawn(subscriptions);
+        server.tasks.spawn(locator.watch(server.closed.clone()));
         Ok((server, receiver))
     }
 }

@@ -6,40 +6,170 @@ use fred::{
 };
 use url::Url;
 
+use super::{
+    locator::{Address, Question},
+    server::{Asked, Target},
+};
 use crate::error::Error;
 
 /// Reads a URL. No part of it comes back in an error: it may carry a password.
-pub(super) fn parse(text: &str) -> Result<Config, Error> {
+pub(super) fn parse(text: &str) -> Result<Target, Error> {
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
             "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]"
         ))
     })?;
     match url.scheme() {
-        "redis" | "valkey" => tcp(text, &url),
-        "rediss" | "valkeys" => tls(text, &url),
-        "unix" | "redis+unix" | "valkey+unix" => unix(text, &url),
-        "redis-cluster" | "rediss-cluster" | "redis-sentinel" | "rediss-sentinel"
-        | "valkey-cluster" | "valkeys-cluster" | "valkey-sentinel" | "valkeys-sentinel" => {
+        "redis" | "valkey" => tcp(text, &url).map(Target::fixed),
+        "rediss" | "valkeys" => tls(text, &url).map(Target::fixed),
+        "unix" | "redis+unix" | "valkey+unix" => unix(text, &url).map(Target::fixed),
+        "redis-sentinel" | "valkey-sentinel" => sentinel(&url, tcp),
+        "rediss-sentinel" | "valkeys-sentinel" => sentinel(&url, tls),
+        "redis-replicated" | "valkey-replicated" => replicated(&url, tcp),
+        "rediss-replicated" | "valkeys-replicated" => replicated(&url, tls),
+        "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "valkeys-cluster" => {
             Err(Error::config(
-                "clusters and sentinels are not supported by this version of redisson-lock: \
-                 give the URL of a single server",
+                "clusters are not supported by this version of redisson-lock: give the URL of a single server, of \
+                 sentinels or of a replicated set-up",
             ))
         }
         other => Err(Error::config(format!(
-            "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys or unix"
+            "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel or \
+             redis-replicated"
         ))),
     }
 }
 
+/// Where sentinels listen unless told otherwise.
+const SENTINEL_PORT: u16 = 26379;
+const SERVER_PORT: u16 = 6379;
+
+type Read = fn(&str, &Url) -> Result<Config, Error>;
+
+/// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
+fn sentinel(url: &Url, read: Read) -> Result<Target, Error> {
+    let mut path = url.path_segments().into_iter().flatten();
+    let in_query = query(url, "sentinelServiceName").next();
+    let service = match in_query {
+        Some(service) => service,
+        None => decoded(path.next().unwrap_or_default()),
+    };
+    if service.is_empty() {
+        return Err(Error::config(
+            "the URL names no service: it should look like redis-sentinel://host:26379/service?node=host2:26379",
+        ));
+    }
+    let config = server_config(url, path.next(), read)?;
+    let mut asking = config.clone();
+    asking.database = None;
+    asking.username = query(url, "sentinelUsername").next();
+    asking.password = query(url, "sentinelPassword").next();
+    Ok(Target::asking(
+        config,
+        Asked {
+            question: Question::MasterOf(service),
+            config: asking,
+            addresses: addresses(url, SENTINEL_PORT)?,
+        },
+    ))
+}
+
+/// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
+fn replicated(url: &Url, read: Read) -> Result<Target, Error> {
+    let database = url.path_segments().and_then(|mut path| path.next());
+    let config = server_config(url, database, read)?;
+    let mut asking = config.clone();
+    asking.database = None;
+    Ok(Target::asking(
+        config,
+        Asked {
+            question: Question::AreYou,
+            config: asking,
+            addresses: addresses(url, SERVER_PORT)?,
+        },
+    ))
+}
+
+/// As whom to connect to the servers themselves.
+fn server_config(url: &Url, database: Option<&str>, read: Read) -> Result<Config, Error> {
+    let mut server = url.clone();
+    server.set_query(None);
+    server.set_path(database.unwrap_or_default());
+    let text = server.to_string();
+    // fred knows the schemes of single servers only.
+    let text = text.split_once(':').map_or("", |(_, rest)| rest);
+    read(&format!("redis:{text}"), &server)
+}
+
+fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
+    let host = match url.host() {
+        Some(url::Host::Ipv6(address)) => address.to_string(),
+        Some(host) => host.to_string(),
+        None => return Err(Error::config("the URL names no host")),
+    };
+    let mut addresses = vec![(host, url.port().unwrap_or(port))];
+    for node in query(url, "node") {
+        let parsed = Url::parse(&format!("redis://{node}"));
+        match parsed
+            .as_ref()
+            .ok()
+            .and_then(|node| Some((node.host()?, node.port())))
+        {
+            Some((url::Host::Ipv6(address), given)) => {
+                addresses.push((address.to_string(), given.unwrap_or(port)));
+            }
+            Some((host, given)) => addresses.push((host.to_string(), given.unwrap_or(port))),
+            None => {
+                return Err(Error::config(
+                    "a node of the URL cannot be read: it should look like node=host:port",
+                ));
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = String> + 'a {
+    let pairs = url.query_pairs().filter(move |(name, _)| name == key);
+    pairs.map(|(_, value)| value.into_owned())
+}
+
+/// A part of a path, its percent escapes read.
+fn decoded(segment: &str) -> String {
+    let as_query = segment.replace('+', "%2B");
+    let mut pairs = url::form_urlencoded::parse(as_query.as_bytes());
+    pairs
+        .next()
+        .map_or_else(String::new, |(name, _)| name.into_owned())
+}
+
 /// Takes over where and as whom the caller's own client connects. Its connections stay its own.
-pub(super) fn of_donor(donor: &fred::clients::Client) -> Result<Config, Error> {
+pub(super) fn of_donor(donor: &fred::clients::Client) -> Result<Target, Error> {
     let config = donor.client_config();
-    match config.server {
-        ServerConfig::Centralized { .. } | ServerConfig::Unix { .. } => Ok(config),
+    match &config.server {
+        ServerConfig::Centralized { .. } | ServerConfig::Unix { .. } => Ok(Target::fixed(config)),
+        ServerConfig::Sentinel {
+            hosts,
+            service_name,
+            ..
+        } => {
+            let addresses = hosts
+                .iter()
+                .map(|server| (server.host.to_string(), server.port));
+            let mut asking = config.clone();
+            asking.database = None;
+            asking.username = None;
+            asking.password = None;
+            let asked = Asked {
+                question: Question::MasterOf(service_name.clone()),
+                addresses: addresses.collect(),
+                config: asking,
+            };
+            Ok(Target::asking(config, asked))
+        }
         _ => Err(Error::config(
-            "the fred client is one for a cluster or for sentinels, which this version of redisson-lock does not \
-             support: give one for a single server",
+            "the fred client is one for a cluster, which this version of redisson-lock does not support: give one for \
+             a single server or for sentinels",
         )),
     }
 }
@@ -113,7 +243,9 @@ mod tests {
 
     #[test]
     fn urls_of_single_servers() {
-        let config = parse("redis://app:s%40crt@cache.example:6380/3").unwrap();
+        let config = parse("redis://app:s%40crt@cache.example:6380/3")
+            .unwrap()
+            .config;
         assert_eq!(
             config.server,
             ServerConfig::new_centralized("cache.example", 6380)
@@ -122,10 +254,12 @@ mod tests {
         assert_eq!(config.password.as_deref(), Some("s@crt"));
         assert_eq!(config.database, Some(3));
 
-        let config = parse("valkey://[::1]").unwrap();
+        let config = parse("valkey://[::1]").unwrap().config;
         assert_eq!(config.server, ServerConfig::new_centralized("::1", 6379));
 
-        let config = parse("unix://:pw@localhost/run/redis.sock?db=2").unwrap();
+        let config = parse("unix://:pw@localhost/run/redis.sock?db=2")
+            .unwrap()
+            .config;
         assert!(
             matches!(config.server, ServerConfig::Unix { path } if path.to_str() == Some("/run/redis.sock"))
         );
@@ -147,12 +281,54 @@ mod tests {
             ("unix://", "socket"),
             ("unix:///run/redis.sock?db=x", "db"),
             ("redis-cluster://:s3cret@host", "single server"),
-            ("redis-sentinel://:s3cret@host/mymaster", "single server"),
+            ("redis-sentinel://:s3cret@host", "service"),
+            ("redis-sentinel://:s3cret@host/mymaster/three", "database"),
+            ("redis-sentinel://:s3cret@host/mymaster?node=a:b:c", "node"),
+            ("redis-replicated://:s3cret@host/three", "database"),
         ] {
             let reason = reason(url);
             assert!(reason.contains(hint), "{url}: {reason}");
             assert!(!reason.contains("s3cret"), "{url}: {reason}");
         }
+    }
+
+    #[test]
+    fn urls_of_sentinels() {
+        let url = "redis-sentinel://app:pw@one:7001/my%20master/3?node=two:7002&node=[::1]\
+                   &sentinelUsername=guard&sentinelPassword=s%40crt";
+        let target = parse(url).unwrap();
+        assert_eq!(target.config.username.as_deref(), Some("app"));
+        assert_eq!(target.config.database, Some(3));
+        let asked = target.asked.unwrap();
+        assert_eq!(asked.question, Question::MasterOf("my master".into()));
+        let expected = [("one", 7001), ("two", 7002), ("::1", 26379)];
+        assert_eq!(
+            asked.addresses,
+            expected.map(|(host, port)| (host.to_owned(), port))
+        );
+        assert_eq!(asked.config.username.as_deref(), Some("guard"));
+        assert_eq!(asked.config.password.as_deref(), Some("s@crt"));
+        assert_eq!(asked.config.database, None);
+
+        let target = parse("valkey-sentinel://one?sentinelServiceName=mymaster").unwrap();
+        assert_eq!(
+            target.asked.unwrap().question,
+            Question::MasterOf("mymaster".into())
+        );
+        assert_eq!(target.config.password, None);
+    }
+
+    #[test]
+    fn urls_of_replicated_set_ups() {
+        let target = parse("redis-replicated://:pw@one/2?node=two:7002").unwrap();
+        let asked = target.asked.unwrap();
+        assert_eq!(asked.question, Question::AreYou);
+        assert_eq!(
+            asked.addresses,
+            [("one".to_owned(), 6379), ("two".to_owned(), 7002)]
+        );
+        assert_eq!(asked.config.password.as_deref(), Some("pw"));
+        assert_eq!(target.config.database, Some(2));
     }
 
     #[cfg(not(feature = "rustls"))]
@@ -170,7 +346,9 @@ mod tests {
     #[cfg(feature = "rustls")]
     #[test]
     fn a_tls_url_asks_for_tls() {
-        assert!(parse("rediss://localhost").unwrap().tls.is_some());
-        assert!(parse("redis://localhost").unwrap().tls.is_none());
+        assert!(parse("rediss://localhost").unwrap().config.tls.is_some());
+        assert!(parse("redis://localhost").unwrap().config.tls.is_none());
+        let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
+        assert!(target.config.tls.is_some() && target.asked.unwrap().config.tls.is_some());
     }
 }

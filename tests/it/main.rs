@@ -6,4 +6,5 @@ mod hazards;
 mod multi_lock;
 mod red_lock;
 mod scripts;
+mod sentinel;
 mod starvation;

@@ -13,6 +13,7 @@ mod process;
 mod proxy;
 pub mod resp;
 mod server;
+mod set_ups;
 
 pub use children::{Child, Silence};
 pub use eventually::{eventually, unique_name};
@@ -20,3 +21,4 @@ pub use faults::Faults;
 pub use peer::{Peer, Refused};
 pub use proxy::Proxy;
 pub use server::Server;
+pub use set_ups::{Replicated, Watched};

@@ -23,6 +23,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const PORT_FREE_WITHIN: Duration = Duration::from_secs(5);
 /// Without the first letter: it is a capital one only where there is a TCP port.
 const READY: &str = "eady to accept connections";
+const SENTINEL_READY: &str = "Sentinel ID is";
 const PORT_TAKEN: &str = "Address already in use";
 
 /// A `redis-server` of its own for a test: on loopback, empty, killed when dropped.
@@ -162,6 +163,15 @@ impl Server {
         info.lines().filter_map(calls_of_line).collect()
     }
 
+    /// The fields of a section of `INFO`.
+    pub async fn info(&self, section: &str) -> BTreeMap<String, String> {
+        let info: String = self.command(&["INFO", section]).await;
+        let fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
     /// Sets the counts of [`calls`](Self::calls) back; the reset itself is counted after it.
     pub async fn reset_calls(&self) {
         self.command::<()>(&["CONFIG", "RESETSTAT"]).await;
@@ -203,7 +213,7 @@ async fn launch(port: u16, dir: &Path, options: &[String]) -> Option<Process> {
         let ended = process.ended();
         let logged = fs::read_to_string(&log).unwrap_or_default();
         // Its own log, and not a connection: whoever else has the port might answer that.
-        if logged.contains(READY) {
+        if logged.contains(READY) || logged.contains(SENTINEL_READY) {
             return Some(process);
         }
         if ended.is_some() && logged.contains(PORT_TAKEN) {
@@ -225,17 +235,19 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
     let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let log = File::create(log).expect("the log can be written");
     let mut command = Command::new(&binary);
+    if options.iter().any(|option| option == "--sentinel") {
+        // A sentinel writes down what it learns.
+        let notes = dir.join("sentinel.conf");
+        let opened = File::options().create(true).append(true).open(&notes);
+        opened.expect("the sentinel's file can be written");
+        command.arg(notes);
+    }
     command
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(match options.iter().any(|option| option == "--sentinel") {
+            true => &[][..],
+            false => &["--save", "", "--appendonly", "no"],
+        })
         .arg("--unixsocket")
         .arg(admin_socket(dir))
         .args(options.iter().map(|option| placed(option, port, dir)))

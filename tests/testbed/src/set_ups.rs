@@ -1,0 +1,183 @@
+//! Several servers that belong together: a master with replicas, and sentinels that watch over them.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{Server, eventually};
+
+/// For what takes the servers some seconds.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A master and its replicas.
+#[derive(Debug)]
+pub struct Replicated {
+    /// The first is the master at the start.
+    pub servers: Vec<Server>,
+}
+
+impl Replicated {
+    /// Starts a master and `replicas` replicas, and waits until they follow it.
+    pub async fn start(replicas: usize) -> Self {
+        Self::start_with(replicas, &[]).await
+    }
+
+    /// As [`start`](Self::start), with more options for each server.
+    pub async fn start_with(replicas: usize, options: &[&str]) -> Self {
+        let always = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"];
+        let options = [&always[..], options].concat();
+        let master = Server::start_with(&options).await;
+        let follow = format!("127.0.0.1 {}", master.port());
+        let following = [&options[..], &["--replicaof", &follow]].concat();
+        let mut servers = vec![master];
+        for _ in 0..replicas {
+            servers.push(Server::start_with(&following).await);
+        }
+        let this = Self { servers };
+        this.all_follow(0).await;
+        this
+    }
+
+    /// Waits until all others follow `master`, up to date.
+    pub async fn all_follow(&self, master: usize) {
+        let replicas = self.servers.len() - 1;
+        eventually("the replicas follow", SETTLED_WITHIN, async || {
+            let info = self.servers[master].info("replication").await;
+            let online = |index: &usize| {
+                let replica = info.get(&format!("slave{index}"));
+                replica.is_some_and(|replica| replica.contains("state=online"))
+            };
+            info.get("role").is_some_and(|role| role == "master")
+                && (0..replicas).filter(online).count() == replicas
+        })
+        .await;
+    }
+
+    /// The one that listens on `port`.
+    pub fn on_port(&self, port: u16) -> usize {
+        let index = self.servers.iter().position(|server| server.port() == port);
+        index.expect("the port is one of theirs")
+    }
+
+    /// `redis-replicated://..` with all of them.
+    pub fn url(&self) -> String {
+        url("redis-replicated", "", &self.servers)
+    }
+}
+
+/// A master, two replicas and three sentinels that watch over them.
+#[derive(Debug)]
+pub struct Watched {
+    /// The servers.
+    pub replicated: Replicated,
+    /// The sentinels.
+    pub sentinels: Vec<Server>,
+}
+
+impl Watched {
+    /// What the sentinels call the service.
+    pub const SERVICE: &str = "mymaster";
+
+    /// Starts everything and waits until the sentinels know each other and the replicas.
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// As [`start`](Self::start), with more options for each server.
+    pub async fn start_with(options: &[&str]) -> Self {
+        let replicated = Replicated::start_with(2, options).await;
+        let master = replicated.servers[0].port().to_string();
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            let sentinel = Server::start_with(&["--sentinel"]).await;
+            let monitor = [
+                "SENTINEL",
+                "MONITOR",
+                Self::SERVICE,
+                "127.0.0.1",
+                &master,
+                "2",
+            ];
+            sentinel.command::<()>(&monitor).await;
+            for (setting, value) in [
+                ("down-after-milliseconds", "1000"),
+                ("failover-timeout", "3000"),
+            ] {
+                let set = ["SENTINEL", "SET", Self::SERVICE, setting, value];
+                sentinel.command::<()>(&set).await;
+            }
+            sentinels.push(sentinel);
+        }
+        let this = Self {
+            replicated,
+            sentinels,
+        };
+        this.settled().await;
+        this
+    }
+
+    /// Waits until every sentinel knows the two others and two replicas that are up.
+    pub async fn settled(&self) {
+        for sentinel in &self.sentinels {
+            eventually("the sentinels know all", SETTLED_WITHIN, async || {
+                let master = self.seen_by(sentinel).await;
+                let is = |field: &str, value: &str| master.get(field).is_some_and(|is| is == value);
+                is("num-other-sentinels", "2") && is("num-slaves", "2") && is("flags", "master")
+            })
+            .await;
+        }
+    }
+
+    async fn seen_by(&self, sentinel: &Server) -> HashMap<String, String> {
+        sentinel
+            .command(&["SENTINEL", "MASTER", Self::SERVICE])
+            .await
+    }
+
+    /// Which of the servers the sentinels take for the master.
+    pub async fn master(&self) -> usize {
+        let master = self.seen_by(&self.sentinels[0]).await;
+        self.replicated
+            .on_port(master["port"].parse().expect("a port is a number"))
+    }
+
+    /// Waits until the sentinels have another master than `old`, and it answers as one.
+    pub async fn fails_over_from(&self, old: usize) -> usize {
+        let mut new = old;
+        eventually(
+            "the sentinels have another master",
+            SETTLED_WITHIN,
+            async || {
+                new = self.master().await;
+                new != old && {
+                    let info = self.replicated.servers[new].info("replication").await;
+                    info.get("role").is_some_and(|role| role == "master")
+                }
+            },
+        )
+        .await;
+        new
+    }
+
+    /// Makes the sentinels choose another master although the present one is well.
+    pub async fn order_failover(&self) {
+        let order = ["SENTINEL", "FAILOVER", Self::SERVICE];
+        self.sentinels[0].command::<()>(&order).await;
+    }
+
+    /// `redis-sentinel://..` with all sentinels.
+    pub fn url(&self) -> String {
+        url("redis-sentinel", Self::SERVICE, &self.sentinels)
+    }
+}
+
+fn url(scheme: &str, path: &str, servers: &[Server]) -> String {
+    let (first, others) = servers.split_first().expect("there are servers");
+    let nodes: Vec<String> = others
+        .iter()
+        .map(|server| format!("node=127.0.0.1:{}", server.port()))
+        .collect();
+    format!(
+        "{scheme}://127.0.0.1:{}/{path}?{}",
+        first.port(),
+        nodes.join("&")
+    )
+}
