@@ -24,7 +24,7 @@ local function is_ours(entry, owner)
   return #entry == #owner
 end
 
--- The first who is not known to be dead, and when it will be.
+-- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go.
 local function first_in_line(queue, places, owner, now, place)
   for _ = 1, MOST_REMOVED do
     local head = call('LINDEX', queue, 0)
@@ -148,8 +148,9 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     take_place(queue, places, owner, now, place, tonumber(patience))
   end
   if free then
-    -- The second is the next if the first is dead.
-    return BUSY, call('LINDEX', queue, 1) == owner and math.max(head_until - now, 0) or -1
+    -- The second is the next if the first is dead, and anybody may remove those who are.
+    local removes = head_until <= now or call('LINDEX', queue, 1) == owner
+    return BUSY, removes and math.max(head_until - now, 0) or -1
   end
   return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1
 end)

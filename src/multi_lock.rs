@@ -1,6 +1,6 @@
 //! Several locks as one: all of them, or a majority.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     multi_guard::{MultiGuard, summed_up},
     owner::Owner,
-    wire::{Lease, Released},
+    wire::{Lease, Place, Released},
 };
 
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
@@ -127,7 +127,7 @@ impl<Q: Quorum> GroupLock<Q> {
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
-        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b));
+        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b) && a.kind == b.kind);
         Self {
             members,
             lease: None,
@@ -290,6 +290,20 @@ impl<Q: Quorum> GroupLock<Q> {
     fn members(&self, owner: Owner) -> Result<Vec<Member>, Error> {
         if self.members.is_empty() {
             return Err(Error::config("a group needs at least one lock"));
+        }
+        let mut last: Option<(&AnyLock, &Arc<Place>)> = None;
+        for lock in &self.members {
+            let place = lock.place.as_ref().map_err(Clone::clone)?;
+            let is_same = |(other, at): (&AnyLock, &Arc<Place>)| {
+                (&at.name, at.count, other.engine.id) == (&place.name, place.count, lock.engine.id)
+            };
+            if last.is_some_and(is_same) {
+                let name = &place.name;
+                return Err(Error::config(format!(
+                    "a group has `{name}` as locks of two kinds, which are one lock: give it as one of them"
+                )));
+            }
+            last = Some((lock, place));
         }
         let member = |lock: &AnyLock| {
             Ok(Member {
