@@ -24,13 +24,20 @@ local function is_ours(entry, owner)
   return #entry == #owner
 end
 
+local function server_time()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 -- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go.
-local function first_in_line(queue, places, owner, now, place)
+local function first_in_line(queue, places, owner, place)
+  local now
   for _ = 1, MOST_REMOVED do
     local head = call('LINDEX', queue, 0)
     if not head then
       return nil
     end
+    now = now or server_time()
     local score = tonumber(call('ZSCORE', places, head))
     if not score or (is_ours(head, owner) and score > now + place) then
       -- Without a score it would stay for ever; and ours refresh theirs, so they need no more than a place.
@@ -111,11 +118,9 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     return ABSENT, 0
   end
 
-  local time = call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, head_until
   if free then
-    head, head_until = first_in_line(queue, places, owner, now, place)
+    head, head_until = first_in_line(queue, places, owner, place)
     if not head or head == owner then
       call('HSET', lock, owner, holds)
       expire_new(lock, lease)
@@ -139,6 +144,7 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     return BUSY, -1
   end
 
+  local now = server_time()
   local score = tonumber(call('ZSCORE', places, owner))
   if score then
     refresh_place(queue, places, owner, now, score, waited, place)
