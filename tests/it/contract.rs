@@ -4,6 +4,7 @@ mod bed;
 mod exclusion;
 mod fixed_lease;
 mod force;
+mod foreign;
 mod guards;
 mod leaks;
 mod limits;
@@ -49,6 +50,9 @@ macro_rules! contract {
             force: it_frees_and_says_whether_it_did holders_of_its_client_hear_of_it_at_once
                 holders_elsewhere_hear_of_it_at_their_renewal it_lets_a_waiter_in
                 a_forced_out_holder_harms_nobody a_lock_whose_key_was_overwritten_is_lost;
+            foreign: what_is_no_lock_of_this_kind_is_refused_and_left_alone what_replaced_a_held_lock_is_left_alone
+                a_waiter_hears_that_the_lock_became_something_else every_other_kind_is_excluded_or_refused
+                another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
             queries: a_free_lock a_held_lock a_strangers_lock_without_expiry asking_leaves_nothing
                 a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;
             guards: unlock_needs_a_hold_of_ones_own a_hold_in_a_guard_is_not_for_unlock another_task_may_unlock_a_guard

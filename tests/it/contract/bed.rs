@@ -117,11 +117,17 @@ impl<S: Subject> Bed<S> {
         }
     }
 
-    /// The keys that have to do with the lock, but for the one that outlives every hold.
-    pub async fn keys(&self) -> Vec<String> {
+    /// The keys that have to do with the lock.
+    pub async fn all_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", &format!("*{}*", self.name)]).await;
-        keys.retain(|key| S::remains(&self.name).as_ref() != Some(key));
         keys.sort_unstable();
+        keys
+    }
+
+    /// The same but for the one that outlives every hold.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.all_keys().await;
+        keys.retain(|key| S::remains(&self.name).as_ref() != Some(key));
         keys
     }
 

@@ -13,6 +13,10 @@ pub trait Subject: Send + Sync + 'static {
     const TYPE: &'static str = "hash";
     /// The field `mode` of a read-write lock.
     const MODE: Option<&'static str> = None;
+    /// Whether its holder may take it again.
+    const REENTRANT: bool = true;
+    /// Whether many may hold it at once.
+    const SHARED: bool = false;
     /// Whether those who wait listen to a channel, or only ask again and again.
     const LISTENS: bool = true;
 
@@ -86,6 +90,7 @@ impl Subject for Read {
     type Kind = redisson_lock::Read;
     type Rival = Write;
     const NAME: &'static str = "read";
+    const SHARED: bool = true;
     const MODE: Option<&'static str> = Some("read");
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind> {
@@ -161,6 +166,7 @@ impl Subject for NonReentrant {
     type Kind = redisson_lock::NonReentrant;
     type Rival = Self;
     const NAME: &'static str = "non-reentrant";
+    const REENTRANT: bool = false;
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind> {
         client.non_reentrant_lock(name)
@@ -174,6 +180,7 @@ impl Subject for NonReentrantFair {
     type Kind = redisson_lock::NonReentrantFair;
     type Rival = Self;
     const NAME: &'static str = "non-reentrant-fair";
+    const REENTRANT: bool = false;
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind> {
         client.non_reentrant_fair_lock(name)
@@ -187,6 +194,7 @@ impl Subject for Simple {
     type Kind = redisson_lock::Simple;
     type Rival = Self;
     const NAME: &'static str = "simple";
+    const REENTRANT: bool = false;
     const TYPE: &'static str = "string";
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind> {
