@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_millis(8);
 /// One operation, dropped after a random number of polls or at a random time, whichever comes first.
 async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Random) {
     let (polls, limit) = (random.below(MOST_POLLS), random.up_to(LONGEST));
-    let visit = async || room.visit::<S>().await;
+    let visit = async || room.visit_as::<S>().await;
     match random.below(4) {
         0 => {
             let locked = async {

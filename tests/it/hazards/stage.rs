@@ -176,16 +176,21 @@ pub struct Room {
 }
 
 impl Room {
-    pub async fn visit<S: Subject>(&self) {
-        let _inside = Inside::enter::<S>(self);
-        if S::SHARED {
-            tokio::task::yield_now().await;
-            self.visits.fetch_add(1, SeqCst);
-            return;
-        }
+    pub async fn visit(&self) {
+        let _inside = Inside::alone(self);
         let visits = self.visits.load(SeqCst);
         tokio::task::yield_now().await;
         self.visits.store(visits + 1, SeqCst);
+    }
+
+    /// As whoever holds a lock of kind `S` may.
+    pub async fn visit_as<S: Subject>(&self) {
+        if !S::SHARED {
+            return self.visit().await;
+        }
+        let _inside = Inside::with_others(self);
+        tokio::task::yield_now().await;
+        self.visits.fetch_add(1, SeqCst);
     }
 
     pub fn visits(&self) -> u64 {
@@ -193,17 +198,18 @@ impl Room {
     }
 }
 
+/// A room, and what leaving it adds to the number inside.
 struct Inside<'a>(&'a Room, i64);
 
 impl<'a> Inside<'a> {
-    fn enter<S: Subject>(room: &'a Room) -> Self {
-        let entered = if S::SHARED {
-            room.inside.fetch_add(1, SeqCst) >= 0
-        } else {
-            room.inside.swap(-1, SeqCst) == 0
-        };
-        assert!(entered, "two hold one lock");
-        Self(room, if S::SHARED { -1 } else { 1 })
+    fn alone(room: &'a Room) -> Self {
+        assert!(room.inside.swap(-1, SeqCst) == 0, "two hold one lock");
+        Self(room, 1)
+    }
+
+    fn with_others(room: &'a Room) -> Self {
+        assert!(room.inside.fetch_add(1, SeqCst) >= 0, "two hold one lock");
+        Self(room, -1)
     }
 }
 
@@ -216,7 +222,7 @@ impl Drop for Inside<'_> {
 /// Takes the lock, visits the room, and releases the lock, which must have been the only hold.
 pub async fn pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
     let guard = lock.lock().await.expect("the lock is had in the end");
-    room.visit::<S>().await;
+    room.visit_as::<S>().await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
@@ -227,7 +233,7 @@ pub async fn nested_pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
     }
     let outer = lock.lock().await.expect("the lock is had in the end");
     let inner = lock.lock().await.expect("it is entered once more");
-    room.visit::<S>().await;
+    room.visit_as::<S>().await;
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
 }
