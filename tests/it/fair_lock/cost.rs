@@ -123,16 +123,7 @@ impl Crowd {
     async fn abandon(&self, sha: &str, owner: &str) {
         let channel = format!("redisson_lock__channel:{{{}}}", self.line.name);
         let (queue, places) = (&self.line.queue, &self.line.places);
-        let words = [
-            "EVALSHA",
-            sha,
-            "3",
-            &self.line.name,
-            queue,
-            places,
-            owner,
-            &channel,
-        ];
+        let words = ["EVALSHA", sha, "2", queue, places, owner, &channel];
         let done: i64 = self.line.witness.ask(&words).await;
         assert_eq!(done, 0);
     }
