@@ -2,8 +2,14 @@
 
 mod bad_input;
 mod contract;
+mod fair_lock;
+mod fenced_lock;
 mod hazards;
 mod multi_lock;
+mod read_write_lock;
 mod red_lock;
 mod scripts;
+mod simple_lock;
+mod spin_lock;
 mod starvation;
+mod witness;
