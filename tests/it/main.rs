@@ -3,6 +3,7 @@
 mod bad_input;
 mod contract;
 mod hazards;
+mod histories;
 mod multi_lock;
 mod red_lock;
 mod scripts;
