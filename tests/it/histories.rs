@@ -8,10 +8,12 @@
 //! A new kind is a [`Subject`](subjects::Subject) and one line at the end.
 
 mod actor;
+mod books;
 mod log;
 mod oracle;
 mod oracle_tests;
 mod profiles;
+mod queue;
 mod stays;
 mod subjects;
 mod weather;
@@ -106,34 +108,37 @@ impl Stage {
     }
 }
 
-/// Plays a history and judges it.
-async fn history(subject: Subject, profile: Profile) {
-    let mut random = Rng::with_seed(seed());
-    let stage = Stage::new(&profile).await;
-    let until = Instant::now() + length();
-    let scene = Arc::new(Scene {
+/// A history that begins now.
+fn scene(subject: Subject, profile: Profile) -> Arc<Scene> {
+    Arc::new(Scene {
         subject,
         profile,
         names: (0..NAMES).map(|_| unique_name(subject.name)).collect(),
         log: Log::default(),
-        until,
-    });
-    let mut actors = JoinSet::new();
+        until: Instant::now() + length(),
+    })
+}
+
+/// Plays a history and judges it.
+async fn history(subject: Subject, profile: Profile) {
+    let mut random = Rng::with_seed(seed());
+    let stage = Stage::new(&profile).await;
+    let scene = scene(subject, profile);
+    let mut tasks = JoinSet::new();
     for actor in 0..ACTORS {
         let actor = Actor {
             scene: scene.clone(),
             client: stage.clients[actor % CLIENTS].clone(),
             random: random.fork(),
         };
-        actors.spawn(actor.act());
+        tasks.spawn(actor.act());
     }
     if let Some(longest) = profile.disturbed {
-        let faults: Vec<_> = stage.proxies.iter().map(Proxy::faults).collect();
-        faults.iter().for_each(|faults| faults.seed(random.u64(..)));
-        let random = random.fork();
-        weather::blow(&stage.server, &faults, longest, until, random, &scene.log).await;
+        weather::blow(&stage.server, &stage.proxies, longest, random, &scene).await;
+    } else if subject.fair {
+        tasks.spawn(queue::watch(stage.server.admin().await, scene.clone()));
     }
-    let all = timeout(length() + 4 * PATIENCE, actors.join_all()).await;
+    let all = timeout(length() + 4 * PATIENCE, tasks.join_all()).await;
     let tally = judged(&scene);
     all.expect("all actors come to their end");
     assert!(tally.entered > 50, "not much happened: {tally:?}");
@@ -142,6 +147,17 @@ async fn history(subject: Subject, profile: Profile) {
         .disturbed
         .map_or(Duration::ZERO, |_| profile.watchdog_lease);
     stage.is_left_clean(PROMPT + lease).await;
+}
+
+/// Plays a history of lines, and judges it.
+async fn lines(subject: Subject) {
+    let random = Rng::with_seed(seed());
+    let stage = Stage::new(&profiles::CALM).await;
+    let scene = scene(subject, profiles::CALM);
+    queue::lines(&scene, &stage.clients, stage.server.admin().await, random).await;
+    let tally = judged(&scene);
+    assert!(tally.ordered > 50, "not much happened: {tally:?}");
+    stage.is_left_clean(PROMPT).await;
 }
 
 /// What the oracle says.
@@ -179,3 +195,15 @@ macro_rules! histories {
 }
 
 histories!(reentrant: subjects::REENTRANT);
+histories!(fair: subjects::FAIR);
+histories!(read_write: subjects::READ_WRITE);
+histories!(fenced: subjects::FENCED);
+histories!(spin: subjects::SPIN);
+histories!(non_reentrant: subjects::NON_REENTRANT);
+histories!(non_reentrant_fair: subjects::NON_REENTRANT_FAIR);
+histories!(simple: subjects::SIMPLE);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_lines() {
+    lines(subjects::FAIR).await;
+}

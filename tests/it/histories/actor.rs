@@ -345,7 +345,7 @@ fn ended(hold: HoldId, trouble: Trouble) -> What {
     What::Ended { hold, how }
 }
 
-fn number(owner: Owner) -> u64 {
+pub fn number(owner: Owner) -> u64 {
     owner.to_string().parse().expect("an owner is a number")
 }
 

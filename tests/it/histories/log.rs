@@ -41,6 +41,8 @@ pub enum Trouble {
     Unavailable,
     Lost(LostReason),
     NotHeld,
+    AlreadyHeld,
+    WouldDeadlock,
     /// It did not end.
     Hung,
     Other(String),
@@ -52,6 +54,8 @@ impl From<Error> for Trouble {
             Error::Unavailable { .. } => Self::Unavailable,
             Error::Lost { reason, .. } => Self::Lost(reason),
             Error::NotHeld { .. } => Self::NotHeld,
+            Error::AlreadyHeld { .. } => Self::AlreadyHeld,
+            Error::WouldDeadlock { .. } => Self::WouldDeadlock,
             other => Self::Other(format!("{other:?}")),
         }
     }

@@ -1,15 +1,14 @@
 //! Says whether a history could have happened with locks that keep their word. Pure: it sees only the log.
 //!
-//! Books are kept for each owner on each lock: which holds it has (`live`), and how many things it has begun and not
-//! seen the end of (`pending`: dropped guards, dropped futures), which the server may still count. The rules that look at
-//! several owners are in [`super::stays`].
+//! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
 
 use std::{collections::HashMap, time::Duration};
 
 use redisson_lock::{LostReason, Released};
 
 use super::{
-    log::{Event, HoldId, Spot, Trouble, What},
+    books::{Book, Live},
+    log::{Event, HoldId, Side, Spot, Trouble, What},
     stays::{self, Forcing, Stay},
 };
 
@@ -66,65 +65,12 @@ pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
     Ok(replay.tally)
 }
 
-/// A hold that the owner counts as its own.
-struct Live {
-    hold: HoldId,
-    lease: Duration,
-    leaked: bool,
-    ending: Option<usize>,
-}
-
-/// One owner on one lock.
-#[derive(Default)]
-struct Book {
-    asked: Option<usize>,
-    /// The wait has a limit.
-    limited: bool,
-    live: Vec<Live>,
-    pending: u32,
-    /// Before this, a loss has no excuse.
-    safe_until: Duration,
-    /// The lock was forced open: counts and losses prove nothing until all is released.
-    forced: bool,
-}
-
-impl Book {
-    /// Something that may end one of the holds begins: the server may be told a new expiry from here on.
-    fn may_shorten(&mut self, at: Duration) {
-        let rest = self.live.iter().filter(|live| live.ending.is_none());
-        if let Some(lease) = rest.map(|live| live.lease).max() {
-            self.safe_until = self.safe_until.min(at + validity(lease));
-        }
+/// The other side of a lock that is asked for alone.
+fn reads(spot: Spot) -> Spot {
+    Spot {
+        side: Side::Shared,
+        ..spot
     }
-
-    fn valid(&mut self, at: Duration, until: Duration) {
-        self.safe_until = until;
-        if self.pending > 0 {
-            self.may_shorten(at);
-        }
-    }
-
-    fn remove(&mut self, hold: HoldId) -> Option<Live> {
-        let at = self.live.iter().position(|live| live.hold == hold)?;
-        Some(self.live.remove(at))
-    }
-
-    /// A hold is known to be lost: those without a guard that were there at the time are too.
-    fn lose(&mut self, hold: HoldId) {
-        self.remove(hold);
-        self.forget_leaked();
-    }
-
-    fn forget_leaked(&mut self) {
-        let before = self.live.len();
-        self.live.retain(|live| !live.leaked);
-        self.pending += (before - self.live.len()) as u32;
-    }
-}
-
-/// What may be relied upon of a lease, at the least.
-fn validity(lease: Duration) -> Duration {
-    lease.saturating_sub(lease / 100 + Duration::from_millis(3))
 }
 
 /// At that event the owner was told something that is right only if none of its holds was still good.
@@ -172,11 +118,14 @@ impl Replay {
             What::Enters { .. } => return self.enters(at, event),
             What::Refused => {
                 self.tally.refused += 1;
-                let reentrant = self.rules.reentrant;
                 self.book(spot).asked = None;
-                if reentrant {
+                for side in [Side::Shared, Side::Alone] {
+                    let spot = Spot { side, ..spot };
                     self.must_not_be_good(at, spot, 0, "its owner was refused");
                 }
+            }
+            What::Failed(Trouble::AlreadyHeld | Trouble::WouldDeadlock) => {
+                return self.turned_away(at, event);
             }
             What::Failed(trouble) => {
                 let limited = self.book(spot).limited;
@@ -193,11 +142,11 @@ impl Replay {
             }
             What::Valid { hold, until } => {
                 self.prove(*hold, at);
-                self.book(spot).valid(time, *until);
+                self.book(spot).valid(*hold, time, *until);
             }
             What::Lost { hold, reason } => {
-                self.lost(at, spot, time, *reason)?;
-                self.book(spot).lose(*hold);
+                let lost = self.book(spot).remove(*hold);
+                self.lost(at, event, lost.as_ref(), *reason)?;
             }
             What::Leaks { hold } => {
                 let mut live = self.book(spot).live.iter_mut();
@@ -264,20 +213,22 @@ impl Replay {
         if !reentrant {
             self.must_not_be_good(at, spot, 0, "its owner entered once more");
         }
+        if spot.side == Side::Alone && self.book(spot).live.is_empty() {
+            let reads = reads(spot);
+            self.must_not_be_good(at, reads, 0, "its owner entered alone");
+        }
         let book = self.book(spot);
         book.forced |= forced;
-        if event.at >= book.safe_until && book.live.iter().all(|live| live.leaked) {
-            // They had no guard to tell of their loss.
-            book.forget_leaked();
-        }
+        book.forget_leaked(|live| event.at >= live.safe_until);
         let nested = !book.live.is_empty();
         book.live.push(Live {
             hold,
             lease,
             leaked: false,
             ending: None,
+            safe_until: until,
         });
-        book.valid(event.at, until);
+        book.valid(hold, event.at, until);
         self.tally.entered += 1;
         self.tally.nested += usize::from(nested);
         self.index.insert(hold, self.stays.len());
@@ -290,6 +241,22 @@ impl Replay {
             nested,
         });
         Ok(())
+    }
+
+    /// Whom its own hold stands in the way.
+    fn turned_away(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
+        let (spot, what) = (event.spot, &event.what);
+        let reentrant = self.rules.reentrant;
+        self.book(spot).asked = None;
+        let in_the_way = match what {
+            What::Failed(Trouble::WouldDeadlock) => spot.side == Side::Alone && reentrant,
+            _ => !reentrant,
+        };
+        let hold = if reentrant { reads(spot) } else { spot };
+        if in_the_way && !self.book(hold).live.is_empty() {
+            return Ok(());
+        }
+        broken(at, format!("{what:?}, without a hold in the way"))
     }
 
     fn ended(
@@ -325,12 +292,10 @@ impl Replay {
                 }
             }
             Some(Err(Trouble::Lost(reason))) => {
-                self.lost(at, spot, event.at, *reason)?;
-                self.book(spot).forget_leaked();
+                self.lost(at, event, Some(&ended), *reason)?;
             }
             Some(Err(Trouble::NotHeld)) if ended.leaked => {
-                self.lost(at, spot, event.at, LostReason::Expired)?;
-                self.book(spot).forget_leaked();
+                self.lost(at, event, Some(&ended), LostReason::Expired)?;
             }
             Some(Err(trouble)) => {
                 self.book(spot).pending += 1;
@@ -367,25 +332,29 @@ impl Replay {
         Ok(())
     }
 
-    /// A loss, which the clock or a forced release must account for.
+    /// A loss, which the clock or a forced release must account for. Holds without a guard are lost with it.
     fn lost(
         &mut self,
         at: usize,
-        spot: Spot,
-        time: Duration,
+        event: &Event,
+        lost: Option<&Live>,
         reason: LostReason,
     ) -> Result<(), Violation> {
         self.tally.lost += 1;
-        let forced = self.is_forced(spot, at);
-        let book = self.book(spot);
-        if time >= book.safe_until || forced || book.forced {
+        let forced = self.is_forced(event.spot, at);
+        let book = self.book(event.spot);
+        book.forget_leaked(|_| true);
+        let Some(lost) = lost else {
+            return broken(at, "the loss of a hold that there was not");
+        };
+        if event.at >= lost.safe_until || forced || book.forced {
             return Ok(());
         }
-        let rule = format!(
-            "lost ({reason:?}), although it was good until {:?}",
-            book.safe_until
-        );
-        broken(at, rule)
+        let until = lost.safe_until;
+        broken(
+            at,
+            format!("lost ({reason:?}), although it was good until {until:?}"),
+        )
     }
 
     /// An error, which only a disturbed connection or too short a wait can account for.

@@ -288,11 +288,47 @@ fn an_owner_inside_is_not_refused() {
 }
 
 #[test]
+fn an_owner_that_reads_does_not_write() {
+    let reads = spot(1, 1, Side::Shared);
+    let deadlock = What::Failed(Trouble::WouldDeadlock);
+    let mut story = Story::default();
+    let reading = story.enters(reads);
+    story
+        .asks(A)
+        .tell(A, deadlock.clone())
+        .valid(reads, reading);
+    story.is_good();
+    story.asks(A).tell(A, What::Refused).is_good();
+    story.valid(reads, reading).breaks("its owner was refused");
+
+    let mut story = Story::default();
+    let reading = story.enters(reads);
+    story.enters(A);
+    story.valid(reads, reading).breaks("entered alone");
+    // A writer may read, and write again.
+    let mut story = Story::default();
+    let (outer, reading) = (story.enters(A), story.enters(reads));
+    let inner = story.enters(A);
+    story.still(A, inner, 1).leaves(A, outer);
+    story.leaves(reads, reading).is_good();
+    story.asks(A).tell(A, deadlock);
+    story.breaks("without a hold in the way");
+}
+
+#[test]
 fn without_reentry_an_owner_enters_once() {
     let rules = Rules {
         reentrant: false,
         ..RULES
     };
+    let held = What::Failed(Trouble::AlreadyHeld);
+    let mut story = Story::default();
+    let outer = story.enters(A);
+    story.asks(A).tell(A, held.clone()).leaves(A, outer);
+    assert!(story.judged(rules).is_ok());
+    story.breaks("without a hold in the way");
+    story.asks(A).tell(A, held);
+    story.breaks_under(rules, "without a hold in the way");
     let mut story = Story::default();
     let outer = story.enters(A);
     story.enters(A);
@@ -318,6 +354,16 @@ fn nothing_is_lost_before_its_time() {
     let mut story = Story::default();
     let hold = story.enters(A);
     story.pass(1000).ends(A, hold, gone).is_good();
+}
+
+#[test]
+fn what_is_lost_is_told_although_its_owner_enters_again() {
+    let mut story = Story::default();
+    let old = story.enters(A);
+    story.asks(A).pass(1000);
+    let new = story.had(A, LEASE, true, None);
+    story.lost(A, old).is_good();
+    story.lost(A, new).breaks("although it was good");
 }
 
 #[test]

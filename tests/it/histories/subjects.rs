@@ -63,13 +63,64 @@ pub struct Subject {
     pub fair: bool,
 }
 
-pub const REENTRANT: Subject = Subject {
-    name: "reentrant",
-    sides: &[(Side::Alone, |client, name, owner, lease| {
-        handle(client.reentrant_lock(name), owner, lease, |_| None)
-    })],
-    reentrant: true,
-    fair: false,
+/// A lock that has one side, `$lock`, and perhaps a token.
+macro_rules! alone {
+    ($lock:ident) => {
+        alone!($lock, |_| None)
+    };
+    ($lock:ident, $token:expr) => {
+        &[(Side::Alone, |client, name, owner, lease| {
+            handle(client.$lock(name), owner, lease, $token)
+        })]
+    };
+}
+
+const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject {
+    Subject {
+        name,
+        sides,
+        reentrant: true,
+        fair: false,
+    }
+}
+
+pub const REENTRANT: Subject = subject("reentrant", alone!(reentrant_lock));
+pub const FENCED: Subject = subject("fenced", alone!(fenced_lock, |guard| Some(guard.token())));
+pub const SPIN: Subject = subject("spin", alone!(spin_lock));
+
+pub const READ_WRITE: Subject = subject(
+    "read_write",
+    &[
+        (Side::Shared, |client, name, owner, lease| {
+            let lock = client.read_write_lock(name);
+            handle(lock.read().clone(), owner, lease, |_| None)
+        }),
+        (Side::Alone, |client, name, owner, lease| {
+            let lock = client.read_write_lock(name);
+            handle(lock.write().clone(), owner, lease, |_| None)
+        }),
+    ],
+);
+
+pub const FAIR: Subject = Subject {
+    fair: true,
+    ..subject("fair", alone!(fair_lock))
+};
+
+pub const NON_REENTRANT: Subject = Subject {
+    reentrant: false,
+    ..subject("non_reentrant", alone!(non_reentrant_lock))
+};
+
+pub const NON_REENTRANT_FAIR: Subject = Subject {
+    reentrant: false,
+    fair: true,
+    ..subject("non_reentrant_fair", alone!(non_reentrant_fair_lock))
+};
+
+pub const SIMPLE: Subject = Subject {
+    reentrant: false,
+    ..subject("simple", alone!(simple_lock))
 };
 
 /// How a guard of this kind shows its token, if it has one.

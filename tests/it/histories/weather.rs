@@ -3,31 +3,34 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use testbed::{Faults, Server};
+use testbed::{Faults, Proxy, Server};
 use tokio::time::sleep;
 
-use super::log::Log;
+use super::actor::Scene;
 
-/// Disturbs the connections behind `faults`, one after the other, and seldom the server, each time for up to `longest`;
+/// Disturbs the connections behind `proxies`, one after the other, and seldom the server, each time for up to `longest`;
 /// ends with everything in order.
 pub async fn blow(
     server: &Server,
-    faults: &[Faults],
+    proxies: &[Proxy],
     longest: Duration,
-    until: Instant,
     mut random: Rng,
-    log: &Log,
+    scene: &Scene,
 ) {
-    while Instant::now() < until {
+    let faults: Vec<_> = proxies.iter().map(Proxy::faults).collect();
+    faults.iter().for_each(|faults| faults.seed(random.u64(..)));
+    while Instant::now() < scene.until {
         sleep(longest.mul_f64(random.f64() / 4.0)).await;
         let line = random.usize(..faults.len());
         let lasting = longest.mul_f64(random.f64());
         let fault = disturb(server, &faults[line], &mut random);
-        log.weather(format!("line {line}: {fault} for {lasting:?}"));
+        scene
+            .log
+            .weather(format!("line {line}: {fault} for {lasting:?}"));
         sleep(lasting).await;
         faults[line].heal();
         server.resume();
-        log.weather(format!("line {line}: healed"));
+        scene.log.weather(format!("line {line}: healed"));
     }
 }
 

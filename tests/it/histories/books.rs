@@ -1,0 +1,67 @@
+//! What one owner has on one lock, by what it was told. Pure.
+
+use std::time::Duration;
+
+use super::log::HoldId;
+
+/// A hold that the owner counts as its own.
+pub struct Live {
+    pub hold: HoldId,
+    pub lease: Duration,
+    pub leaked: bool,
+    pub ending: Option<usize>,
+    /// Before this, its loss has no excuse.
+    pub safe_until: Duration,
+}
+
+/// One owner on one lock: which holds it has (`live`), and how many things it has begun and not seen the end of
+/// (`pending`: dropped guards, dropped futures), which the server may still count.
+#[derive(Default)]
+pub struct Book {
+    pub asked: Option<usize>,
+    /// The wait has a limit.
+    pub limited: bool,
+    pub live: Vec<Live>,
+    pub pending: u32,
+    /// The lock was forced open: counts and losses prove nothing until all is released.
+    pub forced: bool,
+}
+
+impl Book {
+    /// Something that may end one of the holds begins: the server may be told a new expiry from here on.
+    pub fn may_shorten(&mut self, at: Duration) {
+        let rest = self.live.iter().filter(|live| live.ending.is_none());
+        let Some(lease) = rest.map(|live| live.lease).max() else {
+            return;
+        };
+        for live in &mut self.live {
+            live.safe_until = live.safe_until.min(at + validity(lease));
+        }
+    }
+
+    pub fn valid(&mut self, hold: HoldId, at: Duration, until: Duration) {
+        if let Some(live) = self.live.iter_mut().find(|live| live.hold == hold) {
+            live.safe_until = until;
+        }
+        if self.pending > 0 {
+            self.may_shorten(at);
+        }
+    }
+
+    pub fn remove(&mut self, hold: HoldId) -> Option<Live> {
+        let at = self.live.iter().position(|live| live.hold == hold)?;
+        Some(self.live.remove(at))
+    }
+
+    /// Holds without a guard that are lost: nobody is told of that.
+    pub fn forget_leaked(&mut self, lost: impl Fn(&Live) -> bool) {
+        let before = self.live.len();
+        self.live.retain(|live| !live.leaked || !lost(live));
+        self.pending += (before - self.live.len()) as u32;
+    }
+}
+
+/// What may be relied upon of a lease, at the least.
+fn validity(lease: Duration) -> Duration {
+    lease.saturating_sub(lease / 100 + Duration::from_millis(3))
+}
