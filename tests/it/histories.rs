@@ -9,6 +9,7 @@
 
 mod actor;
 mod books;
+mod groups;
 mod log;
 mod oracle;
 mod oracle_tests;
@@ -37,6 +38,8 @@ use tokio::{task::JoinSet, time::timeout};
 const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
+/// For groups, which may be of all of them.
+const GROUPED: usize = 3;
 /// For what happens at once, as opposed to after a lease of 30 s.
 const PROMPT: Duration = Duration::from_secs(10);
 
@@ -110,10 +113,11 @@ impl Stage {
 
 /// A history that begins now.
 fn scene(subject: Subject, profile: Profile) -> Arc<Scene> {
+    let names = 0..if subject.group { GROUPED } else { NAMES };
     Arc::new(Scene {
         subject,
         profile,
-        names: (0..NAMES).map(|_| unique_name(subject.name)).collect(),
+        names: names.map(|_| unique_name(subject.name)).collect(),
         log: Log::default(),
         until: Instant::now() + length(),
     })
@@ -126,9 +130,11 @@ async fn history(subject: Subject, profile: Profile) {
     let scene = scene(subject, profile);
     let mut tasks = JoinSet::new();
     for actor in 0..ACTORS {
+        let mut clients = stage.clients.clone();
+        clients.rotate_left(actor % CLIENTS);
         let actor = Actor {
             scene: scene.clone(),
-            client: stage.clients[actor % CLIENTS].clone(),
+            clients,
             random: random.fork(),
         };
         tasks.spawn(actor.act());
@@ -165,6 +171,7 @@ fn judged(scene: &Scene) -> Tally {
     let events = scene.log.events();
     let rules = Rules {
         reentrant: scene.subject.reentrant,
+        counted: scene.subject.counted,
         fair: scene.subject.fair && scene.profile.disturbed.is_none(),
         disturbed: scene.profile.disturbed.is_some(),
     };
@@ -202,6 +209,9 @@ histories!(spin: subjects::SPIN);
 histories!(non_reentrant: subjects::NON_REENTRANT);
 histories!(non_reentrant_fair: subjects::NON_REENTRANT_FAIR);
 histories!(simple: subjects::SIMPLE);
+histories!(multi: subjects::MULTI; calm: profiles::CALM, cuts: profiles::CUTS, freezes: profiles::FREEZES);
+histories!(multi_mixed: subjects::MULTI_MIXED; calm: profiles::CALM, cuts: profiles::CUTS, freezes: profiles::FREEZES);
+histories!(red: subjects::RED; calm: profiles::CALM, cuts: profiles::CUTS, freezes: profiles::FREEZES);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_lines() {

@@ -10,9 +10,9 @@ use redisson_lock::{Error, LockClient, LostReason, Owner};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    log::{HoldId, Log, Side, Spot, Trouble, What},
+    log::{HoldId, Log, Spot, Trouble, What},
     profiles::Profile,
-    subjects::{Body, Boxed, Handle, Hold, Peek, Subject, Wait},
+    subjects::{Asker, Body, Boxed, Handle, Hold, Peek, Subject, Wait},
 };
 
 /// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
@@ -34,8 +34,41 @@ pub struct Scene {
 
 pub struct Actor {
     pub scene: Arc<Scene>,
-    pub client: LockClient,
+    /// Its own one first.
+    pub clients: Vec<LockClient>,
     pub random: Rng,
+}
+
+impl Scene {
+    /// The bits of one name, or of those of a group.
+    fn some_names(&self, random: &mut Rng) -> u32 {
+        match self.subject.group {
+            true => random.u32(1..1 << self.names.len()),
+            false => 1 << random.usize(..self.names.len()),
+        }
+    }
+
+    /// A lock of this history.
+    pub fn handle(
+        &self,
+        clients: &[LockClient],
+        spot: Spot,
+        owner: Owner,
+        lease: Option<Duration>,
+    ) -> Box<dyn Handle> {
+        let names = self.names.iter().map(String::as_str).enumerate();
+        let names: Vec<_> = names
+            .filter(|(index, _)| spot.names & 1 << index != 0)
+            .collect();
+        let mut sides = self.subject.sides.iter();
+        let (_, make) = sides.find(|(side, _)| *side == spot.side).unwrap();
+        make(Asker {
+            clients,
+            names: &names,
+            owner,
+            lease,
+        })
+    }
 }
 
 impl Actor {
@@ -44,12 +77,12 @@ impl Actor {
         let own = Owner::current();
         while Instant::now() < self.scene.until {
             let mut random = self.random.fork();
-            let name = random.usize(..self.scene.names.len());
+            let names = self.scene.some_names(&mut random);
             let episode = Episode {
                 scene: &self.scene,
-                client: &self.client,
+                clients: &self.clients,
                 owner: if random.bool() { own } else { Owner::new() },
-                name,
+                names,
                 random,
                 held: Vec::new(),
             };
@@ -61,10 +94,10 @@ impl Actor {
 /// What one owner does on one lock, until it has nothing left of it.
 struct Episode<'a> {
     scene: &'a Scene,
-    client: &'a LockClient,
+    clients: &'a [LockClient],
     random: Rng,
     owner: Owner,
-    name: usize,
+    names: u32,
     held: Vec<Held>,
 }
 
@@ -110,35 +143,34 @@ impl Episode<'_> {
         }
     }
 
+    /// One side of the lock.
+    fn spot(&mut self) -> Spot {
+        let (side, _) = self.random.choice(self.scene.subject.sides).unwrap();
+        Spot {
+            owner: number(self.owner),
+            names: self.names,
+            side: *side,
+        }
+    }
+
     /// One side of the lock, with a lease or watched.
     fn asked(&mut self) -> Asked {
-        let (side, make) = self.random.choice(self.scene.subject.sides).unwrap();
         let watched = self.scene.profile.watchdog_lease;
         let lease = match self.random.u8(..10) {
             0..6 => None,
             6..9 => Some(Duration::from_millis(self.random.u64(20..150))),
             _ => Some(watched),
         };
+        let spot = self.spot();
         Asked {
-            spot: self.spot(*side),
-            handle: make(self.client, &self.scene.names[self.name], self.owner, lease),
+            spot,
+            handle: self.handle(spot, lease),
             lease: lease.unwrap_or(watched),
         }
     }
 
-    /// The side that `spot` is about.
-    fn handle(&self, side: Side) -> Box<dyn Handle> {
-        let mut sides = self.scene.subject.sides.iter();
-        let (_, make) = sides.find(|(other, _)| *other == side).unwrap();
-        make(self.client, &self.scene.names[self.name], self.owner, None)
-    }
-
-    fn spot(&self, side: Side) -> Spot {
-        Spot {
-            owner: number(self.owner),
-            names: 1 << self.name,
-            side,
-        }
+    fn handle(&self, spot: Spot, lease: Option<Duration>) -> Box<dyn Handle> {
+        self.scene.handle(self.clients, spot, self.owner, lease)
     }
 
     fn note(&self, spot: Spot, what: What) {
@@ -224,19 +256,23 @@ impl Episode<'_> {
     }
 
     async fn count(&mut self) {
-        let side = self.random.choice(self.scene.subject.sides).unwrap().0;
-        let spot = self.spot(side);
-        self.note(spot, What::Counts);
-        let counted = patiently(self.handle(side).hold_count()).await;
-        self.note(spot, What::Counted(counted));
+        let spot = self.spot();
+        let handle = self.handle(spot, None);
+        if let Some(counting) = handle.hold_count() {
+            self.note(spot, What::Counts);
+            let counted = patiently(counting).await;
+            self.note(spot, What::Counted(counted));
+        }
     }
 
     async fn force(&mut self) {
-        let side = self.random.choice(self.scene.subject.sides).unwrap().0;
-        let spot = self.spot(side);
-        self.note(spot, What::Forces);
-        let forced = patiently(self.handle(side).force_unlock()).await;
-        self.note(spot, What::Forced(forced));
+        let spot = self.spot();
+        let handle = self.handle(spot, None);
+        if let Some(forcing) = handle.force_unlock() {
+            self.note(spot, What::Forces);
+            let forced = patiently(forcing).await;
+            self.note(spot, What::Forced(forced));
+        }
     }
 
     async fn end_one(&mut self) {
@@ -275,7 +311,7 @@ impl Episode<'_> {
             return;
         };
         let hold = self.held.remove(at).hold;
-        let handle = self.handle(spot.side);
+        let handle = self.handle(spot, None);
         self.note(spot, What::Ends { hold });
         self.release(spot, hold, handle.unlock()).await;
     }
@@ -290,8 +326,7 @@ impl Episode<'_> {
         let how = until(early, release).await;
         let how = how.map(|done| done.and_then(|released| released.map_err(Trouble::from)));
         if matches!(&how, Some(Err(Trouble::Lost(_) | Trouble::NotHeld))) {
-            self.held
-                .retain(|held| held.spot != spot || held.guard.is_some());
+            self.forget_leaked(spot).await;
         }
         self.note(spot, What::Ended { hold, how });
     }
@@ -314,9 +349,7 @@ impl Episode<'_> {
     async fn let_go(&mut self, held: Held, reason: LostReason) {
         let Held { spot, hold, guard } = held;
         self.note(spot, What::Lost { hold, reason });
-        // Holds without a guard are lost with those that have one.
-        self.held
-            .retain(|held| held.spot != spot || held.guard.is_some());
+        self.forget_leaked(spot).await;
         let Some(guard) = guard.filter(|_| self.one_in(2)) else {
             return;
         };
@@ -325,6 +358,15 @@ impl Episode<'_> {
             // Which no rule allows.
             let how = Some(how);
             self.note(spot, What::Ended { hold, how });
+        }
+    }
+
+    /// Holds without a guard are lost with those that have one. Of a group, some of the locks may be left.
+    async fn forget_leaked(&mut self, spot: Spot) {
+        let handle = self.handle(spot, None);
+        let leaked = |held: &mut Held| held.spot == spot && held.guard.is_none();
+        for _ in self.held.extract_if(.., leaked) {
+            let _ = patiently(handle.unlock()).await;
         }
     }
 

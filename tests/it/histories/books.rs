@@ -9,6 +9,8 @@ pub struct Live {
     pub hold: HoldId,
     pub lease: Duration,
     pub leaked: bool,
+    /// Without a guard it may have ended unseen.
+    pub doubtful: bool,
     pub ending: Option<usize>,
     /// Before this, its loss has no excuse.
     pub safe_until: Duration,
@@ -23,6 +25,8 @@ pub struct Book {
     pub limited: bool,
     pub live: Vec<Live>,
     pub pending: u32,
+    /// Holds were lost, which the server may still have: it takes the owner for the holder.
+    pub lingering: bool,
     /// The lock was forced open: counts and losses prove nothing until all is released.
     pub forced: bool,
 }
@@ -53,11 +57,24 @@ impl Book {
         Some(self.live.remove(at))
     }
 
-    /// Holds without a guard that are lost: nobody is told of that.
-    pub fn forget_leaked(&mut self, lost: impl Fn(&Live) -> bool) {
+    /// Holds without a guard whose time is over may have ended, unless others of their owner have prolonged it.
+    pub fn doubt_leaked(&mut self, now: Duration) {
+        for live in &mut self.live {
+            live.doubtful |= live.leaked && now >= live.safe_until;
+        }
+    }
+
+    /// Holds without a guard are lost with those that have one.
+    pub fn forget_leaked(&mut self) {
         let before = self.live.len();
-        self.live.retain(|live| !live.leaked || !lost(live));
+        self.live.retain(|live| !live.leaked);
         self.pending += (before - self.live.len()) as u32;
+    }
+
+    /// The holds that are there for certain, as far as the owner was told, and the most that there can be.
+    pub fn bounds(&self) -> (u32, u32) {
+        let sure = self.live.iter().filter(|live| !live.doubtful).count() as u32;
+        (sure, self.live.len() as u32 + self.pending)
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Rules {
     pub reentrant: bool,
     /// Whether it is had in the order of asking.
     pub fair: bool,
+    /// Whether a release says how many holds are left.
+    pub counted: bool,
     /// Whether connections are disturbed: then an answer may stay out.
     pub disturbed: bool,
 }
@@ -60,7 +62,7 @@ pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
     stays::alone(&replay.stays, &replay.forcings)?;
     stays::rising(&replay.stays, &replay.forcings)?;
     if rules.fair {
-        replay.tally.ordered = stays::in_order(events, &replay.stays)?;
+        replay.tally.ordered = stays::in_order(events, &replay.stays, &replay.forcings)?;
     }
     Ok(replay.tally)
 }
@@ -219,12 +221,14 @@ impl Replay {
         }
         let book = self.book(spot);
         book.forced |= forced;
-        book.forget_leaked(|live| event.at >= live.safe_until);
-        let nested = !book.live.is_empty();
+        book.doubt_leaked(event.at);
+        let nested = !book.live.is_empty() || book.lingering;
+        book.lingering = false;
         book.live.push(Live {
             hold,
             lease,
             leaked: false,
+            doubtful: false,
             ending: None,
             safe_until: until,
         });
@@ -271,8 +275,7 @@ impl Replay {
         let Some(ended) = book.remove(hold) else {
             return broken(at, "the end of a hold that there was not");
         };
-        let (sure, forced) = (book.live.len() as u32, book.forced);
-        let most = sure + book.pending;
+        let ((sure, most), forced) = (book.bounds(), book.forced);
         match how {
             Some(Ok(released)) => {
                 if let Some(began) = ended.ending {
@@ -283,7 +286,7 @@ impl Replay {
                     Released::StillHeld { holds } => holds,
                 };
                 self.tally.counted += 1;
-                if !forced && !(sure..=most).contains(&left) {
+                if self.rules.counted && !forced && !(sure..=most).contains(&left) {
                     let rule = format!("{left} holds are left, of {sure} and {most} at most");
                     return broken(at, rule);
                 }
@@ -319,12 +322,14 @@ impl Replay {
         };
         let book = self.book(spot);
         let live: Vec<_> = book.live.iter().map(|live| live.hold).collect();
-        if count > live.len() {
+        // What was granted to a dropped future is counted until it is given back.
+        if count > live.len() + book.pending as usize {
             let rule = format!("its owner has {} holds, and counts {count}", live.len());
             return broken(at, rule);
         }
+        let exact = book.pending == 0 && count == live.len();
         self.tally.counted += 1;
-        if let Some(began) = began.filter(|_| count == live.len()) {
+        if let Some(began) = began.filter(|_| exact) {
             live.iter().for_each(|hold| self.prove(*hold, began));
         }
         let rule = format!("its owner counts {count}");
@@ -343,7 +348,10 @@ impl Replay {
         self.tally.lost += 1;
         let forced = self.is_forced(event.spot, at);
         let book = self.book(event.spot);
-        book.forget_leaked(|_| true);
+        book.forget_leaked();
+        book.lingering = true;
+        // Of a group, some of the locks may be left.
+        book.pending += u32::from(event.spot.names.count_ones() > 1);
         let Some(lost) = lost else {
             return broken(at, "the loss of a hold that there was not");
         };

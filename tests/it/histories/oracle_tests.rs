@@ -12,6 +12,7 @@ use super::{
 const RULES: Rules = Rules {
     reentrant: true,
     fair: true,
+    counted: true,
     disturbed: false,
 };
 const LEASE: Duration = Duration::from_millis(1000);
@@ -271,6 +272,17 @@ fn leaked_holds_count_until_they_are_lost() {
     let hold = story.enters(A);
     story.leaves(A, hold).is_good();
 
+    // Its lease was prolonged by others.
+    let short = Duration::from_millis(100);
+    let mut story = Story::default();
+    let leaked = story.asks(A).had(A, short, true, None);
+    story.tell(A, What::Leaks { hold: leaked });
+    let outer = story.enters(A);
+    story.pass(500);
+    let inner = story.enters(A);
+    story.still(A, inner, 2).still(A, leaked, 1);
+    story.leaves(A, outer).is_good();
+
     let mut story = Story::default();
     let leaked = story.enters(A);
     story.tell(A, What::Leaks { hold: leaked });
@@ -478,6 +490,23 @@ fn nobody_overtakes_who_was_seen_in_the_queue() {
     let inner = story.enters(B);
     story.still(B, inner, 1).leaves(B, outer);
     story.had(A, LEASE, true, None);
+    story.is_good();
+
+    // nor one that the server still took for the holder,
+    let mut story = Story::default();
+    let hold = story.enters(B);
+    story.asks(A).queue(&[1]).pass(1000);
+    story.lost(B, hold).enters(B);
+    story.pass(1000).had(A, LEASE, true, None);
+    story.is_good();
+
+    // nor one that was forced out before it heard of its turn,
+    let mut story = Story::default();
+    story.asks(A).asks(B).queue(&[1, 2]);
+    story.tell(C, What::Forces);
+    story.had(B, LEASE, true, None);
+    story.tell(C, What::Forced(Ok(true)));
+    story.pass(1000).had(A, LEASE, true, None);
     story.is_good();
 
     // nor one that leaves.

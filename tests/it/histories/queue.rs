@@ -75,9 +75,9 @@ struct Comer {
 
 impl Comer {
     async fn come(self) {
-        let (_, make) = self.scene.subject.sides[0];
-        let lock = make(&self.client, &self.scene.names[0], self.owner, self.lease);
         let spot = place(number(self.owner), 0);
+        let clients = std::slice::from_ref(&self.client);
+        let lock = self.scene.handle(clients, spot, self.owner, self.lease);
         let log = &self.scene.log;
         log.note(spot, What::Asks { limited: false });
         let taken = tokio::select! {

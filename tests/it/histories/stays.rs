@@ -119,8 +119,12 @@ struct Wait {
 /// were compared.
 ///
 /// An owner that once left without the lock is not looked at any more: its old place may still have been seen.
-pub fn in_order(events: &[Event], stays: &[Stay]) -> Result<usize, Violation> {
-    let waited = |stay: &&Stay| !stay.nested && stay.proven.is_some();
+pub fn in_order(
+    events: &[Event],
+    stays: &[Stay],
+    forcings: &[Forcing],
+) -> Result<usize, Violation> {
+    let waited = |stay: &&Stay| !stay.nested && stay.excludes_until(forcings).is_some();
     let entries = stays.iter().filter(waited);
     let enters: HashMap<_, _> = entries.map(|stay| (stay.asked, stay.entered)).collect();
     let mut waits: Vec<Wait> = Vec::new();
