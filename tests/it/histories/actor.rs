@@ -232,6 +232,9 @@ impl Episode<'_> {
             (None, Some(hold)) => What::Drops { hold },
             (None, None) => What::Abandons,
         };
+        if matches!(&what, What::Ended { how: Some(_), .. }) {
+            self.forget_leaked(asked.spot).await;
+        }
         self.note(asked.spot, what);
     }
 
