@@ -190,7 +190,8 @@ impl Episode<'_> {
         };
         let early = self.early(5);
         let limited = !matches!(wait, Wait::Ever);
-        self.note(asked.spot, What::Asks { limited });
+        let lease = asked.lease;
+        self.note(asked.spot, What::Asks { limited, lease });
         let what = match until(early, asked.handle.take(wait)).await {
             Some(Ok(Ok(Some(guard)))) => {
                 let hold = self.scene.log.enters(asked.spot, asked.lease, &*guard);
@@ -219,7 +220,8 @@ impl Episode<'_> {
             over: OnceLock::new(),
         };
         let early = self.early(5);
-        self.note(asked.spot, What::Asks { limited: false });
+        let (limited, lease) = (false, asked.lease);
+        self.note(asked.spot, What::Asks { limited, lease });
         let ran = until(early, asked.handle.run(&body)).await;
         let (hold, over) = (body.hold.get().copied(), body.over.get().is_some());
         let what = match (ran, hold) {
@@ -337,15 +339,17 @@ impl Episode<'_> {
     /// Looks at all guards. What is lost is let go, and cannot be released any more.
     async fn look_at_all(&mut self) {
         let mut lost = Vec::new();
-        for (at, held) in self.held.iter().enumerate() {
+        for held in &self.held {
             let Some(guard) = &held.guard else { continue };
             if let Some(reason) = self.scene.log.probe(held.spot, held.hold, &**guard) {
-                lost.push((at, reason));
+                lost.push((held.hold, reason));
             }
         }
-        for (at, reason) in lost.into_iter().rev() {
-            let held = self.held.remove(at);
-            self.let_go(held, reason).await;
+        for (hold, reason) in lost {
+            let at = self.held.iter().position(|held| held.hold == hold);
+            if let Some(held) = at.map(|at| self.held.remove(at)) {
+                self.let_go(held, reason).await;
+            }
         }
     }
 

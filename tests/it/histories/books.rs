@@ -21,6 +21,8 @@ pub struct Live {
 #[derive(Default)]
 pub struct Book {
     pub asked: Option<usize>,
+    /// What is had must last until then.
+    pub good_until: Duration,
     /// The wait has a limit.
     pub limited: bool,
     pub live: Vec<Live>,
@@ -79,6 +81,6 @@ impl Book {
 }
 
 /// What may be relied upon of a lease, at the least.
-fn validity(lease: Duration) -> Duration {
+pub fn validity(lease: Duration) -> Duration {
     lease.saturating_sub(lease / 100 + Duration::from_millis(3))
 }

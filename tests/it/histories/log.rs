@@ -70,6 +70,7 @@ pub enum What {
     /// The lock is asked for; without `limited`, until it is had.
     Asks {
         limited: bool,
+        lease: Duration,
     },
     /// It is had. `valid`: the guard says so.
     Enters {

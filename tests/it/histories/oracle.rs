@@ -7,7 +7,7 @@ use std::{collections::HashMap, time::Duration};
 use redisson_lock::{LostReason, Released};
 
 use super::{
-    books::{Book, Live},
+    books::{Book, Live, validity},
     log::{Event, HoldId, Side, Spot, Trouble, What},
     stays::{self, Forcing, Stay},
 };
@@ -116,7 +116,11 @@ impl Replay {
     fn take(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
         let (spot, time) = (event.spot, event.at);
         match &event.what {
-            What::Asks { limited } => self.asks(at, spot, time, *limited),
+            What::Asks { limited, lease } => {
+                let book = self.book(spot);
+                (book.limited, book.good_until) = (*limited, time + validity(*lease));
+                self.asks(at, spot, time);
+            }
             What::Enters { .. } => return self.enters(at, event),
             What::Refused => {
                 self.tally.refused += 1;
@@ -130,11 +134,16 @@ impl Replay {
                 return self.turned_away(at, event);
             }
             What::Failed(trouble) => {
-                let limited = self.book(spot).limited;
                 let book = self.book(spot);
+                let limited = book.limited;
+                // Of a lease that was over before anything could be done.
+                let too_late = time >= book.good_until || book.forced;
                 book.asked = None;
                 book.pending += 1;
-                return self.failed(at, trouble, limited);
+                return match trouble {
+                    Trouble::Lost(_) if too_late => Ok(()),
+                    trouble => self.failed(at, trouble, limited),
+                };
             }
             What::Abandons => {
                 self.tally.abandoned += 1;
@@ -187,10 +196,10 @@ impl Replay {
         Ok(())
     }
 
-    fn asks(&mut self, at: usize, spot: Spot, time: Duration, limited: bool) {
+    fn asks(&mut self, at: usize, spot: Spot, time: Duration) {
         let opened = self.is_forced(spot, at);
         let book = self.book(spot);
-        (book.asked, book.limited) = (Some(at), limited);
+        book.asked = Some(at);
         book.forced = opened || book.forced && !book.live.is_empty();
         // It may be granted unseen, and given back.
         book.may_shorten(time);

@@ -46,7 +46,13 @@ impl Story {
     }
 
     fn asks(&mut self, spot: Spot) -> &mut Self {
-        self.tell(spot, What::Asks { limited: false })
+        self.tell(
+            spot,
+            What::Asks {
+                limited: false,
+                lease: LEASE,
+            },
+        )
     }
 
     fn had(&mut self, spot: Spot, lease: Duration, valid: bool, token: Option<i64>) -> HoldId {
@@ -369,6 +375,14 @@ fn nothing_is_lost_before_its_time() {
 }
 
 #[test]
+fn what_is_lost_at_once_has_run_out() {
+    let lost = What::Failed(Trouble::Lost(LostReason::Expired));
+    let mut story = Story::default();
+    story.asks(A).pass(1000).tell(A, lost.clone()).is_good();
+    story.asks(A).tell(A, lost).breaks("failed: Lost");
+}
+
+#[test]
 fn what_is_lost_is_told_although_its_owner_enters_again() {
     let mut story = Story::default();
     let old = story.enters(A);
@@ -526,6 +540,12 @@ fn what_does_not_end_is_seen() {
     story.asks(A).tell(A, What::Failed(Trouble::Unavailable));
     story.breaks("failed: Unavailable");
     let mut story = Story::default();
-    story.tell(A, What::Asks { limited: true });
+    story.tell(
+        A,
+        What::Asks {
+            limited: true,
+            lease: LEASE,
+        },
+    );
     story.tell(A, What::Failed(Trouble::Unavailable)).is_good();
 }

@@ -79,7 +79,9 @@ impl Comer {
         let clients = std::slice::from_ref(&self.client);
         let lock = self.scene.handle(clients, spot, self.owner, self.lease);
         let log = &self.scene.log;
-        log.note(spot, What::Asks { limited: false });
+        let lease = self.lease.unwrap_or(self.scene.profile.watchdog_lease);
+        let limited = false;
+        log.note(spot, What::Asks { limited, lease });
         let taken = tokio::select! {
             biased;
             taken = timeout(PATIENCE, lock.take(Wait::Ever)) => taken,
@@ -91,7 +93,6 @@ impl Comer {
             Ok(Err(error)) => return log.note(spot, What::Failed(error.into())),
             Err(_) => return log.note(spot, What::Failed(Trouble::Hung)),
         };
-        let lease = self.lease.unwrap_or(self.scene.profile.watchdog_lease);
         let hold = log.enters(spot, lease, &*guard);
         self.leaves.cancelled().await;
         if let Some(reason) = log.probe(spot, hold, &*guard) {
