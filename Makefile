@@ -7,8 +7,11 @@ REDISSON ?= 4.7.0 3.27.0
 INTEROP ?=
 # VALKEY=skip leaves the run on Valkey out: no Valkey is looked for, fetched or run.
 VALKEY ?=
-# How often `make soak` runs the integration tests.
+# How often `make soak` runs the integration tests, how long each of their histories lasts, and which of them: part of
+# their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
+HISTORY_SECONDS ?= 60
+ONLY ?=
 
 export INTEROP
 
@@ -80,9 +83,9 @@ bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
 	@tools/build-bench-redisson.sh
 	$(CARGO) run --release -p compare
 
-soak: ## The integration tests, ROUNDS times; stops at the first failure
+soak: ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@$(CARGO) test --test it --features rustls --no-run
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "soak: round $$round of $(ROUNDS)"; \
-		$(CARGO) test --quiet --test it --features rustls || exit 1; \
+		HISTORY_SECONDS=$(HISTORY_SECONDS) $(CARGO) test --quiet --test it --features rustls -- $(ONLY) || exit 1; \
 	done

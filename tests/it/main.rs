@@ -5,6 +5,7 @@ mod contract;
 mod fair_lock;
 mod fenced_lock;
 mod hazards;
+mod histories;
 mod multi_lock;
 mod read_write_lock;
 mod red_lock;
