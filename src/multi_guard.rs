@@ -53,6 +53,16 @@ impl MultiGuard {
     /// # Redisson
     ///
     /// `unlock()`, which stops at the first lock that is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
         let need = self.need;
         summed_up(release_all(self.parts).await, need)
@@ -60,9 +70,29 @@ impl MultiGuard {
 
     /// As [`unlock`](Self::unlock), and says for each lock, by its name, how it went.
     ///
+    /// Waits for one answer of each server. Only the locks that are held are there: of a RedLock, perhaps not all.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the releases.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// for (name, released) in guard.unlock_each().await {
+    ///     if let Err(error) = released {
+    ///         eprintln!("{name}: {error}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock_each(self) -> Vec<(Arc<str>, Result<Released, Error>)> {
         let names: Vec<_> = self.names().cloned().collect();
         names
@@ -76,6 +106,21 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is consumed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// # async fn work() {}
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
+    ///     () = work() => { guard.unlock().await?; }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LostReason {
         let tenures = self.tenures();
         lost(&tenures, self.need).await
@@ -116,7 +161,24 @@ impl MultiGuard {
         until.unwrap_or_else(Instant::now).into_std()
     }
 
-    /// The fencing tokens of those of the locks that are fenced, by name.
+    /// The fencing tokens of those of the locks that are fenced, by name: see [`Guard::token`](crate::Guard::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{AnyLock, MultiLock};
+    ///
+    /// let group = MultiLock::of([
+    ///     AnyLock::from(client.fenced_lock("order:42")),
+    ///     AnyLock::from(client.reentrant_lock("stock")),
+    /// ]);
+    /// let guard = group.lock().await?;
+    /// assert_eq!(guard.tokens().len(), 1);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
         let fenced = self.parts.iter().filter_map(|part| {
             let tenure = part.held.tenure();
@@ -131,7 +193,8 @@ impl MultiGuard {
     }
 
     /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
-    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them.
+    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. Nobody is told
+    /// any more when they are lost.
     pub fn leak(self) {
         for part in self.parts {
             part.held.leak();
