@@ -102,10 +102,10 @@ impl<Q: Quorum> GroupLock<Q> {
     /// The group of `locks`, of any kinds and clients.
     ///
     /// They stand in one order everywhere, by name, whatever the order they are given in. A lock that is given twice counts
-    /// once, and so do two kinds with the same data on one name, such as a reentrant and a fair lock. Locks of one kind and
-    /// client are taken in one script call (up to 128), the others at the same time. Leases, back-offs and clients are
-    /// those of the locks given; their owners are not used. Two clients of one server are two owners: a group of one name
-    /// from both can never be had.
+    /// once; two kinds that are one lock on the server, such as a reentrant and a fair lock of one name, are
+    /// [`Error::Config`] at the first use. Locks of one kind and client are taken in one script call (up to 128), the others
+    /// at the same time. Leases, back-offs and clients are those of the locks given; their owners are not used. Two clients
+    /// of one server are two owners: a group of one name from both can never be had.
     ///
     /// Nothing is sent. Without any lock, every operation is [`Error::Config`].
     ///
