@@ -24,6 +24,17 @@ local function is_ours(entry, owner)
   return #entry == #owner
 end
 
+-- A client of this crate that has lost one waiter may have lost all: those that live refresh their places, so none needs
+-- more than that.
+local function suspect_all_of(dead, queue, places, now, place)
+  local client = string.sub(dead, 1, 36)
+  for _, entry in ipairs(call('LRANGE', queue, 0, MOST_REMOVED)) do
+    if string.sub(entry, 1, 36) == client and tonumber(call('ZSCORE', places, entry) or 0) > now + place then
+      call('ZADD', places, now + place, entry)
+    end
+  end
+end
+
 local function server_time()
   local time = call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -31,7 +42,7 @@ end
 
 -- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go.
 local function first_in_line(queue, places, owner, place)
-  local now
+  local now, suspected
   for _ = 1, MOST_REMOVED do
     local head = call('LINDEX', queue, 0)
     if not head then
@@ -49,6 +60,10 @@ local function first_in_line(queue, places, owner, place)
     end
     call('LPOP', queue)
     call('ZREM', places, head)
+    if is_ours(head, owner) and not suspected then
+      suspected = true
+      suspect_all_of(head, queue, places, now, place)
+    end
   end
   return call('LINDEX', queue, 0), now
 end

@@ -151,9 +151,9 @@ impl Engine {
             Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             Tried::Busy { .. } => {}
         }
-        let waited = self
-            .closed
-            .run_until_cancelled(self.wait_and_try(ask, limit, tries));
+        // Boxed, as it is seldom needed, and large, in every future around it.
+        let waiting = Box::pin(self.wait_and_try(ask, limit, tries));
+        let waited = self.closed.run_until_cancelled(waiting);
         waited.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -356,6 +356,7 @@ async fn attempt(
             owner: &slot.owner,
             lease: &ask.lease,
             holds,
+            fresh: !doubt,
             writes: slot.tenure(Count::Write).is_some(),
             wait: wait.map(|wait| wait.as_sent(sent)),
         };

@@ -154,6 +154,8 @@ pub struct Claim<'a> {
     pub(crate) lease: &'a Lease,
     /// The owner's count once this has been granted.
     pub(crate) holds: u32,
+    /// No earlier sending of it can have been run.
+    pub(crate) fresh: bool,
     /// The owner has a write hold at the same name that it may rely on.
     pub(crate) writes: bool,
     /// The owner will wait if it is refused.
