@@ -11,6 +11,7 @@
 --       place: ms that a waiter of this crate keeps its place when nothing is heard of it; patience: ms for Redisson's
 --       channel: of the lock, with `:` and an owner behind it where that owner listens
 --       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
+-- What it tells others are hints: without the right to the channels they come by themselves, a little later.
 -- Replies
 --   DONE    granted
 --   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if nobody can tell
@@ -145,14 +146,14 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
         -- The next learns of a longer lease in time by itself.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
-          call('PUBLISH', channel .. ':' .. next_head, '0')
+          redis.pcall('PUBLISH', channel .. ':' .. next_head, '0')
         end
       end
       return DONE
     end
     if nudge == '1' then
       -- It may be asleep: nobody tells it that a lease has run out.
-      call('PUBLISH', channel .. ':' .. head, '0')
+      redis.pcall('PUBLISH', channel .. ':' .. head, '0')
     end
   end
   if waited < 0 then

@@ -79,7 +79,8 @@ pub struct Config {
     /// lost. Default: 5 s. At least 100 ms.
     ///
     /// Every waiter for a fair lock asks as often, to keep its place: it loses it when it is not heard of for three times
-    /// this long and its turn comes.
+    /// this long and its turn comes. Services that share fair locks should agree on it: each judges by its own value whether
+    /// another's waiter is dead.
     #[serde(deserialize_with = "millis")]
     pub poll_floor: Duration,
 

@@ -1,6 +1,11 @@
 //! The hold on a group of locks, as its holder sees it.
 
-use std::{fmt, future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,7 +27,9 @@ pub struct MultiGuard {
     need: usize,
     /// Cancelled with the guard.
     ended: CancellationToken,
-    _ended: DropGuard,
+    end: DropGuard,
+    /// Cancelled at the loss; made when somebody asks for it.
+    told: OnceLock<CancellationToken>,
 }
 
 impl MultiGuard {
@@ -31,8 +38,9 @@ impl MultiGuard {
         Self {
             parts,
             need,
-            _ended: ended.clone().drop_guard(),
+            end: ended.clone().drop_guard(),
             ended,
+            told: OnceLock::new(),
         }
     }
 
@@ -133,23 +141,24 @@ impl MultiGuard {
 
     /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let token = CancellationToken::new();
+        let told = self.told.get_or_init(|| {
+            let told = CancellationToken::new();
+            if let Some(part) = self.parts.first() {
+                let (tenures, need) = (self.tenures(), self.need);
+                let (token, ended) = (told.clone(), self.ended.clone());
+                part.spawn(async move {
+                    let lost = ended.run_until_cancelled(lost(&tenures, need)).await;
+                    if lost.is_some() {
+                        token.cancel();
+                    }
+                });
+            }
+            told
+        });
         if self.is_lost() {
-            token.cancel();
-        } else if let Some(part) = self.parts.first() {
-            let (tenures, need) = (self.tenures(), self.need);
-            let (told, ended) = (token.clone(), self.ended.clone());
-            part.spawn(async move {
-                if ended
-                    .run_until_cancelled(lost(&tenures, need))
-                    .await
-                    .is_some()
-                {
-                    told.cancel();
-                }
-            });
+            told.cancel();
         }
-        token
+        told.child_token()
     }
 
     /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
@@ -196,6 +205,8 @@ impl MultiGuard {
     /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. Nobody is told
     /// any more when they are lost.
     pub fn leak(self) {
+        // Whoever has a token still hears of a loss.
+        self.end.disarm();
         for part in self.parts {
             part.held.leak();
         }

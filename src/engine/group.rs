@@ -59,6 +59,11 @@ pub(crate) struct Group<'a> {
     pub(crate) need: usize,
 }
 
+/// The first of the members in question, by the order of the group and not of the answers.
+fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
+    Some(known.map_or(index, |known| known.min(index)))
+}
+
 /// How a round went that did not take enough.
 #[derive(Default)]
 struct Missed {
@@ -73,7 +78,7 @@ struct Missed {
 impl Missed {
     fn fail(&mut self, index: usize, error: Error) {
         if matches!(error, Error::Unavailable { .. }) {
-            self.unreached = self.unreached.or(Some(index));
+            self.unreached = first_of(self.unreached, index);
         }
         self.failures.push(error);
     }
@@ -97,6 +102,7 @@ impl Group<'_> {
         let mut first = None;
         let mut rounds = 0;
         let mut failing_since = None;
+        let mut was_busy = false;
         loop {
             let missed = match self.round(first.take(), limit).await {
                 Ok(taken) => return Ok(Some(taken)),
@@ -109,6 +115,10 @@ impl Group<'_> {
                     let since = *failing_since.get_or_insert_with(Instant::now);
                     // Of a group that needs all, one lock's own patience decides.
                     let patience = self.members[0].engine.config.outage_wait;
+                    if is_last && was_busy {
+                        // As for a single lock: it was busy when last heard of.
+                        return Ok(None);
+                    }
                     if is_last || self.is_majority() && since.elapsed() >= patience {
                         return Err(error);
                     }
@@ -117,8 +127,13 @@ impl Group<'_> {
                 None if is_last => return Ok(None),
                 None => failing_since = None,
             }
+            was_busy |= missed.refused.is_some();
             let alone = missed.unreached.filter(|_| !self.is_majority());
-            match missed.refused.or(alone) {
+            let awaited = match (missed.refused, alone) {
+                (Some(refused), Some(alone)) => Some(refused.min(alone)),
+                (refused, alone) => refused.or(alone),
+            };
+            match awaited {
                 Some(index) => {
                     rounds += 1;
                     first = self.wait_for(index, limit, rounds).await?;
@@ -197,7 +212,7 @@ impl Group<'_> {
             };
             match tried {
                 Ok(Tried::Granted(held)) => taken.push(self.part(index, held)),
-                Ok(Tried::Busy { .. }) => missed.refused = missed.refused.or(Some(index)),
+                Ok(Tried::Busy { .. }) => missed.refused = first_of(missed.refused, index),
                 Ok(Tried::Unanswered { reason }) => {
                     missed.fail(index, Error::Unavailable { reason });
                 }
