@@ -9,14 +9,18 @@
 
 mod actor;
 mod books;
+mod dropping;
 mod groups;
+mod inside;
 mod log;
 mod oracle;
 mod oracle_tests;
 mod profiles;
 mod queue;
 mod stays;
+mod story;
 mod subjects;
+mod verdict;
 mod weather;
 
 use std::{
@@ -28,12 +32,13 @@ use std::{
 use actor::{Actor, PATIENCE, Scene};
 use fastrand::Rng;
 use log::Log;
-use oracle::{Rules, Tally, judge};
+use oracle::judge;
 use profiles::Profile;
 use redisson_lock::LockClient;
 use subjects::Subject;
 use testbed::{Proxy, Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
+use verdict::{Rules, Tally};
 
 const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
@@ -171,7 +176,7 @@ fn judged(scene: &Scene) -> Tally {
     let events = scene.log.events();
     let rules = Rules {
         reentrant: scene.subject.reentrant,
-        counted: scene.subject.counted,
+        exact: scene.subject.exact,
         fair: scene.subject.fair && scene.profile.disturbed.is_none(),
         disturbed: scene.profile.disturbed.is_some(),
     };

@@ -7,12 +7,14 @@ use std::{
 
 use fastrand::Rng;
 use redisson_lock::{Error, LockClient, LostReason, Owner};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{
+    dropping::{Early, patiently, until},
+    inside::Inside,
     log::{HoldId, Log, Spot, Trouble, What},
     profiles::Profile,
-    subjects::{Asker, Body, Boxed, Handle, Hold, Peek, Subject, Wait},
+    subjects::{Asker, Boxed, Handle, Hold, Subject, Wait},
 };
 
 /// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
@@ -396,66 +398,4 @@ fn ended(hold: HoldId, trouble: Trouble) -> What {
 
 pub fn number(owner: Owner) -> u64 {
     owner.to_string().parse().expect("an owner is a number")
-}
-
-/// When a future is dropped.
-#[derive(Clone, Copy)]
-enum Early {
-    Polls(u32),
-    Time(Duration),
-}
-
-/// What `future` yields, unless it is dropped before; an error if it takes too long.
-async fn until<T>(early: Option<Early>, future: Boxed<'_, T>) -> Option<Result<T, Trouble>> {
-    let dropped = async {
-        match early {
-            Some(Early::Polls(polls)) => {
-                for _ in 0..polls {
-                    tokio::task::yield_now().await;
-                }
-            }
-            Some(Early::Time(time)) => sleep(time).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        done = timeout(PATIENCE, future) => Some(done.map_err(|_| Trouble::Hung)),
-        () = dropped => None,
-    }
-}
-
-async fn patiently<T>(future: Boxed<'_, Result<T, Error>>) -> Result<T, Trouble> {
-    match timeout(PATIENCE, future).await {
-        Ok(done) => done.map_err(Trouble::from),
-        Err(_) => Err(Trouble::Hung),
-    }
-}
-
-/// What is run with a lock held.
-struct Inside<'a> {
-    log: &'a Log,
-    spot: Spot,
-    lease: Duration,
-    pauses: Vec<Duration>,
-    hold: OnceLock<HoldId>,
-    over: OnceLock<()>,
-}
-
-impl Body for Inside<'_> {
-    fn inside<'a>(&'a self, guard: &'a dyn Peek) -> Boxed<'a, ()> {
-        Box::pin(async move {
-            let hold = self.log.enters(self.spot, self.lease, guard);
-            let _ = self.hold.set(hold);
-            for pause in &self.pauses {
-                sleep(*pause).await;
-                if self.log.probe(self.spot, hold, guard).is_some() {
-                    // From here on it must not go on.
-                    return std::future::pending().await;
-                }
-            }
-            let _ = self.over.set(());
-            self.log.note(self.spot, What::Ends { hold });
-        })
-    }
 }

@@ -10,48 +10,8 @@ use super::{
     books::{Book, Live, validity},
     log::{Event, HoldId, Side, Spot, Trouble, What},
     stays::{self, Forcing, Stay},
+    verdict::{Rules, Tally, Violation, broken},
 };
-
-/// What is expected of one history.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
-    /// Whether an owner may take the lock again.
-    pub reentrant: bool,
-    /// Whether it is had in the order of asking.
-    pub fair: bool,
-    /// Whether a release says how many holds are left.
-    pub counted: bool,
-    /// Whether connections are disturbed: then an answer may stay out.
-    pub disturbed: bool,
-}
-
-/// A rule that was broken, and the event that shows it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Violation {
-    pub at: usize,
-    pub rule: String,
-}
-
-/// A violation, as an error.
-pub fn broken<T>(at: usize, rule: impl Into<String>) -> Result<T, Violation> {
-    let rule = rule.into();
-    Err(Violation { at, rule })
-}
-
-/// What a history consisted of: one in which nothing happened proves nothing.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub entered: usize,
-    pub nested: usize,
-    pub refused: usize,
-    pub abandoned: usize,
-    pub lost: usize,
-    pub unanswered: usize,
-    /// Counts that were compared.
-    pub counted: usize,
-    /// Pairs of waiters whose order was compared.
-    pub ordered: usize,
-}
 
 pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
     let mut replay = Replay::new(rules);
@@ -295,7 +255,7 @@ impl Replay {
                     Released::StillHeld { holds } => holds,
                 };
                 self.tally.counted += 1;
-                if self.rules.counted && !forced && !(sure..=most).contains(&left) {
+                if self.rules.exact && !forced && !(sure..=most).contains(&left) {
                     let rule = format!("{left} holds are left, of {sure} and {most} at most");
                     return broken(at, rule);
                 }
@@ -355,7 +315,7 @@ impl Replay {
         reason: LostReason,
     ) -> Result<(), Violation> {
         self.tally.lost += 1;
-        let forced = self.is_forced(event.spot, at);
+        let (forced, exact) = (self.is_forced(event.spot, at), self.rules.exact);
         let book = self.book(event.spot);
         book.forget_leaked();
         book.lingering = true;
@@ -364,7 +324,7 @@ impl Replay {
         let Some(lost) = lost else {
             return broken(at, "the loss of a hold that there was not");
         };
-        if event.at >= lost.safe_until || forced || book.forced {
+        if event.at >= lost.safe_until || forced || book.forced || !exact {
             return Ok(());
         }
         let until = lost.safe_until;
@@ -421,8 +381,9 @@ impl Replay {
 
     /// What the owner has just been told is wrong if more than `good` of its holds turn out to have been good.
     fn must_not_be_good(&mut self, at: usize, spot: Spot, good: usize, rule: &str) {
+        let exact = self.rules.exact;
         let book = self.book(spot);
-        if book.forced {
+        if book.forced || !exact {
             return;
         }
         let holds = book.live.iter().map(|live| live.hold).collect();

@@ -5,136 +5,10 @@ use std::time::Duration;
 use redisson_lock::{LostReason, Released};
 
 use super::{
-    log::{Event, HoldId, Side, Spot, Trouble, What},
-    oracle::{Rules, Tally, Violation, judge},
+    log::{HoldId, Side, Trouble, What},
+    story::{A, B, C, LEASE, RULES, Story, spot},
+    verdict::Rules,
 };
-
-const RULES: Rules = Rules {
-    reentrant: true,
-    fair: true,
-    counted: true,
-    disturbed: false,
-};
-const LEASE: Duration = Duration::from_millis(1000);
-
-const fn spot(owner: u64, names: u32, side: Side) -> Spot {
-    Spot { owner, names, side }
-}
-const A: Spot = spot(1, 1, Side::Alone);
-const B: Spot = spot(2, 1, Side::Alone);
-const C: Spot = spot(3, 1, Side::Alone);
-
-/// A history in the making; a millisecond passes with each event.
-#[derive(Default)]
-struct Story {
-    events: Vec<Event>,
-    holds: u64,
-    now: Duration,
-}
-
-impl Story {
-    fn tell(&mut self, spot: Spot, what: What) -> &mut Self {
-        self.now += Duration::from_millis(1);
-        let at = self.now;
-        self.events.push(Event { at, spot, what });
-        self
-    }
-
-    fn pass(&mut self, millis: u64) -> &mut Self {
-        self.now += Duration::from_millis(millis);
-        self
-    }
-
-    fn asks(&mut self, spot: Spot) -> &mut Self {
-        self.tell(
-            spot,
-            What::Asks {
-                limited: false,
-                lease: LEASE,
-            },
-        )
-    }
-
-    fn had(&mut self, spot: Spot, lease: Duration, valid: bool, token: Option<i64>) -> HoldId {
-        self.holds += 1;
-        let hold = HoldId(self.holds);
-        let until = self.now + lease;
-        self.tell(
-            spot,
-            What::Enters {
-                hold,
-                lease,
-                until,
-                valid,
-                token,
-            },
-        );
-        hold
-    }
-
-    /// Asks and enters at once.
-    fn enters(&mut self, spot: Spot) -> HoldId {
-        self.asks(spot).had(spot, LEASE, true, None)
-    }
-
-    fn enters_with(&mut self, spot: Spot, token: i64) -> HoldId {
-        self.asks(spot).had(spot, LEASE, true, Some(token))
-    }
-
-    fn valid(&mut self, spot: Spot, hold: HoldId) -> &mut Self {
-        let until = self.now + LEASE;
-        self.tell(spot, What::Valid { hold, until })
-    }
-
-    fn lost(&mut self, spot: Spot, hold: HoldId) -> &mut Self {
-        let reason = LostReason::Expired;
-        self.tell(spot, What::Lost { hold, reason })
-    }
-
-    fn ends(&mut self, spot: Spot, hold: HoldId, how: Result<Released, Trouble>) -> &mut Self {
-        self.tell(spot, What::Ends { hold });
-        let how = Some(how);
-        self.tell(spot, What::Ended { hold, how })
-    }
-
-    fn leaves(&mut self, spot: Spot, hold: HoldId) -> &mut Self {
-        self.ends(spot, hold, Ok(Released::Fully))
-    }
-
-    fn still(&mut self, spot: Spot, hold: HoldId, holds: u32) -> &mut Self {
-        self.ends(spot, hold, Ok(Released::StillHeld { holds }))
-    }
-
-    fn counts(&mut self, spot: Spot, count: u32) -> &mut Self {
-        self.tell(spot, What::Counts);
-        self.tell(spot, What::Counted(Ok(count)))
-    }
-
-    fn queue(&mut self, owners: &[u64]) -> &mut Self {
-        self.tell(A, What::Looks);
-        self.tell(A, What::Queue(owners.to_vec()))
-    }
-
-    fn judged(&self, rules: Rules) -> Result<Tally, Violation> {
-        judge(&self.events, rules)
-    }
-
-    #[track_caller]
-    fn is_good(&self) -> Tally {
-        self.judged(RULES).expect("a good history")
-    }
-
-    #[track_caller]
-    fn breaks(&self, rule: &str) {
-        self.breaks_under(RULES, rule);
-    }
-
-    #[track_caller]
-    fn breaks_under(&self, rules: Rules, rule: &str) {
-        let violation = self.judged(rules).expect_err("a bad history");
-        assert!(violation.rule.contains(rule), "{violation:?}");
-    }
-}
 
 #[test]
 fn one_after_the_other_is_good() {
@@ -245,6 +119,24 @@ fn counts_are_exact() {
     story.valid(A, outer).is_good();
     let inner = HoldId(2);
     story.valid(A, inner).breaks("counts 1 while it had 2 good");
+}
+
+/// Exclusion remains, and nothing else.
+#[test]
+fn holds_on_different_locks_are_not_counted() {
+    let rules = Rules {
+        exact: false,
+        ..RULES
+    };
+    let mut story = Story::default();
+    let (outer, inner) = (story.enters(A), story.enters(A));
+    story.asks(A).tell(A, What::Refused).valid(A, outer);
+    story.leaves(A, inner).lost(A, outer);
+    assert!(story.judged(rules).is_ok());
+    story.breaks("holds are left");
+    let hold = story.enters(A);
+    story.enters(B);
+    story.valid(A, hold).breaks_under(rules, "inside together");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     log::{Event, Side, Spot, What},
-    oracle::{Violation, broken},
+    verdict::{Violation, broken},
 };
 
 /// One hold, from the event at which it was asked for to the last one at which it was good for certain.

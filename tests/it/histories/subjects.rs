@@ -77,8 +77,9 @@ pub struct Subject {
     pub fair: bool,
     /// Whether several names are locked at once.
     pub group: bool,
-    /// Whether a release says how many holds are left.
-    pub counted: bool,
+    /// Whether all of an owner's holds are on the same locks. Each hold of a majority may be on others: counts and leases
+    /// then differ from lock to lock.
+    pub exact: bool,
 }
 
 const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject {
@@ -88,7 +89,7 @@ const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject 
         reentrant: true,
         fair: false,
         group: false,
-        counted: true,
+        exact: true,
     }
 }
 
@@ -177,7 +178,7 @@ pub const MULTI_MIXED: Subject = Subject {
 
 /// A majority of three locks, each through a client of its own: as many that can fail.
 pub const RED: Subject = Subject {
-    counted: false,
+    exact: false,
     ..subject(
         "red",
         &[(Side::Alone, |asker| {
