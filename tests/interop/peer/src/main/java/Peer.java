@@ -262,7 +262,10 @@ public final class Peer {
         return self.acquire(() -> {
             if (lock instanceof RFencedLock) {
                 RFencedLock fenced = (RFencedLock) lock;
-                return lease < 0 ? fenced.lockAndGetToken() : fenced.lockAndGetToken(lease, TimeUnit.MILLISECONDS);
+                // With a lease, lockAndGetToken forgets the lease.
+                return lease < 0
+                        ? fenced.lockAndGetToken()
+                        : fenced.tryLockAndGetToken(TimeUnit.DAYS.toMillis(1), lease, TimeUnit.MILLISECONDS);
             }
             if (lease < 0) {
                 lock.lockInterruptibly();
@@ -281,7 +284,8 @@ public final class Peer {
         return self.acquire(() -> {
             if (lock instanceof RFencedLock) {
                 RFencedLock fenced = (RFencedLock) lock;
-                return once ? fenced.tryLockAndGetToken() : fenced.tryLockAndGetToken(wait, lease, TimeUnit.MILLISECONDS);
+                // Without a limit, tryLockAndGetToken waits for the lock.
+                return fenced.tryLockAndGetToken(wait, lease, TimeUnit.MILLISECONDS);
             }
             return once ? lock.tryLock() : lock.tryLock(wait, lease, TimeUnit.MILLISECONDS);
         });
