@@ -26,18 +26,18 @@ return each(1, 6, function(k, owner, lease, holds, writes, channel, base)
   local writer = owner .. ':write'
   local fields = call('HMGET', lock, 'mode', owner, writer)
   local mode, held = fields[1], tonumber(fields[2] or 0)
-  if fields[3] and writes == '0' then
-    -- The owner's write hold has ended, by its own account: others may read beside it.
-    call('PUBLISH', channel, '1')
-    call('HDEL', lock, writer)
-    call('HSET', lock, 'mode', 'read')
-    mode = 'read'
-  end
   if not mode then
     return WRONG_KIND, 'a lock without readers and writers'
   end
+  -- A write hold of the owner's that has ended, by its own account, is taken away: others may read beside it.
+  local is_over = fields[3] and writes == '0'
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
     call('SET', marker, '1', 'PX', lease)
+    if is_over then
+      redis.pcall('PUBLISH', channel, '1')
+      call('HDEL', lock, writer)
+      call('HSET', lock, 'mode', 'read')
+    end
     -- More than `holds` is what a lost operation left (reentrant_acquire).
     remove_markers(base, owner, holds + 1, held)
     prolong(lock, lease, remaining)

@@ -37,7 +37,7 @@ async fn both_sides_are_entered_again_and_left_in_any_order() {
             assert_eq!(counts().await, (holds, holds));
         }
         for (ended, number) in order.into_iter().enumerate() {
-            let writing = writes.len() > 0;
+            let writing = !writes.is_empty();
             assert!(other.1.try_lock().await.unwrap().is_none());
             assert_eq!(other.0.try_lock().await.unwrap().is_none(), writing);
             if number % 2 == 0 && !writes.is_empty() {
