@@ -1,14 +1,19 @@
 # Everything a contributor runs. `make` alone lists the targets.
 
 CARGO ?= cargo
-# The Redisson versions that the interop tests run against; the demo takes the first.
+# The Redisson versions that the interop tests run against, the newest and an older one; the demo takes the first.
 REDISSON ?= 4.7.0 3.27.0
+# The others, which `make interop-all` lets take the older one's place.
+REDISSON_BETWEEN := 3.37.0 3.44.0 3.52.0
 # INTEROP=skip leaves Java out: nothing of it is installed, built or run.
 INTEROP ?=
 # VALKEY=skip leaves the run on Valkey out: no Valkey is looked for, fetched or run.
 VALKEY ?=
-# How often `make soak` runs the integration tests.
+# How often `make soak` runs the integration tests, how long each of their histories lasts, and which of them: part of
+# their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
+HISTORY_SECONDS ?= 60
+ONLY ?=
 
 export INTEROP
 
@@ -17,7 +22,7 @@ ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers interop-all
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +69,13 @@ valkey: ## Integration tests, but the long ones of faults, on Valkey 8 (fetched 
 interop: peers ## Conformance tests with a running Java Redisson
 	$(CARGO) test --test interop --features rustls
 
+interop-all: interop ## Conformance tests with all versions of Redisson that are looked after
+	@$(if $(JAVA),tools/build-peer.sh $(REDISSON_BETWEEN),echo "interop-all: INTEROP=skip: not built")
+	@for version in $(REDISSON_BETWEEN); do \
+		echo "interop-all: Redisson $$version"; \
+		OLDER_REDISSON=$$version $(CARGO) test --test interop --features rustls older_redisson || exit 1; \
+	done
+
 # What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.
 without-tls:
 	@$(CARGO) test --quiet --lib --test it --no-default-features without_tls -- --list | grep ': test$$' >/dev/null
@@ -80,9 +92,9 @@ bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
 	@tools/build-bench-redisson.sh
 	$(CARGO) run --release -p compare
 
-soak: ## The integration tests, ROUNDS times; stops at the first failure
+soak: ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@$(CARGO) test --test it --features rustls --no-run
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "soak: round $$round of $(ROUNDS)"; \
-		$(CARGO) test --quiet --test it --features rustls || exit 1; \
+		HISTORY_SECONDS=$(HISTORY_SECONDS) $(CARGO) test --quiet --test it --features rustls -- $(ONLY) || exit 1; \
 	done

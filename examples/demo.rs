@@ -180,7 +180,11 @@ impl Stage {
             Language::Rust(name) => Service {
                 name,
                 library: "redisson-lock",
-                peer: Peer::start(name, rust_peer::command(&url, LEASE, &[])).await,
+                peer: Peer::start(
+                    name,
+                    rust_peer::command(&url, LEASE, rust_peer::NO_POLLS, &[]),
+                )
+                .await,
             },
         }
     }

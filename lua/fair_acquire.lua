@@ -11,6 +11,7 @@
 --       place: ms that a waiter of this crate keeps its place when nothing is heard of it; patience: ms for Redisson's
 --       channel: of the lock, with `:` and an owner behind it where that owner listens
 --       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
+-- What it tells others are hints: without the right to the channels they come by themselves, a little later.
 -- Replies
 --   DONE    granted
 --   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if nobody can tell
@@ -24,13 +25,31 @@ local function is_ours(entry, owner)
   return #entry == #owner
 end
 
--- The first who is not known to be dead, and when it will be.
-local function first_in_line(queue, places, owner, now, place)
+-- A client of this crate that has lost one waiter may have lost all: those that live refresh their places, so none needs
+-- more than that.
+local function suspect_all_of(dead, queue, places, now, place)
+  local client = string.sub(dead, 1, 36)
+  for _, entry in ipairs(call('LRANGE', queue, 0, MOST_REMOVED)) do
+    if string.sub(entry, 1, 36) == client and tonumber(call('ZSCORE', places, entry) or 0) > now + place then
+      call('ZADD', places, now + place, entry)
+    end
+  end
+end
+
+local function server_time()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go.
+local function first_in_line(queue, places, owner, place)
+  local now, suspected
   for _ = 1, MOST_REMOVED do
     local head = call('LINDEX', queue, 0)
     if not head then
       return nil
     end
+    now = now or server_time()
     local score = tonumber(call('ZSCORE', places, head))
     if not score or (is_ours(head, owner) and score > now + place) then
       -- Without a score it would stay for ever; and ours refresh theirs, so they need no more than a place.
@@ -42,6 +61,10 @@ local function first_in_line(queue, places, owner, now, place)
     end
     call('LPOP', queue)
     call('ZREM', places, head)
+    if is_ours(head, owner) and not suspected then
+      suspected = true
+      suspect_all_of(head, queue, places, now, place)
+    end
   end
   return call('LINDEX', queue, 0), now
 end
@@ -111,11 +134,9 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     return ABSENT, 0
   end
 
-  local time = call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, head_until
   if free then
-    head, head_until = first_in_line(queue, places, owner, now, place)
+    head, head_until = first_in_line(queue, places, owner, place)
     if not head or head == owner then
       call('HSET', lock, owner, holds)
       expire_new(lock, lease)
@@ -125,20 +146,21 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
         -- The next learns of a longer lease in time by itself.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
-          call('PUBLISH', channel .. ':' .. next_head, '0')
+          redis.pcall('PUBLISH', channel .. ':' .. next_head, '0')
         end
       end
       return DONE
     end
     if nudge == '1' then
       -- It may be asleep: nobody tells it that a lease has run out.
-      call('PUBLISH', channel .. ':' .. head, '0')
+      redis.pcall('PUBLISH', channel .. ':' .. head, '0')
     end
   end
   if waited < 0 then
     return BUSY, -1
   end
 
+  local now = server_time()
   local score = tonumber(call('ZSCORE', places, owner))
   if score then
     refresh_place(queue, places, owner, now, score, waited, place)
@@ -148,8 +170,9 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     take_place(queue, places, owner, now, place, tonumber(patience))
   end
   if free then
-    -- The second is the next if the first is dead.
-    return BUSY, call('LINDEX', queue, 1) == owner and math.max(head_until - now, 0) or -1
+    -- The second is the next if the first is dead, and anybody may remove those who are.
+    local removes = head_until <= now or call('LINDEX', queue, 1) == owner
+    return BUSY, removes and math.max(head_until - now, 0) or -1
   end
   return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1
 end)

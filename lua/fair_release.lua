@@ -15,12 +15,18 @@ local function is_ours(entry, owner)
 end
 
 local function first_in_line(queue, places, owner, place)
-  local time = call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local now
   for _ = 1, 1000 do
     local head = call('LINDEX', queue, 0)
-    local score = head and tonumber(call('ZSCORE', places, head))
-    if not head or score and score > now then
+    if not head then
+      return head
+    end
+    if not now then
+      local time = call('TIME')
+      now = time[1] * 1000 + math.floor(time[2] / 1000)
+    end
+    local score = tonumber(call('ZSCORE', places, head))
+    if score and score > now then
       return head
     end
     if not is_ours(head, owner) or not score then

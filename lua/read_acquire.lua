@@ -2,12 +2,13 @@
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner; lease: ms; holds: the owner's count of read holds once this has been done, 1 for a first
+--       writes: 1 if the owner relies on a write hold here; channel: where waiters listen
 --       base: the name in the form that stands in front of the readers' markers
 -- Replies
 --   DONE    granted
 --   BUSY    somebody writes                           detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-return each(1, 4, function(k, owner, lease, holds, base)
+return each(1, 6, function(k, owner, lease, holds, writes, channel, base)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   local marker = markers_of(base, owner) .. holds
@@ -22,13 +23,21 @@ return each(1, 4, function(k, owner, lease, holds, base)
     return DONE
   end
 
-  local fields = call('HMGET', lock, 'mode', owner, owner .. ':write')
+  local writer = owner .. ':write'
+  local fields = call('HMGET', lock, 'mode', owner, writer)
   local mode, held = fields[1], tonumber(fields[2] or 0)
   if not mode then
     return WRONG_KIND, 'a lock without readers and writers'
   end
+  -- A write hold of the owner's that has ended, by its own account, is taken away: others may read beside it.
+  local is_over = fields[3] and writes == '0'
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
     call('SET', marker, '1', 'PX', lease)
+    if is_over then
+      redis.pcall('PUBLISH', channel, '1')
+      call('HDEL', lock, writer)
+      call('HSET', lock, 'mode', 'read')
+    end
     -- More than `holds` is what a lost operation left (reentrant_acquire).
     remove_markers(base, owner, holds + 1, held)
     prolong(lock, lease, remaining)

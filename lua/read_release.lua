@@ -16,12 +16,13 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
     return ABSENT, 0
   end
 
-  local longest = longest_of_others(lock, base, owner)
+  local remaining = call('PTTL', lock)
+  local longest = longest_of_others(lock, base, owner, remaining)
   if holds == 0 and not writes and longest <= 0 then
     -- Telling can fail, so it comes before freeing. Nobody else reads: what may be left has lost its lease.
     call('PUBLISH', channel, '0')
-    call('DEL', lock)
-    remove_markers(base, owner, 1, held)
+    call('DEL', lock, markers_of(base, owner) .. 1)
+    remove_markers(base, owner, 2, held)
     return DONE
   end
 
@@ -40,7 +41,7 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
     longest = math.max(longest, longest_of(base, owner, holds))
   end
   -- A write hold has no marker, so its time is not cut; readers' is, to the longest of their leases.
-  if longest > 0 and (not writes or longest > call('PTTL', lock)) then
+  if longest > 0 and longest ~= remaining and (not writes or longest > remaining) then
     call('PEXPIRE', lock, longest)
   end
   return DONE

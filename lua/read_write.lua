@@ -19,13 +19,17 @@ local function longest_of(base, owner, count)
   return longest
 end
 
--- The same over all readers of the lock but `except`.
-local function longest_of_others(lock, base, except)
+-- The same over all readers of the lock but `except`. One that has nearly all of the `most` that any can have is enough,
+-- if that is known: with leases that are alike the first is, however many read.
+local function longest_of_others(lock, base, except, most)
   local longest, fields = -2, call('HGETALL', lock)
   for i = 1, #fields, 2 do
     local reader = fields[i]
     if reader ~= 'mode' and reader ~= except and string.sub(reader, -6) ~= ':write' then
       longest = math.max(longest, longest_of(base, reader, fields[i + 1]))
+      if most > 0 and longest * 3 >= most * 2 then
+        return most
+      end
     end
   end
   return longest

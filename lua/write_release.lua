@@ -18,7 +18,7 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
     return ABSENT, 0
   end
 
-  local longest = longest_of_others(lock, base)
+  local longest = longest_of_others(lock, base, writer, 0)
   if holds > 0 then
     if lease ~= '0' then
       -- Its own read holds are not cut.

@@ -1,6 +1,6 @@
 //! A lock of any kind, for groups of different ones.
 
-use std::sync::Arc;
+use std::{any::TypeId, sync::Arc};
 
 use crate::{
     back_off::BackOff,
@@ -18,7 +18,8 @@ use crate::{
 pub struct AnyLock {
     pub(crate) engine: EngineHandle,
     pub(crate) place: Result<Arc<Place>, Error>,
-    pub(crate) wire: &'static dyn Wire,
+    wire: &'static dyn Wire,
+    pub(crate) kind: TypeId,
     lease: Option<Result<Lease, Error>>,
     back_off: Option<BackOff>,
 }
@@ -51,6 +52,7 @@ impl<K: Kind> From<Lock<K>> for AnyLock {
             engine: lock.engine,
             place: lock.place,
             wire: K::WIRE,
+            kind: TypeId::of::<K>(),
             lease: lock.lease,
             back_off: lock.back_off,
         }

@@ -2,11 +2,26 @@
 
 use std::time::Duration;
 
-/// The pauses between the tries of a [`SpinLock`](crate::SpinLock).
+/// The pauses between the tries of a [`SpinLock`](crate::SpinLock), set by
+/// [`with_back_off`](crate::Lock::with_back_off).
 ///
 /// # Redisson
 ///
 /// `LockOptions.BackOff`: `ConstantBackOff`, `ExponentialBackOff`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_lock::BackOff;
+///
+/// let pauses = BackOff::Exponential {
+///     initial: Duration::from_millis(1),
+///     max: Duration::from_millis(128),
+///     multiplier: 2,
+/// };
+/// assert_eq!(pauses, BackOff::default());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackOff {

@@ -115,6 +115,16 @@ impl LockClient {
     /// # Redisson
     ///
     /// `redisson.getLock(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.reentrant_lock("order:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reentrant_lock(&self, name: impl Into<String>) -> ReentrantLock {
         self.lock(name.into())
     }
@@ -124,22 +134,51 @@ impl LockClient {
     /// Whoever waits has a place in a queue on the server. A waiter of this crate refreshes its place while it waits, so
     /// that one that dies holds up those behind it for seconds (three times
     /// [`Config::poll_floor`](crate::Config::poll_floor), 15 s by default); a dead waiter of Java does so for Java's
-    /// `fairLockWaitTimeout`. A wait that ends without the lock, or is dropped, leaves the queue.
+    /// `fairLockWaitTimeout` (see [`Config::fair_lock_wait`](crate::Config::fair_lock_wait)). A wait that ends without the
+    /// lock, or is dropped, leaves the queue, and costs nobody else its place.
     ///
-    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if nobody waits for it.
+    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if nobody waits for it. What the order
+    /// is worth, and what a long queue costs, is in
+    /// [docs/fair-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fair-lock.md).
     ///
     /// # Redisson
     ///
     /// `redisson.getFairLock(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.fair_lock("printer");
+    /// if let Some(guard) = lock.try_lock_for(Duration::from_secs(60)).await? {
+    ///     // Everybody who asked before has had it.
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fair_lock(&self, name: impl Into<String>) -> FairLock {
         self.lock(name.into())
     }
 
-    /// The read-write lock `name`: many readers, or one writer.
+    /// The read-write lock `name`: many readers, or one writer. See [`ReadWriteLock`] for its rules.
     ///
     /// # Redisson
     ///
     /// `redisson.getReadWriteLock(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let catalogue = client.read_write_lock("catalogue");
+    /// let entries = catalogue.read().run(async |_guard| 42).await?;
+    /// catalogue.write().run(async |_guard| { /* nobody reads now */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
         let name = name.into();
         ReadWriteLock::new(self.lock(name.clone()), self.lock(name))
@@ -148,22 +187,49 @@ impl LockClient {
     /// The fenced lock `name`: the reentrant lock whose guards have a [token](crate::Guard::token) that rises from holder to
     /// holder.
     ///
+    /// A store that compares tokens refuses what a holder writes after its time: the one thing that no lock with a lease can
+    /// prevent by itself. What a token is worth, and when it can repeat, is in
+    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md).
+    ///
     /// # Redisson
     ///
     /// `redisson.getFencedLock(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.fenced_lock("order:42").lock().await?;
+    /// let token = guard.token();
+    /// // update orders set .., token = $token where id = 42 and token <= $token
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fenced_lock(&self, name: impl Into<String>) -> FencedLock {
         self.lock(name.into())
     }
 
     /// The lock `name`, polled with growing pauses ([`BackOff`]) instead of waited for by message.
     ///
-    /// For locks that are held for milliseconds by holders whose releases are not worth a message. Its data are those of
+    /// For locks that are held for milliseconds and seldom contended, so that a subscription is not worth its cost. Each
+    /// waiter asks by itself, after pauses that [`with_back_off`](crate::Lock::with_back_off) sets. Its data are those of
     /// the [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release is announced, so that those who wait
     /// for the same name as a reentrant lock need not wait for the lease to end.
     ///
     /// # Redisson
     ///
     /// `redisson.getSpinLock(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.spin_lock("counter").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
         SpinLock {
             back_off: Some(BackOff::default()),
@@ -177,6 +243,20 @@ impl LockClient {
     /// # Redisson
     ///
     /// `redisson.getNonReentrantLock(name)`, of 4.4 and later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::Error;
+    ///
+    /// let lock = client.non_reentrant_lock("order:42");
+    /// let guard = lock.lock().await?;
+    /// assert!(matches!(lock.try_lock().await, Err(Error::AlreadyHeld { .. })));
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
         self.lock(name.into())
     }
@@ -187,6 +267,16 @@ impl LockClient {
     /// # Redisson
     ///
     /// `redisson.getNonReentrantFairLock(name)`, of 4.4 and later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.non_reentrant_fair_lock("printer").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
         self.lock(name.into())
     }
@@ -194,14 +284,26 @@ impl LockClient {
     /// The lock `name` as one string key with a value of its owner's and an expiry, for services without Redisson.
     ///
     /// It excludes those who take the same key by `SET key value NX PX lease`, delete it only if the value is theirs and
-    /// extend it likewise: redis-py's `Lock`, redsync, redis-semaphore and many a home-made lock. **It does not exclude
-    /// Redisson's locks**, nor the other kinds of this crate: those answer [`Error::WrongKind`] at its key, and it at
-    /// theirs. It is not reentrant ([`Error::AlreadyHeld`]). As others do not announce their releases, a waiter asks
-    /// five times a second.
+    /// extend it likewise: redis-py's `Lock`, redsync, Spring Integration's registry and many a home-made lock. **It does not
+    /// exclude Redisson's locks**, nor the other kinds of this crate: those answer [`Error::WrongKind`] at its key, and it
+    /// at theirs. It is not reentrant ([`Error::AlreadyHeld`]). As others do not announce their releases, one waiter per
+    /// lock asks five times a second. More is in
+    /// [docs/simple-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/simple-lock.md).
     ///
     /// # Redisson
     ///
     /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// // Python: redis.lock("order:42", timeout=30)
+    /// let guard = client.simple_lock("order:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn simple_lock(&self, name: impl Into<String>) -> SimpleLock {
         self.lock(name.into())
     }
@@ -232,6 +334,22 @@ impl LockClient {
     /// # Redisson
     ///
     /// `redisson.getRedLock(locks)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::RedLock;
+    ///
+    /// // On one server this is for trying it out. What it is made for:
+    /// let (a, b, c) = (client.clone(), client.clone(), client); // clients of three servers
+    /// let lock = RedLock::of([a, b, c].map(|client| client.reentrant_lock("job")));
+    /// let guard = lock.lock().await?;
+    /// println!("held until {:?}", guard.valid_until());
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
         RedLock::of(self.reentrant_locks(names))
     }
@@ -267,7 +385,8 @@ impl LockClient {
 
     /// Ends the client, for all its clones.
     ///
-    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, for up to about 5 s.
+    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, and those who wait in
+    /// queues leave them, for up to about 5 s.
     /// Whoever still holds a lock through this client is told that it is lost, with
     /// [`LostReason::Closed`](crate::LostReason::Closed): such holds are no longer renewed, and **not** released
     /// either, as their holders may need a moment to stop. They end with their leases, and the report lists them. From

@@ -47,8 +47,10 @@ pub struct Config {
     #[serde(rename = "lockWatchdogBatchSize")]
     pub watchdog_batch_size: usize,
 
-    /// How long a waiter of a fair lock keeps its place in the queue when nothing is heard of it. Default: 300 s. Read
-    /// so that a configuration can be shared with Java; the kinds of lock of this version do not use it.
+    /// How long Java's waiters for fair locks keep their places in the queue when nothing is heard of them. Default: 300 s.
+    /// Set it to what Java has: by it, a waiter of ours that stands behind one of theirs allows for what theirs takes off
+    /// everybody's time when it leaves. It is *not* how long ours keep theirs, which is three times
+    /// [`poll_floor`](Self::poll_floor).
     ///
     /// Redisson: `fairLockWaitTimeout`.
     #[serde(rename = "fairLockWaitTimeout", deserialize_with = "millis")]
@@ -75,6 +77,10 @@ pub struct Config {
 
     /// How often one waiter per lock asks the server even if it hears nothing: the bound on a wait whose wake-up was
     /// lost. Default: 5 s. At least 100 ms.
+    ///
+    /// Every waiter for a fair lock asks as often, to keep its place: it loses it when it is not heard of for three times
+    /// this long and its turn comes. Services that share fair locks should agree on it: each judges by its own value whether
+    /// another's waiter is dead.
     #[serde(deserialize_with = "millis")]
     pub poll_floor: Duration,
 

@@ -56,7 +56,8 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner holds the lock already, and it is not reentrant.
+    /// The owner holds the lock already, and it is not reentrant: a non-reentrant or a simple lock. Known without asking the
+    /// server. The branches of one `join!` are one owner.
     #[error("this owner holds `{name}` already, and the lock is not reentrant")]
     #[non_exhaustive]
     AlreadyHeld {
@@ -64,7 +65,8 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner reads under the lock and wants to write: it would wait for itself. Release the read hold first.
+    /// The owner reads under the lock and wants to write: it would wait for itself, as it does in Redisson. Release the read
+    /// hold first, and expect that somebody else writes in between.
     #[error(
         "this owner has a read hold on `{name}` and would wait for itself to write: release that first"
     )]
@@ -74,7 +76,7 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner has as many holds on the lock as an owner may have.
+    /// The owner has as many holds on the lock as an owner may have: 1,000, for the read side of a read-write lock.
     #[error("this owner has {most} holds on `{name}`, which is the most that it may have")]
     #[non_exhaustive]
     TooManyHolds {

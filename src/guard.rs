@@ -130,8 +130,8 @@ impl<K: Kind> Guard<K> {
         self.held.tenure().valid_until().into_std()
     }
 
-    /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does. [`Lock::unlock`](crate::Lock::unlock), by
-    /// the same owner, releases it.
+    /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does.
+    /// [`Lock::unlock`](crate::Lock::unlock), by the same owner, releases it.
     pub fn leak(self) {
         self.held.leak();
     }
@@ -149,13 +149,16 @@ impl Guard<Fenced> {
     /// The fencing token: larger than that of every earlier holder, for as long as the server keeps its data.
     ///
     /// A store that remembers the largest token that it has seen, and refuses smaller ones, is safe from a holder that
-    /// does not know yet that it has lost the lock. All holds of one owner at a time show the token of its first.
+    /// does not know yet that it has lost the lock. It has to compare and write in one step. All holds of one owner at a
+    /// time show the token of its first, also where the counter has gone on.
+    ///
     /// Tokens repeat if the server loses writes or the counter: after a failover without durable replication, a restart
-    /// without persistence, an eviction or a `DEL`.
+    /// without persistence, an eviction or a `DEL`. What to do about it is in
+    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md).
     ///
     /// # Redisson
     ///
-    /// What `lockAndGetToken()` and `tryLockAndGetToken()` answer.
+    /// What `lockAndGetToken()` and `tryLockAndGetToken()` answer; there, inner acquisitions answer larger numbers.
     ///
     /// # Examples
     ///

@@ -59,20 +59,22 @@ impl<K: Kind> Lock<K> {
     /// Takes the lock, waiting for it as long as it takes.
     ///
     /// Waits for a message from whoever releases the lock, for the holder's lease to end, and at the latest for the
-    /// next look at the server ([`Config::poll_floor`](crate::Config::poll_floor)). An owner that holds the lock
-    /// already enters at once. The hold is renewed until its [`Guard`] ends, unless
-    /// [`with_lease`](Self::with_lease) says otherwise.
+    /// next look at the server ([`Config::poll_floor`](crate::Config::poll_floor)); for a spin lock, for the next try; for a
+    /// fair lock, until it is the owner's turn. An owner that holds the lock already enters at once, if the lock is
+    /// reentrant. The hold is renewed until its [`Guard`] ends, unless [`with_lease`](Self::with_lease) says otherwise.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis cannot be reached for
     /// [`Config::outage_wait`](crate::Config::outage_wait), [`Error::WrongKind`], [`Error::InvalidName`],
-    /// [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`].
+    /// [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`]. From a lock that is not reentrant
+    /// [`Error::AlreadyHeld`], from the write side of a read-write lock [`Error::WouldDeadlock`], from its read side
+    /// [`Error::TooManyHolds`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future at any point leaves no hold, subscription or renewal behind. A try that was on
-    /// its way is seen to its end in the background, and what it was granted is given back.
+    /// Cancel safe: dropping the future at any point leaves no hold, place in a queue, subscription or renewal behind. A try
+    /// that was on its way is seen to its end in the background, and what it was granted is given back.
     ///
     /// # Redisson
     ///
@@ -94,7 +96,7 @@ impl<K: Kind> Lock<K> {
 
     /// Takes the lock if it is free, or held by this owner already.
     ///
-    /// Waits for one answer of the server.
+    /// Waits for one answer of the server. A fair lock is not taken while others wait for it.
     ///
     /// # Errors
     ///
@@ -272,9 +274,8 @@ impl<K: Kind> Lock<K> {
     /// # Errors
     ///
     /// [`Error::NotHeld`] when the owner has no such hold, or is known to have lost it; [`Error::Lost`] when it turns out to
-    /// be gone; [`Error::Unavailable`] when
-    /// no answer came within [`Config::command_wait`](crate::Config::command_wait) (the release is then carried on in the
-    /// background), [`Error::Redis`], [`Error::InvalidName`], [`Error::Closed`].
+    /// be gone; [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait) (the
+    /// release is then carried on in the background), [`Error::Redis`], [`Error::InvalidName`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -344,7 +345,8 @@ impl<K: Kind> Lock<K> {
 impl Lock<Spin> {
     /// The same lock, polled with other pauses.
     ///
-    /// Pauses shorter than 1 ms are 1 ms, longer than a minute a minute.
+    /// Pauses shorter than 1 ms are 1 ms, longer than a minute a minute. When the holder's lease ends within a pause, the
+    /// next try is made then.
     ///
     /// # Redisson
     ///

@@ -1,6 +1,11 @@
 //! The hold on a group of locks, as its holder sees it.
 
-use std::{fmt, future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,7 +27,9 @@ pub struct MultiGuard {
     need: usize,
     /// Cancelled with the guard.
     ended: CancellationToken,
-    _ended: DropGuard,
+    end: DropGuard,
+    /// Cancelled at the loss; made when somebody asks for it.
+    told: OnceLock<CancellationToken>,
 }
 
 impl MultiGuard {
@@ -31,8 +38,9 @@ impl MultiGuard {
         Self {
             parts,
             need,
-            _ended: ended.clone().drop_guard(),
+            end: ended.clone().drop_guard(),
             ended,
+            told: OnceLock::new(),
         }
     }
 
@@ -53,6 +61,16 @@ impl MultiGuard {
     /// # Redisson
     ///
     /// `unlock()`, which stops at the first lock that is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
         let need = self.need;
         summed_up(release_all(self.parts).await, need)
@@ -60,9 +78,29 @@ impl MultiGuard {
 
     /// As [`unlock`](Self::unlock), and says for each lock, by its name, how it went.
     ///
+    /// Waits for one answer of each server. Only the locks that are held are there: of a RedLock, perhaps not all.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the releases.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// for (name, released) in guard.unlock_each().await {
+    ///     if let Err(error) = released {
+    ///         eprintln!("{name}: {error}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock_each(self) -> Vec<(Arc<str>, Result<Released, Error>)> {
         let names: Vec<_> = self.names().cloned().collect();
         names
@@ -76,6 +114,21 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is consumed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// # async fn work() {}
+    /// let guard = client.multi_lock(["account:1", "account:2"]).lock().await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     reason = guard.lost() => eprintln!("stopped: {reason}"),
+    ///     () = work() => { guard.unlock().await?; }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LostReason {
         let tenures = self.tenures();
         lost(&tenures, self.need).await
@@ -88,23 +141,24 @@ impl MultiGuard {
 
     /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let token = CancellationToken::new();
+        let told = self.told.get_or_init(|| {
+            let told = CancellationToken::new();
+            if let Some(part) = self.parts.first() {
+                let (tenures, need) = (self.tenures(), self.need);
+                let (token, ended) = (told.clone(), self.ended.clone());
+                part.spawn(async move {
+                    let lost = ended.run_until_cancelled(lost(&tenures, need)).await;
+                    if lost.is_some() {
+                        token.cancel();
+                    }
+                });
+            }
+            told
+        });
         if self.is_lost() {
-            token.cancel();
-        } else if let Some(part) = self.parts.first() {
-            let (tenures, need) = (self.tenures(), self.need);
-            let (told, ended) = (token.clone(), self.ended.clone());
-            part.spawn(async move {
-                if ended
-                    .run_until_cancelled(lost(&tenures, need))
-                    .await
-                    .is_some()
-                {
-                    told.cancel();
-                }
-            });
+            told.cancel();
         }
-        token
+        told.child_token()
     }
 
     /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
@@ -116,7 +170,24 @@ impl MultiGuard {
         until.unwrap_or_else(Instant::now).into_std()
     }
 
-    /// The fencing tokens of those of the locks that are fenced, by name.
+    /// The fencing tokens of those of the locks that are fenced, by name: see [`Guard::token`](crate::Guard::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{AnyLock, MultiLock};
+    ///
+    /// let group = MultiLock::of([
+    ///     AnyLock::from(client.fenced_lock("order:42")),
+    ///     AnyLock::from(client.reentrant_lock("stock")),
+    /// ]);
+    /// let guard = group.lock().await?;
+    /// assert_eq!(guard.tokens().len(), 1);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
         let fenced = self.parts.iter().filter_map(|part| {
             let tenure = part.held.tenure();
@@ -131,8 +202,11 @@ impl MultiGuard {
     }
 
     /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
-    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them.
+    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. Nobody is told
+    /// any more when they are lost.
     pub fn leak(self) {
+        // Whoever has a token still hears of a loss.
+        self.end.disarm();
         for part in self.parts {
             part.held.leak();
         }

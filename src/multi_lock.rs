@@ -1,6 +1,6 @@
 //! Several locks as one: all of them, or a majority.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -10,11 +10,18 @@ use crate::{
     error::Error,
     multi_guard::{MultiGuard, summed_up},
     owner::Owner,
-    wire::{Lease, Released},
+    wire::{Lease, Place, Released},
 };
 
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
 /// [`MultiLock::of`](GroupLock::of).
+///
+/// How a group is taken, waited for and released is in
+/// [docs/groups.md](https://docs.rs/crate/redisson-lock/latest/source/docs/groups.md).
+///
+/// # Redisson
+///
+/// `RedissonMultiLock`.
 pub type MultiLock = GroupLock<All>;
 
 /// A majority of several locks on servers that fail independently: see [`RedLock::of`](GroupLock::of).
@@ -26,14 +33,15 @@ pub type MultiLock = GroupLock<All>;
 /// minority of the servers is down. [`MultiGuard::valid_until`] is the time that may be relied upon: the lease, less the
 /// time that the acquisition took, less an allowance for drift.
 ///
-/// Martin Kleppmann's criticism (2016): a lease ends by the clock, but a paused process or a delayed packet does not, so
-/// a holder may write after its time whatever algorithm gave it the lock; only a store that checks a fencing token stops
-/// that, and this algorithm yields no such token. It also relies on clocks that do not jump and on servers that do not
-/// forget. Salvatore Sanfilippo's reply: the time is checked *after* the majority was had, so delays before that do no
-/// harm, those after it are common to every lock with a lease, clocks can be kept from jumping, and a server that
-/// restarts without its data can stay away for one lease. Both are right about what they say: use it where two holders
-/// at a time cost some double work, and where they would cost more, have the store compare the tokens of a
-/// [fenced lock](crate::LockClient::fenced_lock).
+/// Martin Kleppmann's [criticism](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016): a lease
+/// ends by the clock, but a paused process or a delayed packet does not, so a holder may write after its time whatever
+/// algorithm gave it the lock; only a store that checks a fencing token stops that, and this algorithm yields no such
+/// token. It also relies on clocks that do not jump and on servers that do not forget. Salvatore Sanfilippo's
+/// [reply](http://antirez.com/news/101): the time is checked *after* the majority was had, so delays before that do no harm,
+/// those after it are common to every lock with a lease, clocks can be kept from jumping, and a server that restarts
+/// without its data can stay away for one lease. Both are right about what they say: use it where two holders at a time
+/// cost some double work, and where they would cost more, have the store compare the tokens of a
+/// [fenced lock](crate::LockClient::fenced_lock). On one server, or on replicas of one, it is worth nothing.
 ///
 /// # Redisson
 ///
@@ -93,9 +101,11 @@ pub struct GroupLock<Q: Quorum> {
 impl<Q: Quorum> GroupLock<Q> {
     /// The group of `locks`, of any kinds and clients.
     ///
-    /// They are taken in one order everywhere, by name, whatever the order they are given in; a lock that is given twice
-    /// counts once. Locks of one kind and client are taken in one script call (up to 128), the others at the same time.
-    /// Leases, back-offs and clients are those of the locks given; their owners are not used.
+    /// They stand in one order everywhere, by name, whatever the order they are given in. A lock that is given twice counts
+    /// once; two kinds that are one lock on the server, such as a reentrant and a fair lock of one name, are
+    /// [`Error::Config`] at the first use. Locks of one kind and client are taken in one script call (up to 128), the others
+    /// at the same time. Leases, back-offs and clients are those of the locks given; their owners are not used. Two clients
+    /// of one server are two owners: a group of one name from both can never be had.
     ///
     /// Nothing is sent. Without any lock, every operation is [`Error::Config`].
     ///
@@ -127,7 +137,7 @@ impl<Q: Quorum> GroupLock<Q> {
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
-        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b));
+        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b) && a.kind == b.kind);
         Self {
             members,
             lease: None,
@@ -138,14 +148,14 @@ impl<Q: Quorum> GroupLock<Q> {
 
     /// Takes the locks, waiting for them as long as it takes.
     ///
-    /// Nothing is held while one of them is waited for: whatever was taken when a lock refused is given back, that lock is
-    /// waited for, by message, and then the others are tried again. So groups that share locks, here or in Java, do
-    /// not wait for each other for ever.
+    /// Waits for the first of them that another owner holds, as [`Lock::lock`](crate::Lock::lock) does, and holds nothing
+    /// meanwhile: whatever was taken when it refused is given back, and tried again once it is had. So groups that share
+    /// locks do not wait for each other for ever.
     ///
     /// # Errors
     ///
     /// As [`Lock::lock`](crate::Lock::lock), of any of the locks; for a [`RedLock`] only when so many fail that no majority is
-    /// left.
+    /// left. [`Error::Config`] without any lock.
     ///
     /// # Cancel safety
     ///
@@ -154,11 +164,24 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Redisson
     ///
     /// `lock()`, and with a lease `lock(leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// let guard = transfer.lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         self.acquire(Limit::Never).await?.ok_or(Error::Closed)
     }
 
     /// Takes the locks if they are free, or held by this owner already.
+    ///
+    /// Waits for one answer of each server, and a second one when what was taken has to be given back.
     ///
     /// # Errors
     ///
@@ -172,11 +195,25 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Redisson
     ///
     /// `tryLock()`, and with a lease `tryLock(0, leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// if let Some(guard) = client.multi_lock(["account:1", "account:2"]).try_lock().await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
         self.acquire(Limit::Once).await
     }
 
     /// Takes the locks, waiting for them no longer than `wait`.
+    ///
+    /// Waits as [`lock`](Self::lock) does. `wait` covers everything, as for
+    /// [`Lock::try_lock_for`](crate::Lock::try_lock_for).
     ///
     /// # Errors
     ///
@@ -190,6 +227,20 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Redisson
     ///
     /// `tryLock(waitTime, unit)`, and with a lease `tryLock(waitTime, leaseTime, unit)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// if let Some(guard) = transfer.try_lock_for(Duration::from_secs(5)).await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire(Limit::of(wait)).await
     }
@@ -201,6 +252,19 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// The `leaseTime` of `lock` and `tryLock`. Each lock is taken with the lease itself, so that none is ever set on a
     /// lock that has been lost in between.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// let guard = transfer.with_lease(Duration::from_secs(10)).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "it is another handle; this one keeps its lease"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Self {
@@ -210,6 +274,23 @@ impl<Q: Quorum> GroupLock<Q> {
     }
 
     /// The same group, for `owner` instead of the current one.
+    ///
+    /// # Redisson
+    ///
+    /// The `threadId` of `lockAsync` and its like.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::Owner;
+    ///
+    /// let session = Owner::new();
+    /// let guard = client.multi_lock(["account:1", "account:2"]).owned_by(&session).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "it is another handle; this one keeps its owner"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self {
@@ -221,6 +302,8 @@ impl<Q: Quorum> GroupLock<Q> {
     /// Takes the locks, runs `body` and releases the locks; stops `body` when the hold is lost: see
     /// [`Lock::run`](crate::Lock::run).
     ///
+    /// Waits as [`lock`](Self::lock) does.
+    ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Lost`], with the name of a lock, when the hold was lost.
@@ -228,6 +311,20 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Cancel safety
     ///
     /// Dropping the future drops `body` where it is and releases the locks in the background.
+    ///
+    /// # Redisson
+    ///
+    /// `lock(); try { .. } finally { unlock(); }`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// let moved = transfer.run(async |_guard| 100).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
@@ -245,6 +342,8 @@ impl<Q: Quorum> GroupLock<Q> {
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.
     ///
+    /// Waits for one answer of each server.
+    ///
     /// # Errors
     ///
     /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks: the others are released all the same. For a
@@ -257,6 +356,18 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Redisson
     ///
     /// `unlock()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let transfer = client.multi_lock(["account:1", "account:2"]);
+    /// transfer.lock().await?.leak();
+    /// // The same task, later:
+    /// transfer.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock(&self) -> Result<Released, Error> {
         let owner = self.owner();
         let members = self.members(owner)?;
@@ -290,6 +401,20 @@ impl<Q: Quorum> GroupLock<Q> {
     fn members(&self, owner: Owner) -> Result<Vec<Member>, Error> {
         if self.members.is_empty() {
             return Err(Error::config("a group needs at least one lock"));
+        }
+        let mut last: Option<(&AnyLock, &Arc<Place>)> = None;
+        for lock in &self.members {
+            let place = lock.place.as_ref().map_err(Clone::clone)?;
+            let is_same = |(other, at): (&AnyLock, &Arc<Place>)| {
+                (&at.name, at.count, other.engine.id) == (&place.name, place.count, lock.engine.id)
+            };
+            if last.is_some_and(is_same) {
+                let name = &place.name;
+                return Err(Error::config(format!(
+                    "a group has `{name}` as locks of two kinds, which are one lock: give it as one of them"
+                )));
+            }
+            last = Some((lock, place));
         }
         let member = |lock: &AnyLock| {
             Ok(Member {

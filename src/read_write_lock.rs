@@ -15,7 +15,12 @@ use crate::{
 /// - **Upgrade**: an owner that reads may not begin to write, it would wait for itself:
 ///   [`Error::WouldDeadlock`](crate::Error::WouldDeadlock). Release the read hold first.
 /// - There is no queue: a stream of readers can keep a writer out for as long as it lasts.
-/// - One owner may have up to 1,000 read holds on one lock.
+/// - One owner may have up to 1,000 read holds on one lock
+///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
+/// - A reader that has died keeps writers out for one lease at most.
+///
+/// Its keys, and what happens to leases inside one another, are in
+/// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md).
 ///
 /// # Redisson
 ///
@@ -51,18 +56,42 @@ impl ReadWriteLock {
 
     /// The side that many may hold.
     ///
+    /// Nothing is sent.
+    ///
     /// # Redisson
     ///
     /// `readLock()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.read_write_lock("catalogue").read().lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self) -> &Lock<Read> {
         &self.read
     }
 
     /// The side that one holds alone.
     ///
+    /// Nothing is sent.
+    ///
     /// # Redisson
     ///
     /// `writeLock()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let guard = client.read_write_lock("catalogue").write().lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self) -> &Lock<Write> {
         &self.write
     }

@@ -62,19 +62,52 @@ pub(super) enum Tried {
 struct Tries {
     last: Option<Instant>,
     nudged: Option<Instant>,
+    /// How often the connection had been replaced at the last try.
+    reconnections: u64,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Try {
+    last: Option<Instant>,
+    nudge: bool,
 }
 
 impl Tries {
-    /// The next try begins at `now`. The one whose turn it is is told so once per poll floor.
-    fn next(&mut self, now: Instant, poll_floor: Duration) -> Wait {
-        let nudge = self.nudged.is_none_or(|last| now >= last + poll_floor);
+    fn new(engine: &Engine) -> Self {
+        Self {
+            last: None,
+            nudged: None,
+            reconnections: engine.wakeups.reconnections(),
+        }
+    }
+
+    /// The next try begins. The one whose turn it is is told so once per poll floor.
+    fn next(&mut self, engine: &Engine) -> Try {
+        let now = Instant::now();
+        let nudge = self
+            .nudged
+            .is_none_or(|last| now >= last + engine.config.poll_floor);
         if nudge {
             self.nudged = Some(now);
         }
-        let since_last = self.last.replace(now).map_or(Duration::ZERO, |last| {
-            (now - last).max(Duration::from_millis(1))
-        });
-        Wait { since_last, nudge }
+        let reconnections = engine.wakeups.reconnections();
+        // On another connection there may be another server, which knows nothing of the last try.
+        let last = self.last.replace(now);
+        let last = last.filter(|_| self.reconnections == reconnections);
+        self.reconnections = reconnections;
+        Try { last, nudge }
+    }
+}
+
+impl Try {
+    fn as_sent(self, sent: Instant) -> Wait {
+        Wait {
+            since_last: self.last.map_or(Duration::ZERO, |last| {
+                (sent - last).max(Duration::from_millis(1))
+            }),
+            nudge: self.nudge,
+        }
     }
 }
 
@@ -108,11 +141,8 @@ impl Engine {
         ask: &Ask,
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
-        let mut tries = Tries {
-            last: None,
-            nudged: None,
-        };
-        let first = tries.next(Instant::now(), self.config.poll_floor);
+        let mut tries = Tries::new(self);
+        let first = tries.next(self);
         match self
             .try_until(ask, self.patience(limit), Some(first), None)
             .await?
@@ -121,9 +151,9 @@ impl Engine {
             Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             Tried::Busy { .. } => {}
         }
-        let waited = self
-            .closed
-            .run_until_cancelled(self.wait_and_try(ask, limit, tries));
+        // Boxed, as it is seldom needed, and large, in every future around it.
+        let waiting = Box::pin(self.wait_and_try(ask, limit, tries));
+        let waited = self.closed.run_until_cancelled(waiting);
         waited.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -136,7 +166,7 @@ impl Engine {
         let mut pause = Pause::begin(self, ask, limit).await;
         loop {
             pause.trying();
-            let wait = tries.next(Instant::now(), self.config.poll_floor);
+            let wait = tries.next(self);
             let until = self.patience(limit);
             match self.try_until(ask, until, Some(wait), None).await? {
                 Tried::Granted(held) => {
@@ -179,7 +209,7 @@ impl Engine {
         self: &Arc<Self>,
         ask: &Ask,
         until: Instant,
-        wait: Option<Wait>,
+        wait: Option<Try>,
         seat: Option<Seat>,
     ) -> Result<Tried, Error> {
         if self.is_closed() {
@@ -295,7 +325,7 @@ async fn attempt(
     engine: Arc<Engine>,
     slot: SlotRef,
     ask: Ask,
-    wait: Option<Wait>,
+    mut wait: Option<Try>,
     mut seat: Option<Seat>,
     caller: Caller,
 ) -> Result<Tried, Error> {
@@ -305,7 +335,11 @@ async fn attempt(
     let mut doubt = false;
     let done = loop {
         if !engine.lanes.redis().is_ready() {
-            engine.lanes.redis().ready().await;
+            tokio::select! {
+                () = engine.lanes.redis().ready() => {}
+                // Nothing has been sent that would have to be taken back.
+                () = caller.gone(), if !doubt => {}
+            }
         }
         if caller.is_gone() {
             break Ok(Tried::Unanswered {
@@ -322,7 +356,9 @@ async fn attempt(
             owner: &slot.owner,
             lease: &ask.lease,
             holds,
-            wait,
+            fresh: !doubt,
+            writes: slot.tenure(Count::Write).is_some(),
+            wait: wait.map(|wait| wait.as_sent(sent)),
         };
         let request = ask.wire.acquire(&ask.place, &claim);
         let refusal = match engine.lanes.run_from(seat.take(), request).await {
@@ -346,6 +382,7 @@ async fn attempt(
             Err(CallError::Unanswered { reason }) => {
                 caller.tell(&reason);
                 doubt = true;
+                wait = wait.map(|wait| Try { last: None, ..wait });
                 continue;
             }
             Err(CallError::Refused(refusal)) => refusal,

@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, timeout_at};
+use futures_util::{
+    future::join_all,
+    stream::{FuturesUnordered, StreamExt},
+};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Engine, EngineHandle,
@@ -24,6 +27,8 @@ use crate::{
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a majority asks again when too few answered.
 const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
+/// How long the rest is waited for once a majority has been had, besides the time that this took.
+const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
 /// The least that a member of a majority is given to answer.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
@@ -54,19 +59,36 @@ pub(crate) struct Group<'a> {
     pub(crate) need: usize,
 }
 
+/// The first of the members in question, by the order of the group and not of the answers.
+fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
+    Some(known.map_or(index, |known| known.min(index)))
+}
+
 /// How a round went that did not take enough.
+#[derive(Default)]
 struct Missed {
     /// The first that another owner holds.
     refused: Option<usize>,
+    /// The first that did not answer in time.
+    unreached: Option<usize>,
     /// Why those failed that did.
     failures: Vec<Error>,
 }
 
 impl Missed {
-    /// Why the group cannot be had, if it is not for others that hold it.
+    fn fail(&mut self, index: usize, error: Error) {
+        if matches!(error, Error::Unavailable { .. }) {
+            self.unreached = first_of(self.unreached, index);
+        }
+        self.failures.push(error);
+    }
+
+    /// Why the group cannot be had, if it is not for others that hold it: what will not change goes first.
     fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
         let spare = group.members.len() - group.need;
-        (self.failures.len() > spare).then(|| self.failures.first().cloned())?
+        let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
+        let told = self.failures.iter().find(lasting).or(self.failures.first());
+        told.filter(|_| self.failures.len() > spare).cloned()
     }
 }
 
@@ -77,40 +99,51 @@ impl Group<'_> {
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
     pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
-        let patience = self.members[0].engine.patience(limit);
         let mut first = None;
         let mut rounds = 0;
+        let mut failing_since = None;
+        let mut was_busy = false;
         loop {
             let missed = match self.round(first.take(), limit).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
-            let once = matches!(limit, Limit::Once);
-            if let Some(error) = missed.too_many_failures(self)
-                && (once || !self.may_answer(&error) || Instant::now() >= patience)
-            {
-                return Err(error);
-            }
-            if once || limit.is_over() {
-                return Ok(None);
-            }
-            match missed.refused {
-                Some(refused) => {
-                    rounds += 1;
-                    first = self.wait_for(refused, limit, rounds).await?;
+            let error = missed.too_many_failures(self);
+            let is_last = matches!(limit, Limit::Once) || limit.is_over();
+            match error {
+                Some(error @ Error::Unavailable { .. }) => {
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    // Of a group that needs all, one lock's own patience decides.
+                    let patience = self.members[0].engine.config.outage_wait;
+                    if is_last && was_busy {
+                        // As for a single lock: it was busy when last heard of.
+                        return Ok(None);
+                    }
+                    if is_last || self.is_majority() && since.elapsed() >= patience {
+                        return Err(error);
+                    }
                 }
-                None => sleep(UNREACHED_PAUSE).await,
+                Some(error) => return Err(error),
+                None if is_last => return Ok(None),
+                None => failing_since = None,
+            }
+            was_busy |= missed.refused.is_some();
+            let alone = missed.unreached.filter(|_| !self.is_majority());
+            let awaited = match (missed.refused, alone) {
+                (Some(refused), Some(alone)) => Some(refused.min(alone)),
+                (refused, alone) => refused.or(alone),
+            };
+            match awaited {
+                Some(index) => {
+                    rounds += 1;
+                    first = self.wait_for(index, limit, rounds).await?;
+                }
+                None => pause(limit, UNREACHED_PAUSE).await,
             }
         }
     }
 
-    /// Whether a member that failed may do better in the next round. All of a group's members have had their time by
-    /// now; those of a majority had little.
-    fn may_answer(&self, error: &Error) -> bool {
-        self.is_majority() && matches!(error, Error::Unavailable { .. })
-    }
-
-    /// Waits until the lock that refused is had.
+    /// Waits until a lock that could not be had is had.
     async fn wait_for(
         &self,
         index: usize,
@@ -120,8 +153,7 @@ impl Group<'_> {
         if rounds > 1 {
             // Those who met once are not to meet again and again.
             let most = Duration::from_millis(5 << rounds.min(5));
-            let pause = sleep(most.mul_f64(fastrand::f64()));
-            let _ = timeout_at(limit.earlier(Instant::now() + most), pause).await;
+            pause(limit, most.mul_f64(fastrand::f64())).await;
         }
         let Member { engine, ask } = &self.members[index];
         let limit = match self.is_majority() {
@@ -129,76 +161,104 @@ impl Group<'_> {
             false => limit,
         };
         match engine.acquire(ask, limit).await {
-            Ok(held) => Ok(held.map(|held| Part {
-                index,
-                held,
-                engine: engine.clone(),
-            })),
+            Ok(held) => Ok(held.map(|held| self.part(index, held))),
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
+    fn part(&self, index: usize, held: Held) -> Part {
+        let engine = self.members[index].engine.clone();
+        Part {
+            index,
+            held,
+            engine,
+        }
+    }
+
     /// Tries every lock but the `first`, which is held already. What was taken of too few is given back.
     async fn round(&self, first: Option<Part>, limit: Limit) -> Result<Vec<Part>, Missed> {
-        let skipped = first.as_ref().map(|part| part.index);
-        let mut taken = Vec::from_iter(first);
-        let mut missed = Missed {
-            refused: None,
-            failures: Vec::new(),
-        };
-        for (index, tried) in self.try_all(skipped, limit).await {
-            match tried {
-                Ok(Tried::Granted(held)) => taken.push(Part {
-                    index,
-                    held,
-                    engine: self.members[index].engine.clone(),
-                }),
-                Ok(Tried::Busy { .. }) => missed.refused = missed.refused.or(Some(index)),
-                Ok(Tried::Unanswered { reason }) => {
-                    missed.failures.push(Error::Unavailable { reason });
-                }
-                Err(error) => missed.failures.push(error),
-            }
-        }
+        let mut missed = Missed::default();
+        let mut taken = self.try_all(first, limit, &mut missed).await;
         taken.sort_by_key(|part| part.index);
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
             return Ok(taken);
         }
         if taken.len() >= self.need {
-            // It took longer than the lease.
-            missed.failures.push(Error::unavailable(
-                "the locks were taken too slowly for their lease",
-            ));
+            let slow = "the locks were taken too slowly for their lease";
+            missed.failures.push(Error::unavailable(slow));
         }
         release_all(taken).await;
         Err(missed)
     }
 
-    async fn try_all(
+    /// All tries at a time. A majority that has been had does not wait long for the rest.
+    async fn try_all(&self, first: Option<Part>, limit: Limit, missed: &mut Missed) -> Vec<Part> {
+        let skipped = first.as_ref().map(|part| part.index);
+        let mut taken = Vec::from_iter(first);
+        let began = Instant::now();
+        let mut tries = self.tries(skipped, limit);
+        let mut until = None;
+        loop {
+            let next = async {
+                match until {
+                    Some(until) => timeout_at(until, tries.next()).await.ok().flatten(),
+                    None => tries.next().await,
+                }
+            };
+            let Some((index, tried)) = next.await else {
+                // Those that are still on their way are carried on, and given back if they are granted.
+                return taken;
+            };
+            match tried {
+                Ok(Tried::Granted(held)) => taken.push(self.part(index, held)),
+                Ok(Tried::Busy { .. }) => missed.refused = first_of(missed.refused, index),
+                Ok(Tried::Unanswered { reason }) => {
+                    missed.fail(index, Error::Unavailable { reason });
+                }
+                Err(error) => missed.fail(index, error),
+            }
+            if self.is_majority() && taken.len() >= self.need && until.is_none() {
+                until = Some(Instant::now() + STRAGGLERS_WAIT + began.elapsed());
+            }
+        }
+    }
+
+    fn tries(
         &self,
         skipped: Option<usize>,
         limit: Limit,
-    ) -> Vec<(usize, Result<Tried, Error>)> {
+    ) -> FuturesUnordered<impl Future<Output = (usize, Result<Tried, Error>)>> {
         let rest = || {
             let members = self.members.iter().enumerate();
             members.filter(|(index, _)| Some(*index) != skipped)
         };
         let seats = seats(rest().map(|(_, member)| (&member.engine, &*member.ask.place.name)));
-        let tries = rest().zip(seats).map(async |((index, member), seat)| {
+        let is_majority = self.is_majority();
+        let tries = rest().zip(seats).map(move |((index, member), seat)| {
             let Member { engine, ask } = member;
-            let until = match self.is_majority() {
-                true => Instant::now() + patience(engine, &ask.lease),
-                false => engine.patience(limit),
+            let patience = if !is_majority {
+                engine.config.command_wait
+            } else if engine.lanes.redis().is_ready() {
+                majority_patience(engine, &ask.lease)
+            } else {
+                Duration::ZERO
             };
-            (index, engine.try_until(ask, until, None, seat).await)
+            let until = engine.patience(limit).min(Instant::now() + patience);
+            async move { (index, engine.try_until(ask, until, None, seat).await) }
         });
-        join_all(tries).await
+        tries.collect()
     }
 }
 
+/// Lets `time` pass, or what is left of the limit.
+async fn pause(limit: Limit, time: Duration) {
+    let until = limit.earlier(Instant::now() + time);
+    tokio::time::sleep_until(until).await;
+}
+
 /// How long one server of a majority may take to answer: little beside the lease, which the others' holds lose meanwhile.
-fn patience(engine: &Engine, lease: &Lease) -> Duration {
+fn majority_patience(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
         .max(LEAST_PATIENCE)
         .min(engine.config.command_wait)

@@ -9,8 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{sync::mpsc, time::Instant};
-use tokio_util::sync::DropGuard;
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
+use tokio_util::{sync::DropGuard, task::task_tracker::TaskTrackerToken};
 
 use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
 use crate::{
@@ -57,16 +60,32 @@ pub(super) struct Carried<T: Send + 'static> {
     begun: bool,
     caller: Caller,
     engine: Arc<Engine>,
+    /// A client that closes waits for what is carried on.
+    _closing: TaskTrackerToken,
 }
 
 /// What a carried future and its caller let each other know.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Caller(Arc<(AtomicBool, Mutex<Option<String>>)>);
+pub(super) struct Caller(Arc<CallerState>);
+
+#[derive(Debug, Default)]
+struct CallerState {
+    is_gone: AtomicBool,
+    gone: Notify,
+    reason: Mutex<Option<String>>,
+}
 
 impl Caller {
     /// Whether nobody waits for the future any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.0.0.load(Ordering::Relaxed)
+        self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Completes when nobody waits for the future any more.
+    pub(super) async fn gone(&self) {
+        if !self.is_gone() {
+            self.0.gone.notified().await;
+        }
     }
 
     /// Why there is no answer yet.
@@ -79,7 +98,7 @@ impl Caller {
     }
 
     fn reason_slot(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.1.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,6 +112,7 @@ impl<T: Send + 'static> Carried<T> {
             future: Some(Box::pin(future)),
             begun: false,
             caller,
+            _closing: engine.tasks.token(),
             engine: engine.clone(),
         }
     }
@@ -123,7 +143,8 @@ impl<T: Send + 'static> Future for Carried<T> {
 
 impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
-        self.caller.0.0.store(true, Ordering::Relaxed);
+        self.caller.0.is_gone.store(true, Ordering::Relaxed);
+        self.caller.0.gone.notify_one();
         if let Some(future) = self.future.take().filter(|_| self.begun) {
             // What the future yields is dropped in its turn: a hold is given back.
             self.engine.jobs.push(async move { drop(future.await) });

@@ -227,8 +227,8 @@ impl<S: Clone> Waiters<S> {
             .waiters
             .remove(index)
             .is_some_and(|waiter| waiter.state == State::Parked);
-        // Where one reader enters, the next one can.
-        let used = granted && place.count != Count::Read;
+        // Where one enters, the next one can.
+        let used = granted && !place.shared;
         let passed_on = if used || parked {
             Vec::new()
         } else {
@@ -252,10 +252,15 @@ impl<S: Clone> Waiters<S> {
         last
     }
 
-    /// A message on `channel`.
+    /// A message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
     pub(super) fn message(&mut self, channel: &Bytes, wake: Wake) -> Vec<S> {
-        let names = self.channels.get_mut(channel).into_iter().flatten();
-        names.flat_map(|(_, queue)| queue.wake(wake)).collect()
+        let queues = self.channels.get_mut(channel).into_iter().flatten();
+        queues
+            .flat_map(|((_, count), queue)| {
+                let all = wake == Wake::All && *count != Count::Write;
+                queue.wake(if all { Wake::All } else { Wake::One })
+            })
+            .collect()
     }
 
     /// Anything may have happened.

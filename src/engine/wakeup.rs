@@ -1,7 +1,10 @@
 //! Wakes those who wait, and asks for those who hear nothing.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,14 +26,21 @@ pub(super) struct Wakeups {
     waiters: Mutex<Waiters<Signal>>,
     redis: Arc<dyn Redis>,
     earlier: Notify,
+    reconnections: AtomicU64,
 }
 
 impl Wakeups {
+    /// How often the connection for scripts has been replaced.
+    pub(super) fn reconnections(&self) -> u64 {
+        self.reconnections.load(Ordering::Relaxed)
+    }
+
     pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration) -> Self {
         Self {
             waiters: Mutex::new(Waiters::new(poll_floor)),
             redis,
             earlier: Notify::new(),
+            reconnections: AtomicU64::new(0),
         }
     }
 
@@ -157,6 +167,7 @@ impl Engine {
             },
             Event::MessagesMissed => waiters.missed(),
             Event::Reconnected => {
+                self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
                 self.watchdog.reconnected();
                 waiters.missed()
             }

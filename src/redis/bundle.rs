@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{CallError, Redis, lanes::call_all};
 use crate::wire::{Reply, Request, script::Script};
 
 /// Operations in one call. More than in a lane's: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
-/// How long those who are there wait for those who are not: two bundles of one owner could wait for each other.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long those who are there wait for another to come: two bundles of one owner could wait for each other.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 type Passenger = (Request, oneshot::Sender<Result<Reply, CallError>>);
 
@@ -27,6 +27,8 @@ struct State {
     /// Seats whose owners have neither come nor gone.
     open: usize,
     waiting: Vec<Passenger>,
+    /// When the last of them came.
+    last: Instant,
 }
 
 /// The right to send one operation with others.
@@ -40,6 +42,7 @@ pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> V
         state: Mutex::new(State {
             open: count,
             waiting: Vec::new(),
+            last: Instant::now(),
         }),
     });
     (0..count).map(|_| Seat(bundle.clone())).collect()
@@ -52,11 +55,15 @@ impl Seat {
     pub(crate) async fn run(self, request: Request) -> Result<Reply, CallError> {
         let bundle = self.0.clone();
         let (answer, mut reply) = oneshot::channel();
-        bundle.state().waiting.push((request, answer));
+        bundle.board(request, answer);
         drop(self);
-        tokio::select! {
-            reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
-            () = tokio::time::sleep(PATIENCE) => bundle.depart(),
+        while bundle.waits() {
+            let latest = bundle.state().last + PATIENCE;
+            tokio::select! {
+                biased;
+                reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
+                () = tokio::time::sleep_until(latest) => bundle.depart_by(latest),
+            }
         }
         reply.await.unwrap_or(Err(CallError::Closed))
     }
@@ -77,6 +84,23 @@ impl Drop for Seat {
 impl Bundle {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn board(&self, request: Request, answer: oneshot::Sender<Result<Reply, CallError>>) {
+        let mut state = self.state();
+        state.waiting.push((request, answer));
+        state.last = Instant::now();
+    }
+
+    fn waits(&self) -> bool {
+        !self.state().waiting.is_empty()
+    }
+
+    /// Sends what waits, unless another has come since.
+    fn depart_by(&self, latest: Instant) {
+        if self.state().last + PATIENCE <= latest {
+            self.depart();
+        }
     }
 
     /// Sends what waits.

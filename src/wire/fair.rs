@@ -109,6 +109,8 @@ impl Wire for FairWire {
         let channel = [&place.channel[..], b":", &owner[..]].concat().into();
         Arc::new(Place {
             channel,
+            // All of them are one owner.
+            shared: true,
             ..Place::clone(place)
         })
     }

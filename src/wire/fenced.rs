@@ -46,6 +46,7 @@ impl Wire for FencedWire {
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
+                decimal(claim.fresh.into()),
             ],
         }
     }

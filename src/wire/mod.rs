@@ -154,6 +154,10 @@ pub struct Claim<'a> {
     pub(crate) lease: &'a Lease,
     /// The owner's count once this has been granted.
     pub(crate) holds: u32,
+    /// No earlier sending of it can have been run.
+    pub(crate) fresh: bool,
+    /// The owner has a write hold at the same name that it may rely on.
+    pub(crate) writes: bool,
     /// The owner will wait if it is refused.
     pub(crate) wait: Option<Wait>,
 }
@@ -161,7 +165,7 @@ pub struct Claim<'a> {
 /// A wait, as a queue is told of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
-    /// Since the last try, zero for the first.
+    /// Since the last try; zero for the first, and where what came of the last is not known.
     pub(crate) since_last: Duration,
     /// Whether the one whose turn it is may be told so.
     pub(crate) nudge: bool,

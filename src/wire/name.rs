@@ -24,6 +24,8 @@ pub struct Place {
     pub(crate) count: Count,
     /// Whether whoever releases the lock announces it. Otherwise those who wait have to ask more often.
     pub(crate) announced: bool,
+    /// Whether one of those who listen for a release can enter beside another.
+    pub(crate) shared: bool,
 }
 
 impl Place {
@@ -35,6 +37,7 @@ impl Place {
             beside: Vec::new(),
             count: Count::Owner,
             announced: true,
+            shared: false,
             name,
         }
     }

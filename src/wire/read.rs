@@ -36,6 +36,7 @@ static INSPECT: Script = script!(keys = 1, "read_inspect");
 pub(super) fn read_write_place(name: Arc<str>, count: Count) -> Place {
     Place {
         beside: vec![suffixable(&name).into()],
+        shared: count == Count::Read,
         count,
         ..Place::new(name, "redisson_rwlock")
     }
@@ -61,6 +62,8 @@ impl Wire for ReadWire {
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
+                decimal(claim.writes.into()),
+                place.channel.clone(),
                 place.beside[0].clone(),
             ],
         }

@@ -1,59 +1,177 @@
 //! A running Java Redisson and this crate on one server, in both directions, for every version and kind of lock in the
-//! tables below. Needs `tools/build-peer.sh`; `INTEROP=skip` leaves everything out.
+//! tables below. Needs `tools/build-peer.sh`; `INTEROP=skip` leaves everything out. `make interop-all` has other versions
+//! take the place of the older one.
 
 mod conformance;
+mod fair;
+mod fenced;
 mod holding;
 mod kinds;
+mod multi;
 mod outliving;
+mod read_write;
 mod rust_peer;
 mod stage;
+mod steps;
 mod waking;
+mod worker;
 
-/// Every test, for one kind of lock and one version of Redisson.
+/// Tests against one version of Redisson, or of one kind of lock against it.
 macro_rules! suite {
-    ($kind:ident, $redisson:literal: $($module:ident::$test:ident)*) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                let kind = &crate::kinds::$kind;
-                if let Some(case) = crate::stage::Case::unless_skipped($redisson, kind) {
-                    crate::$module::$test(case).await;
-                }
+    ($version:ident: $($module:ident::$test:ident)*) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            if let Some(version) = crate::stage::Version::$version().unless_skipped() {
+                crate::$module::$test(version).await;
             }
-        )*
-    };
-}
-
-/// The suite against each version of Redisson.
-macro_rules! against_redisson {
-    ($($module:ident: $kind:ident;)*) => { $(
-        mod $module {
-            mod redisson_4_7_0 { against_redisson!($kind, "4.7.0"); }
-            mod redisson_3_27_0 { against_redisson!($kind, "3.27.0"); }
         }
     )* };
-    ($kind:ident, $redisson:literal) => {
-        suite! { $kind, $redisson:
+    ($version:ident, $kind:ident: $($module:ident::$test:ident)*) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            if let Some(version) = crate::stage::Version::$version().unless_skipped() {
+                let kind = &crate::kinds::$kind;
+                crate::$module::$test(crate::stage::Case { version, kind }).await;
+            }
+        }
+    )* };
+}
+
+/// What every kind of lock does.
+macro_rules! every_lock {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind:
             holding::excludes
             holding::a_wait_has_its_limit
             holding::counts_and_leases_are_seen_equal
             holding::owners_look_like_redissons
             holding::a_forced_unlock_frees_and_wakes
-            holding::a_rust_holder_hears_that_java_forced_it_out
-            holding::a_counter_that_only_the_lock_protects
             waking::an_unlock_wakes_a_waiter
             waking::every_unlock_lets_one_in
             waking::a_dropped_guard_wakes_java
-            outliving::a_lease_that_runs_out_lets_the_next_in
-            outliving::the_watchdog_outlives_the_lease
-            outliving::a_crash_is_taken_over_after_the_lease
-            conformance::every_step_leaves_the_same_data
         }
     };
 }
 
-against_redisson! {
-    reentrant: REENTRANT;
+/// What every kind does that keeps all others out.
+macro_rules! exclusive_lock {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind: holding::a_counter_that_only_the_lock_protects }
+    };
+}
+
+macro_rules! same_steps {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind: conformance::every_step_leaves_the_same_data }
+    };
+}
+
+macro_rules! queue {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind:
+            fair::everybody_enters_in_order
+            fair::a_quitter_costs_nobody_their_place
+            fair::a_long_hold_leaves_everybody_in_order
+            fair::a_dead_rust_waiter_is_passed_over
+            fair::a_dead_java_waiter_is_passed_over
+        }
+    };
+}
+
+/// What takes long is done for all kinds at once.
+macro_rules! all_kinds {
+    ($version:ident) => {
+        suite! { $version:
+            holding::a_rust_holder_hears_that_java_forced_it_out
+            outliving::a_lease_that_runs_out_lets_the_next_in
+            outliving::the_watchdog_outlives_the_lease
+            outliving::a_dead_java_holder_is_followed_after_the_lease
+            outliving::a_dead_rust_holder_is_followed_after_the_lease
+        }
+    };
+}
+
+macro_rules! read_write_lock {
+    ($version:ident) => {
+        suite! { $version:
+            read_write::readers_share_and_writers_do_not
+            read_write::a_counter_that_is_read_and_written
+            read_write::a_writer_lets_all_waiting_readers_in
+            read_write::a_downgrade_lets_readers_in
+            read_write::a_dead_java_reader_frees_the_writer
+            read_write::a_dead_rust_reader_frees_the_writer
+        }
+    };
+}
+
+macro_rules! tokens {
+    ($version:ident) => {
+        suite! { $version:
+            fenced::tokens_rise_over_alternate_holders
+            fenced::tokens_rise_over_waiters
+        }
+    };
+}
+
+macro_rules! multi_lock {
+    ($version:ident) => {
+        suite! { $version:
+            multi::one_member_in_common_excludes
+            multi::members_of_any_kind
+            multi::opposite_orders_do_not_deadlock
+            multi::an_unlock_lets_a_waiting_group_in
+            multi::a_dead_java_holder_is_followed
+            multi::a_dead_rust_holder_is_followed
+        }
+    };
+}
+
+macro_rules! red_lock {
+    ($version:ident) => {
+        suite! { $version: multi::a_majority_is_enough }
+    };
+}
+
+macro_rules! sets {
+    ($version:ident $kind:ident: $($set:ident)+) => { $($set! { $version, $kind })+ };
+    ($version:ident: $($set:ident)+) => { $($set! { $version })+ };
+}
+
+macro_rules! against_the_newest {
+    ($($module:ident { $($sets:tt)+ })*) => { $(
+        mod $module {
+            mod redisson_4_7_0 { sets! { newest $($sets)+ } }
+        }
+    )* };
+}
+
+macro_rules! against_all {
+    ($($module:ident { $($sets:tt)+ })*) => { $(
+        mod $module {
+            mod redisson_4_7_0 { sets! { newest $($sets)+ } }
+            mod older_redisson { sets! { older $($sets)+ } }
+        }
+    )* };
+}
+
+against_all! {
+    reentrant_lock { REENTRANT: every_lock exclusive_lock same_steps }
+    fair_lock { FAIR: every_lock exclusive_lock same_steps queue }
+    read_lock { READ: every_lock }
+    write_lock { WRITE: every_lock exclusive_lock same_steps }
+    fenced_lock { FENCED: every_lock exclusive_lock same_steps }
+    leases { : all_kinds }
+    read_write_locks { : read_write_lock }
+    fencing { : tokens }
+    multi_lock { MULTI: same_steps }
+    multi_locks { : multi_lock }
+}
+
+against_the_newest! {
+    spin_lock { SPIN: every_lock exclusive_lock same_steps }
+    non_reentrant_lock { NON_REENTRANT: every_lock exclusive_lock same_steps }
+    non_reentrant_fair_lock { NON_REENTRANT_FAIR: every_lock exclusive_lock same_steps queue }
+    red_locks { : red_lock }
 }
 
 /// Not a test: the process of a Rust service, when the tests start this binary as one.

@@ -1,118 +1,176 @@
-//! Leases: those that are renewed, those that run out, and those of the dead.
+//! Leases: those that are renewed, those that run out, and those of the dead. All kinds of lock at once: most of the time
+//! passes by waiting.
 
 use std::time::{Duration, Instant};
 
-use crate::stage::{AMPLE, Case, Stage, Worker, now_ms, rust_peer};
+use testbed::Peer;
 
-/// The watchdog lease, on both sides, where the test has to outlast it.
-const WATCHDOG: Duration = Duration::from_secs(3);
+use crate::kinds::Waits;
+use crate::stage::{AMPLE, Pace, Stage, Version, now_ms, rust_peer, together};
+use crate::worker::{Lock, Worker};
+
 /// Clocks: the server's knows ms, and each process reads its own.
 const EARLY_MS: u64 = 20;
 /// How late a takeover may be, on a busy machine.
 const LATE_MS: u64 = 3_000;
 
-pub async fn a_lease_that_runs_out_lets_the_next_in(case: Case) {
-    let stage = case.stage().await;
-    for (holder, waiter) in stage.both_ways(case.kind) {
-        let lease = Duration::from_millis(1_500);
-        let asked = now_ms();
-        holder.lock_for(lease).await;
-        let waiting = waiter.lock();
-        let until = now_ms() + lease.as_millis() as u64;
-        let inside = waiting.await;
-        assert!(
-            inside + EARLY_MS >= asked + 1_500,
-            "{waiter} came {} ms after the start",
-            inside - asked
-        );
-        assert!(
-            inside <= until + LATE_MS,
-            "{waiter} came {} ms late",
-            inside - until
-        );
-        assert!(!holder.is_held().await && waiter.is_held().await);
-        holder.refused_unlock().await;
-        assert!(
-            waiter.is_held().await,
-            "{holder}'s late unlock harmed {waiter}"
-        );
-        waiter.unlock().await;
+pub async fn a_lease_that_runs_out_lets_the_next_in(version: Version) {
+    let stage = &*version.stage().await;
+    let company = &company(version, stage).await;
+    together(version.cases().iter().map(async |case| {
+        for (holder, waiter) in stage.both_ways(case.kind) {
+            lease_runs_out(stage, &holder, &waiter, company.as_ref()).await;
+        }
+    }))
+    .await;
+}
+
+/// An old Redisson's fair waiter, told to wait for as long as its place lasts, sleeps beside a free lock until a waiter of
+/// ours finds it so (P-F10): this one.
+async fn company(version: Version, stage: &Stage) -> Option<Peer> {
+    let sleeps = version.is_before(3, 38);
+    if sleeps {
+        Some(rust_peer(&stage.server, Pace::SHORT_PLACES).await)
+    } else {
+        None
     }
 }
 
-pub async fn the_watchdog_outlives_the_lease(case: Case) {
-    let stage = case.own_stage(Some(WATCHDOG)).await;
-    let [java_holds, rust_holds] = stage.both_ways(case.kind);
-    tokio::join!(watched(&stage, java_holds), watched(&stage, rust_holds));
+/// Has the company, if there is one, wait behind the one who waits already.
+async fn join(stage: &Stage, lock: &Lock, company: Option<&Peer>) {
+    if let (Some(peer), Waits::Queued) = (company, lock.kind.waits) {
+        stage.listening(lock, 1).await;
+        let _unanswered = lock.worker(peer).lock();
+    }
+}
+
+async fn lease_runs_out(
+    stage: &Stage,
+    holder: &Worker<'_>,
+    waiter: &Worker<'_>,
+    company: Option<&Peer>,
+) {
+    let who = format!("{}: {holder}'s waiter in {waiter}", holder.lock.kind.name);
+    let lease = Duration::from_millis(1_500);
+    let asked = now_ms();
+    holder.lock_for(lease).await;
+    let until = now_ms() + lease.as_millis() as u64;
+    let waiting = waiter.lock();
+    join(stage, &holder.lock, company).await;
+    let inside = waiting.await;
+    assert!(
+        inside + EARLY_MS >= asked + 1_500,
+        "{who} came {} ms after the start",
+        inside - asked
+    );
+    assert!(
+        inside <= until + LATE_MS,
+        "{who} came {} ms late",
+        inside - until
+    );
+    assert!(!holder.is_held().await && waiter.is_held().await, "{who}");
+    holder.refused_unlock().await;
+    assert!(waiter.is_held().await, "{who} was harmed by a late unlock");
+    waiter.unlock().await;
+}
+
+pub async fn the_watchdog_outlives_the_lease(version: Version) {
+    let stage = &version.own_stage(Pace::SHORT_LEASES).await;
+    together(version.cases().iter().map(async |case| {
+        let [java_holds, rust_holds] = stage.both_ways(case.kind);
+        tokio::join!(watched(stage, java_holds), watched(stage, rust_holds));
+    }))
+    .await;
 }
 
 async fn watched(stage: &Stage, (holder, other): (Worker<'_>, Worker<'_>)) {
+    let watchdog = Pace::SHORT_LEASES.watchdog;
+    let who = format!("{holder}'s {}", holder.lock.kind.name);
+    let watcher = holder.lock.worker(other.peer);
     holder.lock().await;
     let (start, mut renewals, mut last) = (Instant::now(), 0, i64::MAX);
-    while start.elapsed() < WATCHDOG * 5 / 2 {
-        assert!(!other.try_lock().await, "{other} took what {holder} holds");
-        let left = other.remaining().await;
+    while start.elapsed() < watchdog * 5 / 2 {
+        assert!(!other.try_lock().await, "{other} took {who}");
+        let left = watcher.remaining().await;
         assert!(
-            0 < left && left <= WATCHDOG.as_millis() as i64,
-            "{holder}: {left} ms left"
+            0 < left && left <= watchdog.as_millis() as i64,
+            "{who}: {left} ms left"
         );
         renewals += u32::from(left > last);
         last = left;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(renewals >= 3, "{holder} renewed {renewals} times");
-    assert!(holder.is_held().await, "{holder} lost it");
+    assert!(renewals >= 3, "{who} was renewed {renewals} times");
+    assert!(holder.is_held().await, "{who} was lost");
     holder.unlock().await;
-    assert!(other.try_lock().await, "{holder} has unlocked it");
+    assert!(other.try_lock().await, "{who} was not unlocked");
     // Renewals of a hold that is over would keep another's hold alive, or fail.
     let field = other.field().await;
-    assert_eq!(
-        stage
-            .fields(&other.lock)
-            .await
-            .into_keys()
-            .collect::<Vec<_>>(),
-        [field]
-    );
+    let fields = stage.fields(&other.lock).await;
+    assert_eq!(fields.into_keys().collect::<Vec<_>>(), [field], "{who}");
     other.unlock().await;
-    assert_eq!(stage.pttl(&holder.lock).await, -2);
+    assert_eq!(stage.pttl(&holder.lock).await, -2, "{who}");
 }
 
-pub async fn a_crash_is_taken_over_after_the_lease(case: Case) {
-    let mut stage = case.own_stage(Some(WATCHDOG)).await;
-    let [_, rust_holds] = stage.both_ways(case.kind);
-    crash(&stage, rust_holds).await;
-    stage.rust = rust_peer(&stage.server, Some(WATCHDOG)).await;
-    let [java_holds, _] = stage.both_ways(case.kind);
-    crash(&stage, java_holds).await;
+pub async fn a_dead_java_holder_is_followed_after_the_lease(version: Version) {
+    let stage = version.own_stage(Pace::SHORT_LEASES).await;
+    let holders = version.cases().into_iter().map(|case| {
+        let [java_holds, _] = stage.both_ways(case.kind);
+        java_holds
+    });
+    crash(&stage, holders.collect(), None).await;
 }
 
-/// The holder's process is killed; the waiter comes in when the lease ends that nobody renews any more.
-async fn crash(stage: &Stage, (holder, waiter): (Worker<'_>, Worker<'_>)) {
-    holder.lock().await;
-    let waiting = waiter.lock();
-    stage.listening(&holder.lock, 1).await;
-    // Longer than the waiter was told to wait: it asks, is told to go on waiting, and does.
-    let renewed = now_ms() + WATCHDOG.as_millis() as u64;
-    testbed::eventually("the hold outlives its first lease", AMPLE, async || {
-        now_ms() > renewed && stage.pttl(&holder.lock).await > 0
-    })
-    .await;
-    let asked = now_ms();
-    let left = stage.pttl(&holder.lock).await;
-    let left = u64::try_from(left).expect("it is held, for a time");
-    holder.peer.kill();
+pub async fn a_dead_rust_holder_is_followed_after_the_lease(version: Version) {
+    let stage = version.own_stage(Pace::SHORT_LEASES).await;
+    let holders = version.cases().into_iter().map(|case| {
+        let [_, rust_holds] = stage.both_ways(case.kind);
+        rust_holds
+    });
+    let company = company(version, &stage).await;
+    crash(&stage, holders.collect(), company.as_ref()).await;
+}
+
+/// The holder's process is killed; the waiters come in when the leases end that nobody renews any more. Their
+/// company, if any, waits behind them in the queues.
+async fn crash(stage: &Stage, pairs: Vec<(Worker<'_>, Worker<'_>)>, company: Option<&Peer>) {
+    let lease = Pace::SHORT_LEASES.watchdog.as_millis() as u64;
+    let mut waiting = Vec::new();
+    for (holder, waiter) in &pairs {
+        holder.lock().await;
+        waiting.push(waiter.lock());
+        stage.listening(&holder.lock, 1).await;
+        join(stage, &holder.lock, company).await;
+    }
+    // Longer than the waiters were told to wait: they ask, are told to go on waiting, and do.
+    let renewed = now_ms() + lease;
+    for (holder, _) in &pairs {
+        testbed::eventually("the hold outlives its first lease", AMPLE, async || {
+            now_ms() > renewed && stage.pttl(&holder.lock).await > 0
+        })
+        .await;
+    }
+    let mut ends = Vec::new();
+    for (holder, _) in &pairs {
+        let asked = now_ms();
+        let left = stage.pttl(&holder.lock).await;
+        ends.push(asked + u64::try_from(left).expect("it is held, for a time"));
+    }
+    pairs[0].0.peer.kill();
     let killed = now_ms();
-    let inside = waiting.await;
-    let after = inside.saturating_sub(killed);
-    assert!(
-        inside + EARLY_MS >= asked + left,
-        "{waiter} came in after {after} ms; {left} ms were left"
-    );
-    let lease = WATCHDOG.as_millis() as u64;
-    assert!(
-        after <= lease + LATE_MS,
-        "{waiter} came in only after {after} ms"
-    );
-    waiter.unlock().await;
+    for (((_, waiter), waiting), end) in pairs.iter().zip(waiting).zip(ends) {
+        let inside = waiting.await;
+        let after = inside.saturating_sub(killed);
+        let who = format!("{waiter}'s {}", waiter.lock.kind.name);
+        assert!(
+            inside + EARLY_MS >= end,
+            "{who} came in after {after} ms, {} ms too early",
+            end - inside
+        );
+        assert!(
+            after <= lease + LATE_MS,
+            "{who} came in only after {after} ms"
+        );
+        waiter.unlock().await;
+    }
 }

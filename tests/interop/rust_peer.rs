@@ -4,16 +4,22 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
-use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Config, Error, Guard, Kind, Lock, LockClient, Owner};
+use redisson_lock::{Config, Error, LockClient, Owner};
 use testbed::peer::{decode, encode};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use any_lock::{AnyGuard, AnyLock, Failure, Wait};
+
+// The demo includes this file from elsewhere.
+#[path = "any_lock.rs"]
+mod any_lock;
 
 /// What the KIND of a lock argument `KIND:NAME` means.
 pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLock>)];
@@ -21,11 +27,13 @@ pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLo
 /// Set in the environment of a process that is to be a peer: `<redis url> <watchdog ms> <poll floor ms>`.
 const TO_BE_ONE: &str = "REDISSON_LOCK_PEER";
 
-/// This program, to be started again (with `args`) as a peer. Its poll floor is so long that none of its waits ends by it.
-pub fn command(url: &str, watchdog: Duration, args: &[&str]) -> Command {
+/// A poll floor so long that no wait ends by it.
+pub const NO_POLLS: Duration = Duration::from_secs(600);
+
+/// This program, to be started again (with `args`) as a peer.
+pub fn command(url: &str, watchdog: Duration, poll_floor: Duration, args: &[&str]) -> Command {
     let this = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(this);
-    let poll_floor = Duration::from_secs(600);
     let (watchdog, poll_floor) = (watchdog.as_millis(), poll_floor.as_millis());
     command
         .args(args)
@@ -62,7 +70,7 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
         kinds,
     });
     let mut requests = requests();
-    let mut labels: HashMap<String, UnboundedSender<Request>> = HashMap::new();
+    let mut labels: HashMap<String, (UnboundedSender<Request>, Arc<Notify>)> = HashMap::new();
     // A line of its own, after whatever a test harness has begun to write.
     let ready = format!(
         "\nready {} {}",
@@ -75,14 +83,23 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
         let (Some(id), Some(label), Some(verb)) = (words.next(), words.next(), words.next()) else {
             continue;
         };
-        let label = labels
-            .entry(label)
-            .or_insert_with(|| Label::spawn(service.clone()));
-        let _ = label.send(Request {
-            id,
-            verb,
-            args: words.collect(),
+        let args: Vec<String> = words.collect();
+        if verb == "interrupt" {
+            // At once, whatever the label is doing: its acquisition is dropped where it is.
+            if let Some((_, acquisition)) = args.first().and_then(|label| labels.get(label)) {
+                acquisition.notify_waiters();
+            }
+            say(&format!("{id} ok"));
+            continue;
+        }
+        let (label, _) = labels.entry(label).or_insert_with(|| {
+            let interrupted = Arc::new(Notify::new());
+            (
+                Label::spawn(service.clone(), interrupted.clone()),
+                interrupted,
+            )
         });
+        let _ = label.send(Request { id, verb, args });
     }
     // Like a crash: who has started us is gone.
     std::process::exit(137)
@@ -125,17 +142,17 @@ struct Request {
 struct Label {
     service: Arc<Service>,
     guards: HashMap<String, Vec<Box<dyn AnyGuard>>>,
+    interrupted: Arc<Notify>,
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 impl Label {
-    fn spawn(service: Arc<Service>) -> UnboundedSender<Request> {
+    fn spawn(service: Arc<Service>, interrupted: Arc<Notify>) -> UnboundedSender<Request> {
         let (sender, mut requests) = unbounded_channel::<Request>();
         tokio::spawn(async move {
             let mut label = Label {
                 service,
                 guards: HashMap::new(),
+                interrupted,
             };
             while let Some(request) = requests.recv().await {
                 let answer = match label.obey(&request).await {
@@ -195,10 +212,13 @@ impl Label {
                 Some(left) => left.as_millis().to_string(),
                 None => "-2".to_owned(),
             },
-            "work" => {
+            verb @ ("work" | "watch") => {
                 let counter = request.args.get(1).ok_or("the counter is missing")?;
                 let times = number(2)?.ok_or("the number of times is missing")?;
-                self.service.work(&*lock, counter, times).await?
+                match verb {
+                    "work" => self.service.work(&*lock, counter, times).await?,
+                    _ => self.service.watch(&*lock, counter, times).await?,
+                }
             }
             verb => return Err(format!("unknown verb {verb}").into()),
         })
@@ -212,14 +232,19 @@ impl Label {
         lease: Option<Duration>,
     ) -> Result<String, Failure> {
         let start = Instant::now();
-        let guard = lock.take(wait, lease).await?;
+        let guard = tokio::select! {
+            guard = lock.take(wait, lease) => guard?,
+            () = self.interrupted.notified() => return Err("interrupted".into()),
+        };
         let (inside, elapsed) = (epoch_ms(), start.elapsed().as_millis());
         let held = guard.is_some();
+        let token = guard.as_ref().and_then(|guard| guard.token());
+        let token = token.map_or(String::new(), |token| format!(" {token}"));
         self.guards
             .entry(name.to_owned())
             .or_default()
             .extend(guard);
-        Ok(format!("{held} {inside} {elapsed}"))
+        Ok(format!("{held} {inside} {elapsed}{token}"))
     }
 
     fn latest_guard(&mut self, name: &str) -> Option<Box<dyn AnyGuard>> {
@@ -238,6 +263,26 @@ impl Service {
             guard.unlock().await?;
         }
         Ok(start.elapsed().as_millis().to_string())
+    }
+
+    /// Looks twice at a counter that must not change meanwhile: how often it did.
+    async fn watch(
+        &self,
+        lock: &dyn AnyLock,
+        counter: &str,
+        times: u64,
+    ) -> Result<String, Failure> {
+        let mut redis = self.redis.clone();
+        let mut changed = 0;
+        for _ in 0..times {
+            let guard = lock.take(Wait::Forever, None).await?.ok_or("not taken")?;
+            let before: Option<u64> = redis.get(counter).await?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let after: Option<u64> = redis.get(counter).await?;
+            changed += u32::from(before != after);
+            guard.unlock().await?;
+        }
+        Ok(changed.to_string())
     }
 
     fn lock(&self, lock: &str) -> Result<Box<dyn AnyLock>, Failure> {
@@ -260,80 +305,4 @@ fn class(failure: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
 fn epoch_ms() -> u128 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.expect("it is later than 1970").as_millis()
-}
-
-/// How long an acquisition waits.
-#[derive(Clone, Copy)]
-pub enum Wait {
-    None,
-    For(Duration),
-    Forever,
-}
-
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
-
-/// A lock of any kind.
-pub trait AnyLock: Send + Sync {
-    fn take(&self, wait: Wait, lease: Option<Duration>) -> Boxed<'_, Option<Box<dyn AnyGuard>>>;
-    fn unlock(&self) -> Boxed<'_, ()>;
-    fn force_unlock(&self) -> Boxed<'_, bool>;
-    fn is_locked(&self) -> Boxed<'_, bool>;
-    fn is_held(&self) -> Boxed<'_, bool>;
-    fn hold_count(&self) -> Boxed<'_, u32>;
-    fn remaining_lease(&self) -> Boxed<'_, Option<Duration>>;
-}
-
-/// A guard of a lock of any kind.
-pub trait AnyGuard: Send {
-    fn unlock(self: Box<Self>) -> Boxed<'static, ()>;
-    fn is_lost(&self) -> bool;
-}
-
-impl<K: Kind> AnyLock for Lock<K> {
-    fn take(&self, wait: Wait, lease: Option<Duration>) -> Boxed<'_, Option<Box<dyn AnyGuard>>> {
-        Box::pin(async move {
-            let leased = lease.map(|lease| self.with_lease(lease));
-            let lock = leased.as_ref().unwrap_or(self);
-            let guard = match wait {
-                Wait::None => lock.try_lock().await?,
-                Wait::For(wait) => lock.try_lock_for(wait).await?,
-                Wait::Forever => Some(lock.lock().await?),
-            };
-            Ok(guard.map(|guard| Box::new(guard) as Box<dyn AnyGuard>))
-        })
-    }
-
-    fn unlock(&self) -> Boxed<'_, ()> {
-        Box::pin(async { Lock::unlock(self).await.map(drop) })
-    }
-
-    fn force_unlock(&self) -> Boxed<'_, bool> {
-        Box::pin(Lock::force_unlock(self))
-    }
-
-    fn is_locked(&self) -> Boxed<'_, bool> {
-        Box::pin(Lock::is_locked(self))
-    }
-
-    fn is_held(&self) -> Boxed<'_, bool> {
-        Box::pin(Lock::is_held(self))
-    }
-
-    fn hold_count(&self) -> Boxed<'_, u32> {
-        Box::pin(Lock::hold_count(self))
-    }
-
-    fn remaining_lease(&self) -> Boxed<'_, Option<Duration>> {
-        Box::pin(Lock::remaining_lease(self))
-    }
-}
-
-impl<K: Kind> AnyGuard for Guard<K> {
-    fn unlock(self: Box<Self>) -> Boxed<'static, ()> {
-        Box::pin(async { Guard::unlock(*self).await.map(drop) })
-    }
-
-    fn is_lost(&self) -> bool {
-        Guard::is_lost(self)
-    }
 }

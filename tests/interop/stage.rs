@@ -1,73 +1,148 @@
-//! A server, a Java service and a Rust service, and the workers in them that a test moves.
+//! A server, a Java service and a Rust service: what a test runs on.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::future::poll_fn;
+use std::sync::{Arc, LazyLock, Weak};
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use testbed::peer::{Answer, Peer};
-use testbed::{Server, eventually, java, unique_name};
+use testbed::{Peer, Server, eventually, java};
 use tokio::sync::Mutex;
 
-use crate::kinds::{Kind, MADE_BY};
-use crate::rust_peer;
+use crate::kinds::{ALL, Kind, MADE_BY, Waits};
+use crate::rust_peer::{self, NO_POLLS};
+use crate::worker::{Lock, Worker};
 
 /// Within this, everything that has to happen happens, on however slow a machine.
 pub const AMPLE: Duration = Duration::from_secs(20);
 /// A lease so long that no test sees its end.
 pub const LONG: Duration = Duration::from_secs(600);
 
-/// One line of the table: a test runs for each.
+/// A version of Redisson: a test runs against each.
+#[derive(Clone, Copy, Debug)]
+pub struct Version(&'static str);
+
+/// A version and a kind of lock: a test runs for each.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    pub redisson: &'static str,
+    pub version: Version,
     pub kind: &'static Kind,
 }
 
-impl Case {
-    /// The case, or nothing where Java is left out on purpose; panics when it is left out by mistake.
-    pub fn unless_skipped(redisson: &'static str, kind: &'static Kind) -> Option<Self> {
+impl Version {
+    pub fn newest() -> Self {
+        Self("4.7.0")
+    }
+
+    /// The one that `OLDER_REDISSON` names, as `make interop-all` has it name one after the other.
+    pub fn older() -> Self {
+        static OLDER: LazyLock<String> =
+            LazyLock::new(|| std::env::var("OLDER_REDISSON").unwrap_or("3.27.0".to_owned()));
+        Self(&OLDER)
+    }
+
+    /// The version, or nothing where Java is left out on purpose; panics when it is left out by mistake.
+    pub fn unless_skipped(self) -> Option<Self> {
         if std::env::var("INTEROP").is_ok_and(|interop| interop == "skip") {
-            println!("INTEROP=skip: skipped, nothing was tested against Redisson {redisson}");
+            println!("INTEROP=skip: skipped, nothing was tested against Redisson {self}");
             return None;
         }
-        if let Err(missing) = java::check(redisson) {
+        if let Err(missing) = java::check(self.0) {
             panic!("{missing}. INTEROP=skip leaves the tests against Java out.");
         }
-        Some(Self { redisson, kind })
+        Some(self)
+    }
+
+    /// Whether it came before this one.
+    pub fn is_before(self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.0.split('.').map(|part| part.parse::<u32>());
+        let mut number = || numbers.next().and_then(Result::ok).expect("a.b.c");
+        (number(), number()) < (major, minor)
+    }
+
+    /// The kinds of single locks that it has, as cases.
+    pub fn cases(self) -> Vec<Case> {
+        let kinds = ALL
+            .iter()
+            .filter(|kind| !self.is_before(kind.since.0, kind.since.1) && !kind.is_group());
+        kinds
+            .map(|kind| Case {
+                version: self,
+                kind,
+            })
+            .collect()
     }
 
     /// The stage of every test that neither kills nor tunes its services, with Redisson's own settings.
-    pub async fn stage(&self) -> Arc<Stage> {
+    pub async fn stage(self) -> Arc<Stage> {
         static STAGES: Mutex<BTreeMap<&str, Weak<Stage>>> = Mutex::const_new(BTreeMap::new());
         let mut stages = STAGES.lock().await;
-        if let Some(stage) = stages.get(self.redisson).and_then(Weak::upgrade) {
+        if let Some(stage) = stages.get(self.0).and_then(Weak::upgrade) {
             return stage;
         }
-        let stage = Arc::new(self.own_stage(None).await);
-        stages.insert(self.redisson, Arc::downgrade(&stage));
+        let stage = Arc::new(self.own_stage(Pace::REDISSONS).await);
+        stages.insert(self.0, Arc::downgrade(&stage));
         stage
     }
 
-    /// A stage for one test alone, with another watchdog lease.
-    pub async fn own_stage(&self, watchdog: Option<Duration>) -> Stage {
+    /// A stage for one test alone.
+    pub async fn own_stage(self, pace: Pace) -> Stage {
         let server = Server::start().await;
-        let java = java::start(self.redisson, &server.url(), watchdog).await;
-        let rust = rust_peer(&server, watchdog).await;
+        let java = java::start(self.0, &server.url(), Some(pace.watchdog)).await;
+        let rust = rust_peer(&server, pace).await;
         Stage { server, java, rust }
     }
 }
 
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Case {
+    pub async fn stage(&self) -> Arc<Stage> {
+        self.version.stage().await
+    }
+}
+
+/// How often something is asked or renewed.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The lease that is renewed, on both sides.
+    pub watchdog: Duration,
+    /// After which a waiter of ours asks again, whatever it was told.
+    pub poll_floor: Duration,
+}
+
+impl Pace {
+    /// Redisson's own; no wait of ours ends by the poll floor.
+    pub const REDISSONS: Self = Self {
+        watchdog: Duration::from_secs(30),
+        poll_floor: NO_POLLS,
+    };
+    /// To outlast a lease.
+    pub const SHORT_LEASES: Self = Self {
+        watchdog: Duration::from_secs(3),
+        poll_floor: NO_POLLS,
+    };
+    /// To outlast a place in a fair queue, too: it is three times the poll floor.
+    pub const SHORT_PLACES: Self = Self {
+        watchdog: Duration::from_secs(3),
+        poll_floor: Duration::from_secs(1),
+    };
+}
+
 /// A Rust service on `server`: a process of its own.
-pub async fn rust_peer(server: &Server, watchdog: Option<Duration>) -> Peer {
-    let watchdog = watchdog.unwrap_or(Duration::from_secs(30));
+pub async fn rust_peer(server: &Server, pace: Pace) -> Peer {
     let test = [
         "--exact",
         "rust_peer_process",
         "--nocapture",
         "--test-threads=2",
     ];
-    let command = rust_peer::command(&server.url(), watchdog, &test);
+    let command = rust_peer::command(&server.url(), pace.watchdog, pace.poll_floor, &test);
     Peer::start("Rust", command).await
 }
 
@@ -84,36 +159,59 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Two new workers on one new lock: the first in Java and the second in Rust, and the other way round.
+    /// Two new workers on one new lock: the first in Java and the second in Rust, and the other way round. The second one's
+    /// lock is the rival of the first one's.
     pub fn both_ways(&self, kind: &'static Kind) -> [(Worker<'_>, Worker<'_>); 2] {
         [(&self.java, &self.rust), (&self.rust, &self.java)].map(|(one, other)| {
             let lock = Lock::new(kind);
-            (lock.worker(one), lock.worker(other))
+            (lock.worker(one), lock.rival().worker(other))
         })
     }
 
-    /// Waits until as many connections listen for the unlocking of `lock`.
+    /// Waits until as many connections listen for the unlocking of `lock`, counted for each channel of it.
     pub async fn listening(&self, lock: &Lock, connections: u64) {
+        if lock.kind.waits == Waits::Asking {
+            return;
+        }
         let channel = (lock.kind.channel)(&lock.name);
         let what = format!("{connections} connections listen to {channel}");
         eventually(&what, AMPLE, async || {
-            let counted: (String, u64) = self.server.command(&["PUBSUB", "NUMSUB", &channel]).await;
-            counted.1 == connections
+            self.listeners(&channel).await == connections
         })
         .await;
     }
 
+    async fn listeners(&self, channel: &str) -> u64 {
+        let pattern = format!("{channel}*");
+        let channels: Vec<String> = self.server.command(&["PUBSUB", "CHANNELS", &pattern]).await;
+        let question = [&["PUBSUB", "NUMSUB"], &refs(&channels)[..]].concat();
+        let counted: Vec<(String, u64)> = self.server.command(&question).await;
+        counted
+            .into_iter()
+            .map(|(_, connections)| connections)
+            .sum()
+    }
+
     /// Waits until one process waits for `lock`, and rests.
     pub async fn waiting(&self, lock: &Lock) {
-        self.listening(lock, 1).await;
+        self.waiting_processes(lock, 1).await;
+    }
+
+    /// Waits until so many processes wait for `lock`, and rest.
+    pub async fn waiting_processes(&self, lock: &Lock, processes: u64) {
+        self.listening(lock, processes).await;
         // It listens, and tries once more before it rests: nothing tells when. If that takes longer than this, it finds
         // the lock free without being woken, and the test passes for the wrong reason.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
-    /// The fields of the lock's hash and their values.
+    /// Who holds the lock, and how often: the fields of its hash. What else is in it must be as the kind says.
     pub async fn fields(&self, lock: &Lock) -> BTreeMap<String, String> {
-        self.server.command(&["HGETALL", &lock.name]).await
+        let mut fields: BTreeMap<String, String> =
+            self.server.command(&["HGETALL", &lock.name]).await;
+        let mode = fields.remove("mode");
+        assert!(fields.is_empty() || mode.as_deref() == lock.kind.mode);
+        fields
     }
 
     /// What is left of the lock's lease, as the server says: ms, or -1 or -2.
@@ -122,138 +220,26 @@ impl Stage {
     }
 }
 
-/// A lock that no other test uses.
-#[derive(Clone, Debug)]
-pub struct Lock {
-    pub name: String,
-    pub kind: &'static Kind,
-}
-
-impl Lock {
-    pub fn new(kind: &'static Kind) -> Self {
-        let name = unique_name(kind.name);
-        Self { name, kind }
-    }
-
-    /// A new thread or task, which shall use this lock.
-    pub fn worker<'a>(&self, peer: &'a Peer) -> Worker<'a> {
-        Worker {
-            peer,
-            label: unique_name("worker"),
-            lock: self.clone(),
+/// Does all of it at once.
+pub async fn together(parts: impl IntoIterator<Item = impl Future<Output = ()>>) {
+    let mut running: Vec<_> = parts.into_iter().map(Box::pin).collect();
+    poll_fn(|context| {
+        running.retain_mut(|part| part.as_mut().poll(context).is_pending());
+        if running.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
-    }
-}
-
-/// A thread of the Java service or a task of the Rust service, and the lock that it uses. What it is asked to do it
-/// begins at once; the future is only its answer.
-pub struct Worker<'a> {
-    pub peer: &'a Peer,
-    pub label: String,
-    pub lock: Lock,
-}
-
-impl fmt::Display for Worker<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.peer.name().fmt(f)
-    }
-}
-
-impl Worker<'_> {
-    pub fn ask(&self, verb: &str, args: &[&str]) -> impl Future<Output = Answer> + Send + use<> {
-        let lock = format!("{}:{}", self.lock.kind.name, self.lock.name);
-        self.peer.ask(&self.label, &[&[verb, &lock], args].concat())
-    }
-
-    /// As [`ask`](Self::ask), for what must not be refused: its first value.
-    fn get(&self, verb: &str, args: &[&str]) -> impl Future<Output = String> + Send + use<> {
-        let what = format!("{self}: {verb} {args:?}");
-        let answer = self.ask(verb, args);
-        async move {
-            match answer.await {
-                Ok(values) => values.into_iter().next().unwrap_or_default(),
-                Err(refused) => panic!("{what}: {refused}"),
-            }
-        }
-    }
-
-    /// Takes the lock, for as long as it takes: when it was inside, in epoch ms.
-    pub fn lock(&self) -> impl Future<Output = u64> + Send + use<> {
-        inside(self.ask("lock", &[]))
-    }
-
-    /// As [`lock`](Self::lock), with a lease that is not renewed.
-    pub fn lock_for(&self, lease: Duration) -> impl Future<Output = u64> + Send + use<> {
-        inside(self.ask("lock", &[&lease.as_millis().to_string()]))
-    }
-
-    pub async fn try_lock(&self) -> bool {
-        self.get("trylock", &[]).await == "true"
-    }
-
-    /// Takes the lock within `wait`, or not: whether it did, and how long that took.
-    pub async fn try_lock_for(&self, wait: Duration) -> (bool, Duration) {
-        let answer = self.ask("trylock", &[&wait.as_millis().to_string()]).await;
-        let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
-        let elapsed = values[2].parse().expect("a number of ms");
-        (values[0] == "true", Duration::from_millis(elapsed))
-    }
-
-    pub async fn unlock(&self) {
-        self.get("unlock", &[]).await;
-    }
-
-    /// An unlock that must be refused: by which error.
-    pub async fn refused_unlock(&self) -> String {
-        match self.ask("unlock", &[]).await {
-            Ok(_) => panic!("{self}: the unlock was not refused"),
-            Err(refused) => refused.class,
-        }
-    }
-
-    pub async fn force_unlock(&self) -> bool {
-        self.get("forceunlock", &[]).await == "true"
-    }
-
-    pub async fn is_locked(&self) -> bool {
-        self.get("islocked", &[]).await == "true"
-    }
-
-    pub async fn is_held(&self) -> bool {
-        self.get("isheld", &[]).await == "true"
-    }
-
-    pub async fn hold_count(&self) -> u32 {
-        let count = self.get("holdcount", &[]).await;
-        count.parse().expect("a number of holds")
-    }
-
-    /// What is left of the lease, in ms.
-    pub async fn remaining(&self) -> i64 {
-        let left = self.get("ttl", &[]).await;
-        left.parse().expect("a number of ms")
-    }
-
-    /// The worker as an owner, as the lock's hash must name it.
-    pub async fn field(&self) -> String {
-        let number = self.get("threadid", &[]).await;
-        let ends = self.lock.kind.field_ends;
-        format!("{}:{number}{ends}", self.peer.client_id())
-    }
-}
-
-async fn inside(answer: impl Future<Output = Answer>) -> u64 {
-    match answer.await {
-        Ok(values) => {
-            assert_eq!(values[0], "true", "not taken: {values:?}");
-            values[1].parse().expect("epoch ms")
-        }
-        Err(refused) => panic!("not taken: {refused}"),
-    }
+    })
+    .await;
 }
 
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.expect("it is later than 1970").as_millis();
     since.try_into().expect("it is before the year 500 million")
+}
+
+fn refs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
 }

@@ -4,112 +4,138 @@ mod bed;
 mod exclusion;
 mod fixed_lease;
 mod force;
+mod foreign;
 mod guards;
 mod leaks;
 mod limits;
+mod listening;
 mod modes;
+mod once;
+mod polling;
 mod queries;
 mod reentry;
 mod running;
+mod sharing;
 mod shutdown;
+pub mod subjects;
 mod types;
 mod waiting;
 mod watchdog;
 
-use redisson_lock::{Kind, Lock, LockClient};
+use subjects::Subject;
 
-/// A kind of lock, and what it can do.
-pub trait Subject: Send + Sync + 'static {
-    type Kind: Kind;
-    /// In the names of its locks.
-    const NAME: &'static str;
-    /// Whether an owner may take it again.
-    const REENTRANT: bool = true;
-    /// Whether its release is announced, so that a waiter need not ask.
-    const ANNOUNCED: bool = true;
-
-    fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind>;
-
-    /// Where its release is announced.
-    fn channel(name: &str) -> String {
-        format!("redisson_lock__channel:{{{name}}}")
-    }
-}
-
-/// Runs the contract for a kind.
+/// Runs the contract for a kind: what every kind keeps, and what those of each trait keep.
 macro_rules! contract {
-    ($kind:ident: $subject:ty) => {
+    ($kind:ident: $subject:ident, $($trait:ident)+) => {
         mod $kind {
-            contract! { @tests $subject;
-                exclusion: tasks_exclude_each_other clients_exclude_each_other owners_of_one_task_exclude_each_other
-                    scopes_in_one_join_exclude_each_other branches_of_one_join_share_their_owner
-                    a_spawned_task_is_another_owner handles_on_one_name_are_one_lock names_are_locks_of_their_own;
-                reentry: counts_are_exact_here_and_on_the_server every_way_in_is_a_way_back_in
-                    guards_may_end_in_any_order nobody_else_enters_before_the_last_guard_ends
-                    a_tenth_hold_is_counted_like_the_first;
-                waiting: a_message_wakes_a_waiter_of_another_client a_message_wakes_a_waiter_of_the_same_client
-                    messages_let_every_waiter_in a_dropped_guard_wakes_too the_end_of_a_nested_hold_wakes_nobody
-                    a_lease_that_runs_out_lets_a_waiter_in nothing_is_left_of_a_wait;
-                limits: a_busy_lock_is_none_at_once a_wait_ends_at_its_limit_and_not_before
-                    a_wait_of_zero_does_not_wait a_wait_that_no_clock_can_count_waits a_wait_at_the_end_of_the_clock_waits
-                    a_release_at_about_the_limit_is_told_right a_holders_short_lease_does_not_end_a_wait;
-                fixed_lease: it_runs_out_and_its_holder_hears_of_it_first it_is_not_renewed
-                    its_end_fires_token_and_future a_late_unlock_harms_nobody
-                    validity_ends_before_the_servers_lease a_lease_is_no_longer_than_asked_for;
-                watchdog: a_hold_outlives_many_leases a_hold_at_rest_is_renewed_in_time
-                    a_released_hold_is_renewed_no_more many_holds_are_renewed_side_by_side;
-                modes: a_short_lease_inside_shortens_nothing a_short_lease_inside_a_longer_one_shortens_nothing
-                    a_long_lease_inside_ends_with_its_hold a_watched_hold_goes_on_after_a_lease_inside
-                    a_lease_runs_out_after_a_watched_hold_inside watched_lease_watched lease_watched_lease
-                    the_outer_hold_may_end_first;
-                force: it_frees_and_says_whether_it_did holders_of_its_client_hear_of_it_at_once
-                    holders_elsewhere_hear_of_it_at_their_renewal it_wakes_a_waiter every_nested_hold_is_lost
-                    a_forced_out_holder_harms_nobody entering_again_what_was_forced_open
-                    a_lock_whose_key_was_overwritten_is_lost;
-                queries: a_free_lock a_held_lock a_strangers_lock_without_expiry asking_leaves_nothing
-                    a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;
-                guards: unlock_needs_a_hold_of_ones_own a_hold_in_a_guard_is_not_for_unlock another_task_may_unlock_a_guard
-                    a_dropped_guard_is_released a_dropped_inner_guard_leaves_the_outer_one
-                    a_guard_may_be_dropped_in_another_task a_guard_may_be_dropped_outside_of_any_runtime
-                    an_unlock_that_is_dropped_goes_on a_cancelled_token_harms_nothing;
-                leaks: a_leaked_hold_is_unlocked_by_its_owner a_leaked_hold_goes_on_and_is_renewed
-                    leaked_holds_and_guards_are_told_apart another_task_cannot_unlock_it
-                    another_task_can_as_the_same_owner a_leaked_lease_runs_out a_leaked_hold_that_was_forced_out;
-                running: the_result_comes_back_and_the_lock_is_free a_lost_hold_stops_the_body
-                    a_body_that_ends_unprotected_is_an_error the_body_enters_again a_dropped_run_releases
-                    a_panic_inside_releases it_can_be_spawned it_excludes;
-                shutdown: dropped_guards_are_released_and_live_ones_reported nested_and_leaked_holds_are_counted
-                    every_operation_is_closed_afterwards waiters_hear_that_it_is_closed nothing_stays_connected
-                    it_may_be_asked_for_again clones_end_together_and_others_go_on
-                    the_last_clone_releases_and_disconnects locks_and_guards_keep_the_client_going
-                    a_client_without_its_runtime_answers;
-                types: every_public_type_shows_itself_and_travels futures_travel nothing_shows_a_password;
-            }
+            contract! { @every $subject }
+            $(mod $trait { contract! { @$trait $subject } })+
         }
     };
-    (@tests $subject:ty; $($area:ident: $($test:ident)+;)+) => {
+    (@every $subject:ident) => {
+        contract! { @tests $subject;
+            exclusion: tasks_exclude_each_other clients_exclude_each_other owners_of_one_task_exclude_each_other
+                scopes_in_one_join_exclude_each_other a_spawned_task_is_another_owner handles_on_one_name_are_one_lock
+                names_are_locks_of_their_own;
+            waiting: a_release_lets_a_waiter_of_another_client_in a_release_lets_a_waiter_of_the_same_client_in
+                releases_let_every_waiter_in a_dropped_guard_lets_a_waiter_in a_lease_that_runs_out_lets_a_waiter_in nothing_is_left_of_a_wait;
+            limits: a_busy_lock_is_none_at_once a_wait_ends_at_its_limit_and_not_before
+                a_wait_of_zero_does_not_wait a_wait_that_no_clock_can_count_waits a_wait_at_the_end_of_the_clock_waits
+                a_release_at_about_the_limit_is_told_right a_holders_short_lease_does_not_end_a_wait;
+            fixed_lease: it_runs_out_and_its_holder_hears_of_it_first it_is_not_renewed
+                its_end_fires_token_and_future a_late_unlock_harms_nobody
+                validity_ends_before_the_servers_lease a_lease_is_no_longer_than_asked_for;
+            watchdog: a_hold_outlives_many_leases a_hold_at_rest_is_renewed_in_time
+                a_released_hold_is_renewed_no_more many_holds_are_renewed_side_by_side;
+            force: it_frees_and_says_whether_it_did holders_of_its_client_hear_of_it_at_once
+                holders_elsewhere_hear_of_it_at_their_renewal it_lets_a_waiter_in
+                a_forced_out_holder_harms_nobody a_lock_whose_key_was_overwritten_is_lost;
+            foreign: what_is_no_lock_of_this_kind_is_refused_and_left_alone what_replaced_a_held_lock_is_left_alone
+                a_waiter_hears_that_the_lock_became_something_else every_other_kind_is_excluded_or_refused
+                another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
+            queries: a_free_lock a_held_lock a_strangers_lock_without_expiry asking_leaves_nothing
+                a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;
+            guards: unlock_needs_a_hold_of_ones_own a_hold_in_a_guard_is_not_for_unlock another_task_may_unlock_a_guard
+                a_dropped_guard_is_released a_guard_may_be_dropped_in_another_task
+                a_guard_may_be_dropped_outside_of_any_runtime an_unlock_that_is_dropped_goes_on
+                a_cancelled_token_harms_nothing;
+            leaks: a_leaked_hold_is_unlocked_by_its_owner a_leaked_hold_goes_on_and_is_renewed
+                another_task_cannot_unlock_it another_task_can_as_the_same_owner a_leaked_lease_runs_out
+                a_leaked_hold_that_was_forced_out;
+            running: the_result_comes_back_and_the_lock_is_free a_lost_hold_stops_the_body
+                a_body_that_ends_unprotected_is_an_error a_dropped_run_releases a_panic_inside_releases
+                it_can_be_spawned it_excludes;
+            shutdown: dropped_guards_are_released_and_live_ones_reported every_operation_is_closed_afterwards
+                waiters_hear_that_it_is_closed nothing_stays_connected it_may_be_asked_for_again
+                clones_end_together_and_others_go_on the_last_clone_releases_and_disconnects
+                locks_and_guards_keep_the_client_going a_client_without_its_runtime_answers;
+            types: every_public_type_shows_itself_and_travels futures_travel nothing_shows_a_password;
+        }
+    };
+    // Whoever holds it may take it again.
+    (@reentrant $subject:ident) => {
+        contract! { @tests $subject;
+            exclusion: branches_of_one_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
+            reentry: counts_are_exact_here_and_on_the_server every_way_in_is_a_way_back_in
+                guards_may_end_in_any_order nobody_else_enters_before_the_last_guard_ends
+                a_tenth_hold_is_counted_like_the_first;
+            waiting: the_end_of_a_nested_hold_wakes_nobody;
+            modes: a_short_lease_inside_shortens_nothing a_short_lease_inside_a_longer_one_shortens_nothing
+                a_long_lease_inside_ends_with_its_hold a_watched_hold_goes_on_after_a_lease_inside
+                a_lease_runs_out_after_a_watched_hold_inside watched_lease_watched lease_watched_lease
+                the_outer_hold_may_end_first;
+            force: every_nested_hold_is_lost entering_again_what_was_forced_open;
+            guards: a_dropped_inner_guard_leaves_the_outer_one dropped_unlocks_go_on_in_their_order;
+            leaks: leaked_holds_and_guards_are_told_apart;
+            running: the_body_enters_again;
+            shutdown: nested_and_leaked_holds_are_counted;
+        }
+    };
+    // Whoever holds it is refused a second hold.
+    (@once $subject:ident) => {
+        contract! { @tests $subject;
+            once: every_way_in_is_refused_to_its_holder a_refusal_costs_the_hold_nothing
+                branches_of_one_join_are_refused_each_other a_hold_that_ended_is_no_obstacle
+                every_kind_of_end_lets_its_owner_in_again;
+        }
+    };
+    // Those who wait listen for the release.
+    (@listening $subject:ident) => {
+        contract! { @tests $subject;
+            listening: waiters_share_a_connection_and_leave_it;
+        }
+    };
+    // Those who wait ask again and again.
+    (@polling $subject:ident) => {
+        contract! { @tests $subject;
+            polling: a_silent_release_lets_a_waiter_in nobody_listens a_release_is_announced_all_the_same;
+        }
+    };
+    // Many may hold it at once.
+    (@shared $subject:ident) => {
+        contract! { @tests $subject;
+            sharing: many_hold_it_at_once a_rival_enters_after_the_last a_rival_keeps_them_all_out;
+        }
+    };
+    (@tests $subject:ident; $($area:ident: $($test:ident)+;)+) => {
         $(mod $area {
-            use super::super::*;
+            use crate::contract::{$area as area, bed, subjects::$subject};
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                let test = super::super::$area::$test::<$subject>();
+                let test = area::$test::<$subject>();
                 tokio::time::timeout(bed::TEST_LIMIT, test).await.expect("the test ends");
             })+
         })+
     };
 }
 
-/// Redisson's `getLock`.
-struct Reentrant;
-
-impl Subject for Reentrant {
-    type Kind = redisson_lock::Reentrant;
-    const NAME: &'static str = "reentrant";
-
-    fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind> {
-        client.reentrant_lock(name)
-    }
-}
-
-contract!(reentrant: Reentrant);
+contract!(reentrant: Reentrant, reentrant listening);
+contract!(fair: Fair, reentrant listening);
+contract!(read: Read, reentrant listening shared);
+contract!(write: Write, reentrant listening);
+contract!(fenced: Fenced, reentrant listening);
+contract!(spin: Spin, reentrant polling);
+contract!(non_reentrant: NonReentrant, once listening);
+contract!(non_reentrant_fair: NonReentrantFair, once listening);
+contract!(simple: Simple, once listening);

@@ -2,9 +2,16 @@
 
 mod bad_input;
 mod contract;
+mod fair_lock;
+mod fenced_lock;
 mod hazards;
+mod histories;
 mod multi_lock;
+mod read_write_lock;
 mod red_lock;
 mod scripts;
 mod sentinel;
+mod simple_lock;
+mod spin_lock;
 mod starvation;
+mod witness;

@@ -388,3 +388,49 @@ async fn two_groups_of_one_owner_at_once() {
     }
     nothing_left(&server, PROMPT).await;
 }
+
+/// One sick server does not keep the locks of the others from everybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_held_while_a_member_cannot_be_reached() {
+    let (server, _) = bed().await;
+    let (sick, _) = bed().await;
+    let mut config = woken_only();
+    config.command_wait = Duration::from_millis(300);
+    let client = connect(&server.url(), config.clone()).await;
+    let other = connect(&sick.url(), config).await;
+    let names = names(2);
+    let lock = MultiLock::of([
+        client.reentrant_lock(&names[0]),
+        other.reentrant_lock(&names[1]),
+    ]);
+    let once = lock.clone();
+    sick.pause();
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let healthy = client.reentrant_lock(&names[0]).owned_by(&Owner::new());
+    // It tried, and gave back what it had.
+    let guard = timeout(GENEROUS, healthy.lock()).await.expect("it is free");
+    let refused = once.owned_by(&Owner::new()).try_lock().await;
+    assert!(
+        matches!(refused, Ok(None) | Err(Error::Unavailable { .. })),
+        "{refused:?}"
+    );
+    sick.resume();
+    guard.unwrap().unlock().await.unwrap();
+    let guard = timeout(GENEROUS, waiting).await.expect("both are there");
+    assert_eq!(guard.unwrap().unwrap().unlock().await, Ok(Released::Fully));
+    nothing_left(&server, PROMPT).await;
+    nothing_left(&sick, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_lock_given_as_two_kinds_is_refused() {
+    let (_server, client) = bed().await;
+    let name = unique_name("kinds");
+    let lock = MultiLock::of([
+        AnyLock::from(client.reentrant_lock(&name)),
+        AnyLock::from(client.fenced_lock(&name)),
+        AnyLock::from(client.reentrant_lock(&name)),
+    ]);
+    let refused = lock.lock().await;
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+}

@@ -203,3 +203,33 @@ async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
     assert!(guard.valid_until() >= before + lease - 2 * drift);
     guard.unlock().await.unwrap();
 }
+
+/// P-A11: neither a dead minority nor a dead majority makes an answer wait for longer than it has to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_a11_dead_servers_do_not_make_the_others_wait() {
+    let fleet = Fleet::new(3).await;
+    let lock = fleet.lock(&fleet.clients().await);
+    let long = lock.with_lease(Duration::from_secs(3600));
+    let quick = || async {
+        let began = Instant::now();
+        long.lock().await.unwrap().unlock().await.unwrap();
+        began.elapsed()
+    };
+    quick().await;
+    fleet.servers[1].kill();
+    // Its client notices; from then on, it is not waited for.
+    eventually("the dead one is not waited for", GENEROUS, async || {
+        quick().await < Duration::from_secs(1)
+    })
+    .await;
+    fleet.servers[2].pause();
+    let began = Instant::now();
+    let refused = long.try_lock_for(Duration::from_millis(100)).await;
+    assert!(
+        matches!(refused, Err(Error::Unavailable { .. })),
+        "{refused:?}"
+    );
+    // A lease of an hour would let each server take 3 s.
+    assert!(began.elapsed() < Duration::from_secs(2));
+    fleet.servers[2].resume();
+}

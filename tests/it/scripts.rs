@@ -1,10 +1,26 @@
 //! The Lua scripts as the server sees them: their texts from `lua/`, run by a client that is not ours.
 
+/// A script by its files, as it travels.
+macro_rules! script {
+    ($($file:literal),+) => {
+        concat!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua"))),+
+        )
+    };
+}
+
 mod batches;
+mod fair;
+mod fair_refusals;
+mod fenced;
 mod kinds;
 mod names;
+mod read_write;
+mod read_write_refusals;
 mod refusals;
 mod repetition;
+mod simple;
 mod traffic;
 mod transitions;
 
@@ -25,31 +41,17 @@ const THEM: &str = "22222222-2222-4222-8222-222222222222:7";
 /// In milliseconds.
 const LEASE: i64 = 60_000;
 
-/// A script by its verb, as it travels.
-macro_rules! script {
-    ($verb:literal) => {
-        concat!(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-            include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/lua/reentrant_",
-                $verb,
-                ".lua"
-            ))
-        )
-    };
-}
-
-const ACQUIRE: &str = script!("acquire");
-const RELEASE: &str = script!("release");
-const RENEW: &str = script!("renew");
-const FORCE_RELEASE: &str = script!("force_release");
-const INSPECT: &str = script!("inspect");
+const ACQUIRE: &str = script!("reentrant_acquire");
+const RELEASE: &str = script!("reentrant_release");
+const RENEW: &str = script!("reentrant_renew");
+const FORCE_RELEASE: &str = script!("reentrant_force_release");
+const INSPECT: &str = script!("reentrant_inspect");
 
 /// What one operation answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reply {
     Done,
+    Counted(i64),
     Told(Vec<i64>),
     Busy(i64),
     Absent,
@@ -69,6 +71,7 @@ impl Reply {
         };
         match (status, detail) {
             (0, Value::Nil) => Self::Done,
+            (0, Value::Int(token)) => Self::Counted(token),
             (0, numbers @ Value::Array(_)) => Self::Told(read(numbers)),
             (1, Value::Int(remaining)) => Self::Busy(remaining),
             (2, Value::Int(0)) => Self::Absent,
@@ -90,6 +93,12 @@ fn read<T: redis::FromRedisValue>(value: Value) -> T {
 /// A lock and the arguments of one operation on it.
 type Operation<'a> = (&'a str, Vec<String>);
 
+/// One operation of a script that needs several keys for each.
+struct Wide {
+    keys: Vec<String>,
+    arguments: Vec<String>,
+}
+
 /// Whoever runs scripts: by default the administrator, who may do everything.
 #[derive(Clone)]
 struct Caller(MultiplexedConnection);
@@ -106,13 +115,22 @@ impl Caller {
     }
 
     async fn run_all(&self, script: &str, operations: &[Operation<'_>]) -> Vec<Reply> {
+        let operations = operations.iter().map(|(lock, arguments)| Wide {
+            keys: owned(&[lock]),
+            arguments: arguments.clone(),
+        });
+        self.run_wide(script, &operations.collect::<Vec<_>>()).await
+    }
+
+    async fn run_wide(&self, script: &str, operations: &[Wide]) -> Vec<Reply> {
         let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(operations.len());
-        for (lock, _) in operations {
-            command.arg(lock);
+        let keys = operations.iter().map(|operation| operation.keys.len());
+        command.arg(script).arg(keys.sum::<usize>());
+        for operation in operations {
+            command.arg(&operation.keys);
         }
-        for (_, arguments) in operations {
-            command.arg(arguments);
+        for operation in operations {
+            command.arg(&operation.arguments);
         }
         let answer: Value = command.query_async(&mut self.0.clone()).await.unwrap();
         // A single operation is answered without a list.
@@ -122,6 +140,15 @@ impl Caller {
         };
         assert_eq!(answer.len(), operations.len(), "one reply per operation");
         answer.into_iter().map(Reply::read).collect()
+    }
+
+    /// One operation with several keys.
+    async fn run_on(&self, script: &str, keys: &[&str], arguments: &[&str]) -> Reply {
+        let operation = Wide {
+            keys: owned(keys),
+            arguments: owned(arguments),
+        };
+        self.run_wide(script, &[operation]).await.remove(0)
     }
 
     async fn run(&self, script: &str, arguments: &[&str]) -> Reply {
@@ -212,6 +239,30 @@ impl Bed {
 
     async fn is_free(&self) {
         assert_eq!(self.ask::<u32>(&["DBSIZE"]).await, 0);
+    }
+
+    /// All keys, byte by byte.
+    async fn everything(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
+            let dump = self.ask(&["DUMP", &key]).await;
+            all.insert(key, dump);
+        }
+        all
+    }
+
+    /// The commands that scripts ran since [`Server::reset_calls`], by name, with how often each ran.
+    async fn inner_calls(&self) -> BTreeMap<String, u64> {
+        let mut calls = self.server.calls().await;
+        calls.retain(|name, _| !["eval", "info", "config|resetstat"].contains(&&**name));
+        calls
+    }
+
+    /// From here on every command that may need memory is refused: the server has more than this with no keys at all.
+    async fn out_of_memory(&self) {
+        let settings = ["maxmemory-policy", "noeviction", "maxmemory", "1"];
+        self.ask::<()>(&[&["CONFIG", "SET"], &settings[..]].concat())
+            .await;
     }
 
     /// What stands at the key, byte by byte, and whether it expires.

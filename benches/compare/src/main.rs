@@ -2,9 +2,12 @@
 
 mod about;
 mod counters;
+mod multi;
 mod options;
 mod ours;
 mod peers;
+mod program;
+mod queue;
 mod raw_fred;
 mod raw_redis;
 mod redisson;
@@ -14,27 +17,25 @@ mod scripts;
 mod stats;
 mod tables;
 mod targets;
+mod waiters;
+mod workload;
 
 use std::{process::ExitCode, time::Duration};
 
 use counters::{Counters, Monitor};
 use options::{Options, Plan, USAGE};
-use peers::{Name, Peer, Workload};
+use peers::{Name, Peer, Workers};
 use results::{Results, Sample, Sent};
 use round::{Failure, Times};
 use testbed::Server;
+use workload::{Workload, pair};
 
-const WORKLOADS: [Workload; 5] = [
-    Workload::Pair { tasks: 1 },
-    Workload::Pair { tasks: 8 },
-    Workload::Pair { tasks: 64 },
-    Workload::Pair { tasks: 256 },
-    Workload::Handoff,
-];
 /// Before every measured round.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Before the first round of a workload: the JVM compiles what it runs.
 const JVM_WARM_UP: Duration = Duration::from_secs(3);
+/// Likewise, where most of the time is waiting: it gets around to much less.
+const JVM_WARM_UP_OF_WAITING: Duration = Duration::from_secs(15);
 /// How long the clients are listened to by `MONITOR`.
 const MONITORED: Duration = Duration::from_millis(500);
 
@@ -50,9 +51,11 @@ async fn main() -> ExitCode {
         Options::Compare(plan) => tokio::spawn(compare(plan)).await,
         Options::Only {
             peer,
+            kind,
             tasks,
             measured,
-        } => tokio::spawn(only(peer, tasks, measured)).await,
+        } => tokio::spawn(only(peer, pair(kind, tasks), measured)).await,
+        Options::Waiters { url } => tokio::spawn(wait(url)).await,
     };
     match done {
         Ok(Ok(())) => ExitCode::SUCCESS,
@@ -78,16 +81,22 @@ async fn compare(plan: Plan) -> Result<(), Failure> {
         }
     }
     let (mut all, mut all_sent) = (Vec::new(), Vec::new());
-    for workload in WORKLOADS {
+    for workload in plan.workloads.iter().copied() {
         let results = measure(&server, &mut peers, workload, &plan).await?;
         println!("{}", tables::results(&results));
         all.push(results);
-        if workload == (Workload::Pair { tasks: 1 }) {
+        if workload == workload::FIRST {
             all_sent = listen(&server, &mut peers, workload).await?;
             println!("{}", tables::sent(&all_sent));
         }
     }
-    println!("{}", tables::outcomes(&targets::outcomes(&all, &all_sent)));
+    let mut turns = Vec::new();
+    if plan.multi {
+        turns = multi::measure(&server, &mut peers, &plan).await?;
+        println!("{}", tables::multi(&turns));
+    }
+    let outcomes = targets::outcomes(&all, &all_sent, &turns);
+    println!("{}", tables::outcomes(&outcomes));
     println!("Load average after: {}.", about::load());
     Ok(())
 }
@@ -105,12 +114,14 @@ async fn measure(
         .collect();
     let mut samples: Vec<(Name, Vec<Sample>)> = Vec::new();
     for peer in &mut taking_part {
-        let measured = match peer.name() {
-            Name::Redisson => JVM_WARM_UP,
+        let measured = match (peer.name(), workload) {
+            (Name::Redisson, Workload::Pair { .. }) => JVM_WARM_UP,
+            (Name::Redisson, _) => JVM_WARM_UP_OF_WAITING,
             _ => WARM_UP,
         };
         let warm_up = Duration::ZERO;
-        peer.round(workload, Times { warm_up, measured }).await?;
+        let times = Times { warm_up, measured };
+        peer.round(server, workload, times).await?;
         samples.push((peer.name(), Vec::new()));
     }
     for number in 0..plan.rounds {
@@ -134,7 +145,7 @@ async fn sample(
         measured,
     };
     let before = Counters::read(server).await;
-    let round = peer.round(workload, times).await?;
+    let round = peer.round(server, workload, times).await?;
     let used = before.until(&Counters::read(server).await);
     let name = peer.name();
     let progress = tables::progress(workload, name, round.per_second(), round.p50_us);
@@ -155,7 +166,7 @@ async fn listen(
     let mut all = Vec::new();
     for peer in peers {
         let monitor = Monitor::open(server).await?;
-        let round = peer.round(workload, times).await?;
+        let round = peer.round(server, workload, times).await?;
         all.push(Sent {
             peer: peer.name(),
             pairs: round.all,
@@ -166,15 +177,19 @@ async fn listen(
 }
 
 /// One round of one peer, and nothing else: for a profiler.
-async fn only(name: Name, tasks: usize, measured: Duration) -> Result<(), Failure> {
+async fn only(name: Name, workload: Workload, measured: Duration) -> Result<(), Failure> {
     let server = Server::start().await;
     let mut peer = Peer::connect(name, &server.url()).await?;
     let warm_up = Duration::ZERO;
     let before = Counters::read(&server).await;
-    let round = peer
-        .round(Workload::Pair { tasks }, Times { warm_up, measured })
-        .await?;
+    let times = Times { warm_up, measured };
+    let round = peer.round(&server, workload, times).await?;
     let used = before.until(&Counters::read(&server).await);
     println!("{round:?}\n{used:?}");
     Ok(())
+}
+
+/// A process of a queue.
+async fn wait(url: String) -> Result<(), Failure> {
+    Workers::new()?.run(waiters::run(url)).await
 }

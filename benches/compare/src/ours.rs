@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Guard, LockClient, Reentrant, ReentrantLock};
+use redisson_lock::{Guard, Kind, Lock, LockClient, MultiGuard, Reentrant, ReentrantLock};
 
 use crate::{
     round::{Client, Failure, Measured, Task, Times},
@@ -14,28 +14,53 @@ const HANDOFF_HOLD: Duration = Duration::from_millis(3);
 /// A hand-off that takes longer has failed.
 const HANDOFF_WITHIN: Duration = Duration::from_secs(60);
 
-#[derive(Clone)]
-pub struct Ours(LockClient);
+/// Makes the locks of one kind.
+pub struct Ours<K: Kind> {
+    pub client: LockClient,
+    pub lock: fn(&LockClient, String) -> Lock<K>,
+}
 
-impl Ours {
-    pub async fn connect(url: &str) -> Result<Self, Failure> {
-        Ok(Self(LockClient::connect(url).await?))
+impl<K: Kind> Clone for Ours<K> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            lock: self.lock,
+        }
     }
 }
 
-impl Client for Ours {
-    type Task = ReentrantLock;
+impl<K: Kind> Client for Ours<K> {
+    type Task = Lock<K>;
 
-    fn task(&self, number: usize) -> ReentrantLock {
-        self.0.reentrant_lock(key(number))
+    fn task(&self, number: usize) -> Lock<K> {
+        (self.lock)(&self.client, key(number))
     }
 }
 
-impl Task for ReentrantLock {
+impl<K: Kind> Task for Lock<K> {
     async fn pair(&mut self) -> Result<(), Failure> {
         let _ = self.lock().await?.unlock().await?;
         Ok(())
     }
+}
+
+/// Takes a multi-lock, and says how many microseconds that took.
+pub async fn take(client: LockClient, names: Vec<String>) -> Result<(MultiGuard, f64), Failure> {
+    let lock = client.multi_lock(names);
+    let from = Instant::now();
+    let guard = lock.lock().await?;
+    Ok((guard, micros_since(from)))
+}
+
+/// Releases it: likewise.
+pub async fn release(guard: MultiGuard) -> Result<f64, Failure> {
+    let from = Instant::now();
+    let _ = guard.unlock().await?;
+    Ok(micros_since(from))
+}
+
+fn micros_since(from: Instant) -> f64 {
+    from.elapsed().as_secs_f64() * 1e6
 }
 
 /// From just before one client's `unlock()` until the `lock()` that waits in another returns, again and again.

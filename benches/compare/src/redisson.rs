@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Child, Silence};
-
-use crate::round::{Failure, Round, Times};
+use crate::{
+    program::Program,
+    round::{Failure, Round, Times},
+    workload::LockKind,
+};
 
 pub const VERSION: &str = "4.7.0";
-/// Beyond the round itself: a JVM that starts on a busy machine, and 256 connections.
-const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
-pub struct Redisson(Child);
+pub struct Redisson(Program);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -22,58 +22,60 @@ fn folder() -> PathBuf {
         .join(VERSION)
 }
 
+/// The Java program on the server at `url`.
+pub fn command(url: &str) -> Result<Command, Failure> {
+    let folder = folder();
+    let jar = folder.join("bench.jar");
+    if !jar.is_file() {
+        return Err(format!(
+            "{} is missing: run tools/build-bench-redisson.sh, or leave Redisson out by --without-java",
+            jar.display()
+        )
+        .into());
+    }
+    let mut command = Command::new("java");
+    let libraries = folder.join("lib");
+    command
+        .arg("-cp")
+        .arg(format!("{}:{}/*", jar.display(), libraries.display()))
+        .args(["Bench", url]);
+    Ok(command)
+}
+
 impl Redisson {
     pub async fn start(url: &str) -> Result<Self, Failure> {
-        let folder = folder();
-        let jar = folder.join("bench.jar");
-        if !jar.is_file() {
-            return Err(format!(
-                "{} is missing: run tools/build-bench-redisson.sh, or leave Redisson out by --without-java",
-                jar.display()
-            )
-            .into());
-        }
-        let mut command = Command::new("java");
-        command
-            .arg("-cp")
-            .arg(format!(
-                "{}:{}/*",
-                jar.display(),
-                folder.join("lib").display()
-            ))
-            .args(["Bench", url]);
-        let mut redisson = Self(Child::spawn(command));
-        match redisson.line(ANSWER_WITHIN).await? {
-            line if line == "ready" => Ok(redisson),
-            other => Err(format!("the Java program says {other:?} instead of ready").into()),
-        }
+        Ok(Self(Program::start(command(url)?).await?))
     }
 
-    pub async fn pair(&mut self, tasks: usize, times: Times) -> Result<Round, Failure> {
-        self.round(&format!("pair {tasks}"), times).await
+    pub async fn pair(
+        &mut self,
+        kind: LockKind,
+        tasks: usize,
+        times: Times,
+    ) -> Result<Round, Failure> {
+        self.round(&format!("pair {} {tasks}", kind.text()), times)
+            .await
     }
 
     pub async fn handoff(&mut self, times: Times) -> Result<Round, Failure> {
         self.round("handoff", times).await
     }
 
+    /// Takes a multi-lock, and says how many microseconds that took.
+    pub async fn take(&mut self, names: &[String]) -> Result<f64, Failure> {
+        let words = format!("take {}", names.join(" "));
+        self.0.ask(&words, Duration::ZERO).await
+    }
+
+    /// Releases it: likewise.
+    pub async fn release(&mut self) -> Result<f64, Failure> {
+        self.0.ask("release", Duration::ZERO).await
+    }
+
     async fn round(&mut self, words: &str, times: Times) -> Result<Round, Failure> {
         let seconds = |duration: Duration| duration.as_secs_f64();
         let (measured, warm_up) = (seconds(times.measured), seconds(times.warm_up));
-        self.0.send_line(&format!("{words} {measured} {warm_up}"));
-        let line = self
-            .line(times.warm_up + times.measured + ANSWER_WITHIN)
-            .await?;
-        serde_json::from_str(&line).map_err(|_| format!("the Java program says {line}").into())
-    }
-
-    async fn line(&mut self, within: Duration) -> Result<String, Failure> {
-        self.0.next_line(within).await.map_err(|silence| {
-            let what = match silence {
-                Silence::TimedOut => "does not answer",
-                Silence::Ended => "has ended",
-            };
-            format!("the Java program {what}:\n{}", self.0.stderr_tail()).into()
-        })
+        let words = format!("{words} {measured} {warm_up}");
+        self.0.ask(&words, times.warm_up + times.measured).await
     }
 }

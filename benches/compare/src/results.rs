@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    counters::Used,
-    peers::{Name, Workload},
-    round::Round,
-    stats::Spread,
-};
+use crate::{counters::Used, peers::Name, round::Round, stats::Spread, workload::Workload};
 
 /// One round, and what it cost the server.
 pub struct Sample {

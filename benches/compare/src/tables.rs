@@ -1,28 +1,24 @@
 //! The report, in Markdown.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use crate::{
-    peers::{Name, Workload},
+    multi::{self, Turns},
+    peers::Name,
     results::{Figure, Results, Sent},
     stats::Spread,
     targets::{Outcome, Reach},
+    workload::Workload,
 };
 
 /// The rounds of one workload: a row per peer, a median and its extremes per cell.
 pub fn results(results: &Results) -> String {
-    let (title, columns) = match results.workload {
-        Workload::Pair { tasks: 1 } => ("lock + unlock, 1 task".to_owned(), &PAIR[..]),
-        Workload::Pair { tasks } => (
-            format!("lock + unlock, {tasks} tasks, a key each"),
-            &PAIR[..],
-        ),
-        Workload::Handoff => (
-            "hand-off: unlock() of one client until the waiting lock() of another returns".into(),
-            &HANDOFF[..],
-        ),
+    let columns = match results.workload {
+        Workload::Pair { .. } => &PAIR[..],
+        Workload::Handoff => &HANDOFF[..],
+        Workload::Queue => &QUEUE[..],
     };
-    let mut text = format!("### {title}\n\n");
+    let mut text = format!("### {}\n\n", results.workload.title());
     let names = columns.iter().map(|(_, name)| (*name).to_owned());
     row(&mut text, std::iter::once("peer".to_owned()).chain(names));
     row(
@@ -57,6 +53,47 @@ const HANDOFF: [(Figure, &str); 3] = [
     (Figure::PerSecond, "hand-offs/s"),
 ];
 
+/// Each queue has to form first: a second holds as many hand-offs as it happens to, and the scripts are those of
+/// getting in line as well.
+const QUEUE: [(Figure, &str); 3] = [
+    (Figure::P50, "p50, us"),
+    (Figure::P99, "p99, us"),
+    (Figure::Scripts, "scripts/waiter"),
+];
+
+/// A multi-lock: a row per peer, the median of all turns and its extremes per cell.
+pub fn multi(all: &[Turns]) -> String {
+    let mut text =
+        "### multi-lock over 100 names of one server, taken and released by 1 task\n\n".to_owned();
+    let columns = [
+        "peer",
+        "scripts to take",
+        "scripts to release",
+        "take p50, us",
+        "release p50, us",
+        "sent to take",
+        "sent to release (MONITOR)",
+    ];
+    row(&mut text, columns.map(str::to_owned));
+    let lines = ["---", "---:", "---:", "---:", "---:", "---", "---"];
+    row(&mut text, lines.map(str::to_owned));
+    for turns in all {
+        let Turns { take, release, .. } = turns;
+        let [sent_to_take, sent_to_release] = turns.sent.each_ref().map(counts);
+        let cells = [
+            turns.peer.text().to_owned(),
+            cell(multi::scripts(take)),
+            cell(multi::scripts(release)),
+            cell(multi::micros(take)),
+            cell(multi::micros(release)),
+            sent_to_take,
+            sent_to_release,
+        ];
+        row(&mut text, cells);
+    }
+    text
+}
+
 /// What each client sent by itself.
 pub fn sent(all: &[Sent]) -> String {
     let mut text = "### Sent by the client, 1 task, per lock + unlock (MONITOR)\n\n".to_owned();
@@ -67,26 +104,31 @@ pub fn sent(all: &[Sent]) -> String {
     row(&mut text, ["---", "---:", "---:", "---"].map(str::to_owned));
     for sent in all {
         let (scripts, others) = sent.per_pair();
-        let counts = sent.commands.iter();
-        let which: Vec<String> = counts
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
         row(
             &mut text,
             [
                 sent.peer.text().to_owned(),
                 format!("{scripts:.3}"),
                 format!("{others:.3}"),
-                format!("{} in {} pairs", which.join(", "), sent.pairs),
+                format!("{} in {} pairs", counts(&sent.commands), sent.pairs),
             ],
         );
     }
     text
 }
 
+fn counts(commands: &BTreeMap<String, u64>) -> String {
+    let each = commands.iter();
+    let each: Vec<String> = each
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    each.join(", ")
+}
+
 /// What was to be reached.
 pub fn outcomes(outcomes: &[Outcome]) -> String {
-    let mut text = "### Ours over theirs: ratios of the medians above\n\n".to_owned();
+    let mut text =
+        "### What was to be reached: ours over theirs, by the medians above\n\n".to_owned();
     row(
         &mut text,
         ["what", "reach", "measured", ""].map(str::to_owned),
@@ -114,10 +156,7 @@ pub fn outcomes(outcomes: &[Outcome]) -> String {
 
 /// The line that a round leaves on standard error.
 pub fn progress(workload: Workload, peer: Name, per_second: f64, p50: f64) -> String {
-    let what = match workload {
-        Workload::Pair { tasks } => format!("pair {tasks}"),
-        Workload::Handoff => "hand-off".into(),
-    };
+    let what = workload.name();
     format!(
         "{what:>9} {:>9}: {per_second:>8.0} /s, p50 {p50:>7.1} us",
         peer.text()

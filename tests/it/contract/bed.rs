@@ -7,7 +7,7 @@ use redisson_lock::{Config, Guard, Lock, LockClient, Owner};
 use testbed::{Server, eventually, unique_name};
 use tokio::{sync::OnceCell, time::Instant};
 
-use super::Subject;
+use super::subjects::{Subject, held_by};
 
 /// For what should be a matter of milliseconds.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -15,6 +15,8 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// Longer than any test: what takes it never happens.
 pub const NEVER: Duration = Duration::from_secs(600);
+
+pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 
 pub struct Bed<S: Subject> {
     pub server: Arc<Server>,
@@ -78,10 +80,63 @@ impl<S: Subject> Bed<S> {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// The count of `owner` as Redisson would read it.
+    /// A lock that excludes this one, through another client.
+    pub async fn rival(&self) -> Lock<RivalKind<S>> {
+        self.rival_of(&self.another_client().await)
+    }
+
+    /// A lock that excludes this one, through the same client.
+    pub fn rival_here(&self) -> Lock<RivalKind<S>> {
+        self.rival_of(&self.client)
+    }
+
+    pub fn rival_of(&self, client: &LockClient) -> Lock<RivalKind<S>> {
+        S::Rival::lock(client, &self.name)
+    }
+
+    /// `owner` of this client, as the server knows it.
+    pub fn owner(&self, owner: Owner) -> String {
+        format!("{}:{owner}", self.client.id())
+    }
+
+    /// The count of `owner` as others would read it.
     pub async fn count_of(&self, owner: Owner) -> Option<u32> {
-        let field = format!("{}:{owner}", self.client.id());
-        self.ask(&["HGET", &self.name, &field]).await
+        let owner = self.owner(owner);
+        if S::TYPE == "string" {
+            let holder: Option<String> = self.ask(&["GET", &self.name]).await;
+            return (holder? == owner).then_some(1);
+        }
+        self.ask(&["HGET", &self.name, &S::field(&owner)]).await
+    }
+
+    /// Lets somebody hold a lock of kind `H` and this name, without expiry.
+    pub async fn hold_as<H: Subject>(&self, owner: &str) {
+        for words in held_by::<H>(&self.name, owner) {
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            self.ask::<redis::Value>(&words).await;
+        }
+    }
+
+    /// The keys that have to do with the lock.
+    pub async fn all_keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", &format!("*{}*", self.name)]).await;
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The same but for the one that outlives every hold.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.all_keys().await;
+        keys.retain(|key| S::remains(&self.name).as_ref() != Some(key));
+        keys
+    }
+
+    /// Those of one hold of `owner`.
+    pub fn keys_of_a_hold(&self, owner: Owner) -> Vec<String> {
+        let mut keys = S::markers(&self.name, &self.owner(owner));
+        keys.push(self.name.clone());
+        keys.sort_unstable();
+        keys
     }
 
     pub async fn is_free(&self) -> bool {
@@ -89,22 +144,28 @@ impl<S: Subject> Bed<S> {
     }
 
     pub async fn becomes_free(&self) {
-        eventually("the lock is free", SOON, async || self.is_free().await).await;
+        let nothing_left = async || self.keys().await.is_empty();
+        eventually("the lock is free", SOON, nothing_left).await;
     }
 
     pub async fn pttl(&self) -> i64 {
         self.ask(&["PTTL", &self.name]).await
     }
 
-    /// How many connections are subscribed to the lock's channel.
-    pub async fn listeners(&self) -> u32 {
-        let channel = S::channel(&self.name);
-        let (_, count): (String, u32) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
-        count
+    /// The channels of the lock that somebody listens to.
+    pub async fn channels(&self) -> Vec<String> {
+        let pattern = format!("{}*", S::channel(&self.name));
+        self.ask(&["PUBSUB", "CHANNELS", &pattern]).await
+    }
+
+    /// Waits until somebody waits for the lock, as far as that can be seen.
+    pub async fn awaited(&self) {
+        let listens = async || !S::LISTENS || !self.channels().await.is_empty();
+        eventually("somebody listens", SOON, listens).await;
     }
 
     /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
-    /// had subscribed: from here on only a message helps. Needs a server of its own.
+    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own.
     pub async fn parked(&self, waiters: u64) {
         let tries = async || self.server.calls().await.get("evalsha") >= Some(&(2 * waiters));
         eventually("the waiters are parked", SOON, tries).await;

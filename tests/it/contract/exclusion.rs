@@ -5,11 +5,14 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
 };
 
-use redisson_lock::{Lock, Owner, Released};
+use redisson_lock::{Kind, Lock, Owner, Released};
 use testbed::unique_name;
 use tokio::{sync::Barrier, task::JoinSet, task::yield_now};
 
-use super::{Subject, bed::Bed};
+use super::{
+    Subject,
+    bed::{Bed, RivalKind},
+};
 
 /// Where nobody may be with somebody else.
 #[derive(Default)]
@@ -33,47 +36,50 @@ impl Room {
     }
 }
 
-/// As many tasks as `locks`, each of which enters and leaves time after time.
-async fn tasks_visit<S: Subject>(locks: Vec<Lock<S::Kind>>) {
-    const TIMES: u32 = 25;
+const TIMES: u32 = 25;
+
+/// Enters and leaves time after time.
+async fn visits<K: Kind>(lock: Lock<K>, room: Arc<Room>) {
+    for _ in 0..TIMES {
+        let guard = lock.lock().await.unwrap();
+        room.visit().await;
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}
+
+/// A task for `lock` and for each of its `rivals`.
+async fn tasks_visit<S: Subject>(lock: &Lock<S::Kind>, rivals: [&Lock<RivalKind<S>>; 3]) {
     let room = Arc::new(Room::default());
-    let total = TIMES * locks.len() as u32;
     let mut tasks = JoinSet::new();
-    for lock in locks {
-        let room = room.clone();
-        tasks.spawn(async move {
-            for _ in 0..TIMES {
-                let guard = lock.lock().await.unwrap();
-                room.visit().await;
-                assert_eq!(guard.unlock().await, Ok(Released::Fully));
-            }
-        });
+    tasks.spawn(visits(lock.clone(), room.clone()));
+    for rival in rivals {
+        tasks.spawn(visits(rival.clone(), room.clone()));
     }
     tasks.join_all().await;
-    assert_eq!(room.visits(), total);
+    assert_eq!(room.visits(), 4 * TIMES);
 }
 
 pub async fn tasks_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    tasks_visit::<S>(vec![bed.lock.clone(); 4]).await;
-    assert!(bed.is_free().await);
+    tasks_visit::<S>(&bed.lock, [&bed.rival_here(); 3]).await;
+    bed.becomes_free().await;
 }
 
 pub async fn clients_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let elsewhere = bed.elsewhere().await;
-    let here = bed.lock.clone();
-    tasks_visit::<S>(vec![here.clone(), elsewhere.clone(), here, elsewhere]).await;
-    assert!(bed.is_free().await);
+    let (here, elsewhere) = (bed.rival_here(), bed.rival().await);
+    tasks_visit::<S>(&bed.lock, [&here, &elsewhere, &elsewhere]).await;
+    bed.becomes_free().await;
 }
 
 pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let [first, second] = [Owner::new(), Owner::new()].map(|owner| bed.lock.owned_by(&owner));
+    let first = bed.lock.owned_by(&Owner::new());
+    let second = bed.rival_here().owned_by(&Owner::new());
     let guard = first.lock().await.unwrap();
     assert!(second.try_lock().await.unwrap().is_none());
     assert!(
-        bed.lock.try_lock().await.unwrap().is_none(),
+        bed.rival_here().try_lock().await.unwrap().is_none(),
         "nor does the task itself get in"
     );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -84,27 +90,17 @@ pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
 
 pub async fn scopes_in_one_join_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let room = Room::default();
-    let work = async || {
-        for _ in 0..10 {
-            let guard = bed.lock.lock().await.unwrap();
-            room.visit().await;
-            assert_eq!(guard.unlock().await, Ok(Released::Fully));
-        }
-    };
+    let (room, rival) = (Arc::new(Room::default()), bed.rival_here());
     tokio::join!(
-        Owner::new().scope(work()),
-        Owner::new().scope(work()),
-        Owner::new().scope(work()),
+        Owner::new().scope(visits(bed.lock.clone(), room.clone())),
+        Owner::new().scope(visits(rival.clone(), room.clone())),
+        Owner::new().scope(visits(rival, room.clone())),
     );
-    assert_eq!(room.visits(), 30);
+    assert_eq!(room.visits(), 3 * TIMES);
 }
 
 /// As documented, however much one may wish it were otherwise.
 pub async fn branches_of_one_join_share_their_owner<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::new().await;
     let both_inside = Barrier::new(2);
     let branch = async || {
@@ -127,15 +123,22 @@ pub async fn branches_of_one_join_share_their_owner<S: Subject>() {
 pub async fn a_spawned_task_is_another_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.lock().await.unwrap();
-    let lock = bed.lock.clone();
-    let enters = async move { lock.try_lock().await.unwrap().is_some() };
+    let rival = bed.rival_here();
+    let enters = async move { rival.try_lock().await.unwrap().is_some() };
     assert!(!tokio::spawn(enters).await.unwrap());
-    if S::REENTRANT {
-        let lock = bed.lock.clone();
-        let enters = async move { lock.try_lock().await.unwrap().is_some() };
-        assert!(tokio::spawn(Owner::current().scope(enters)).await.unwrap());
-    }
     drop(guard);
+}
+
+pub async fn a_spawned_task_in_a_scope_is_its_owner<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    let _guard = bed.lock.lock().await.unwrap();
+    let lock = bed.lock.clone();
+    let counts = async move {
+        let _inner = lock.try_lock().await.unwrap().expect("it is ours");
+        lock.hold_count().await
+    };
+    let counted = tokio::spawn(Owner::current().scope(counts));
+    assert_eq!(counted.await.unwrap(), Ok(2));
 }
 
 pub async fn handles_on_one_name_are_one_lock<S: Subject>() {
@@ -149,14 +152,8 @@ pub async fn handles_on_one_name_are_one_lock<S: Subject>() {
         let guard = holder.lock().await.unwrap();
         for other in &handles {
             assert_eq!(other.is_held().await, Ok(true));
-            assert!(
-                other
-                    .owned_by(&Owner::new())
-                    .try_lock()
-                    .await
-                    .unwrap()
-                    .is_none()
-            );
+            let rival = bed.rival_here().owned_by(&Owner::new());
+            assert!(rival.try_lock().await.unwrap().is_none());
         }
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }

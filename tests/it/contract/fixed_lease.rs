@@ -14,10 +14,10 @@ const LEASE: Duration = Duration::from_millis(400);
 
 pub async fn it_runs_out_and_its_holder_hears_of_it_first<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await;
     let begun = Instant::now();
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
-    let other = timeout(SOON, elsewhere.lock())
+    let other = timeout(SOON, rival.lock())
         .await
         .expect("it runs out")
         .unwrap();
@@ -82,16 +82,16 @@ fn is_expired(unlocked: &Result<Released, Error>, lock: &str) -> bool {
 
 pub async fn a_late_unlock_harms_nobody<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await;
     let late = bed.lock.with_lease(LEASE).lock().await.unwrap();
-    let also_late = bed.lock.owned_by(&Owner::new());
-    let inside = timeout(SOON, elsewhere.lock())
+    let also_late = bed.rival_here().owned_by(&Owner::new());
+    let inside = timeout(SOON, rival.lock())
         .await
         .expect("it runs out")
         .unwrap();
     let unlocked = late.unlock().await;
     assert!(is_expired(&unlocked, &bed.name), "{unlocked:?}");
-    assert_eq!(elsewhere.hold_count().await, Ok(1));
+    assert_eq!(rival.hold_count().await, Ok(1));
     assert!(also_late.try_lock().await.unwrap().is_none());
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }

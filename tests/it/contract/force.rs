@@ -18,7 +18,8 @@ pub async fn it_frees_and_says_whether_it_did<S: Subject>() {
     assert_eq!(elsewhere.force_unlock().await, Ok(true));
     assert!(bed.is_free().await);
     assert_eq!(elsewhere.force_unlock().await, Ok(false));
-    assert!(elsewhere.try_lock().await.unwrap().is_some());
+    let rival = bed.rival().await;
+    assert!(rival.try_lock().await.unwrap().is_some());
 }
 
 pub async fn holders_of_its_client_hear_of_it_at_once<S: Subject>() {
@@ -61,15 +62,12 @@ pub async fn holders_elsewhere_hear_of_it_at_their_renewal<S: Subject>() {
     assert!(bed.is_free().await, "the renewal brought nothing back");
 }
 
-pub async fn it_wakes_a_waiter<S: Subject>() {
+pub async fn it_lets_a_waiter_in<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    if !S::ANNOUNCED {
-        return;
-    }
     let _guard = bed.lock.lock().await.unwrap();
-    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await;
     bed.server.reset_calls().await;
-    let waiter = tokio::spawn(async move { elsewhere.lock().await.map(|_| ()) });
+    let waiter = tokio::spawn(async move { rival.lock().await.map(|_| ()) });
     bed.parked(1).await;
     assert_eq!(bed.lock.force_unlock().await, Ok(true));
     let entered = timeout(SOON, waiter).await.expect("it is woken");
@@ -77,9 +75,6 @@ pub async fn it_wakes_a_waiter<S: Subject>() {
 }
 
 pub async fn every_nested_hold_is_lost<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::new().await;
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.with_lease(SOON).lock().await.unwrap();
@@ -99,7 +94,7 @@ pub async fn a_forced_out_holder_harms_nobody<S: Subject>() {
     let elsewhere = bed.elsewhere().await;
     let forced_out = bed.lock.lock().await.unwrap();
     assert_eq!(elsewhere.force_unlock().await, Ok(true));
-    let inside = elsewhere.lock().await.unwrap();
+    let inside = bed.rival().await.lock().await.unwrap();
     assert!(!forced_out.is_lost(), "its client cannot know yet");
     let unlocked = forced_out.unlock().await;
     assert!(
@@ -112,20 +107,17 @@ pub async fn a_forced_out_holder_harms_nobody<S: Subject>() {
         ),
         "{unlocked:?}"
     );
-    assert_eq!(elsewhere.is_held().await, Ok(true));
+    assert!(!inside.is_lost() && !bed.is_free().await);
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
 /// The process has not heard of it when it enters again: its first hold is gone, so this one is not a second.
 pub async fn entering_again_what_was_forced_open<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(only_messages()).await;
     let elsewhere = bed.elsewhere().await;
     let forced_out = bed.lock.lock().await.unwrap();
     assert_eq!(elsewhere.force_unlock().await, Ok(true));
-    let inside = elsewhere.lock().await.unwrap();
+    let inside = bed.rival().await.lock().await.unwrap();
     assert!(bed.lock.try_lock().await.unwrap().is_none());
     assert_eq!(
         forced_out.lost().await,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Owner, Released};
+use redisson_lock::Released;
 use tokio::time::Instant;
 
 use super::{
@@ -12,29 +12,27 @@ use super::{
 
 pub async fn a_busy_lock_is_none_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let guard = bed.lock.lock().await.unwrap();
-    assert!(elsewhere.try_lock().await.unwrap().is_none());
+    let guard = bed.rival().await.lock().await.unwrap();
+    assert!(bed.lock.try_lock().await.unwrap().is_none());
     assert!(
-        elsewhere
+        bed.lock
             .with_lease(SOON)
             .try_lock()
             .await
             .unwrap()
             .is_none()
     );
-    assert_eq!(bed.listeners().await, 0, "it does not even listen");
+    assert_eq!(bed.channels().await, [""; 0], "it does not even listen");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    assert!(elsewhere.try_lock().await.unwrap().is_some());
+    assert!(bed.lock.try_lock().await.unwrap().is_some());
 }
 
 pub async fn a_wait_ends_at_its_limit_and_not_before<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let guard = bed.lock.lock().await.unwrap();
+    let guard = bed.rival().await.lock().await.unwrap();
     for wait in [1, 50, 300].map(Duration::from_millis) {
         let begun = Instant::now();
-        assert!(elsewhere.try_lock_for(wait).await.unwrap().is_none());
+        assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
         let waited = begun.elapsed();
         assert!(waited >= wait && waited < SOON, "{waited:?} for {wait:?}");
     }
@@ -43,19 +41,18 @@ pub async fn a_wait_ends_at_its_limit_and_not_before<S: Subject>() {
 
 pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let guard = bed.lock.lock().await.unwrap();
+    let guard = bed.rival().await.lock().await.unwrap();
     assert!(
-        elsewhere
+        bed.lock
             .try_lock_for(Duration::ZERO)
             .await
             .unwrap()
             .is_none()
     );
-    assert_eq!(bed.listeners().await, 0, "it does not even listen");
+    assert_eq!(bed.channels().await, [""; 0], "it does not even listen");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert!(
-        elsewhere
+        bed.lock
             .try_lock_for(Duration::ZERO)
             .await
             .unwrap()
@@ -67,10 +64,11 @@ pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
 async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static) {
     let bed = Bed::<S>::new().await;
     let free = bed.lock.try_lock_for(wait()).await;
-    let guard = free.unwrap().expect("it is free");
-    let elsewhere = bed.elsewhere().await;
-    let waiter = tokio::spawn(async move { elsewhere.try_lock_for(wait()).await });
-    let listens = async || waiter.is_finished() || !S::ANNOUNCED || bed.listeners().await == 1;
+    drop(free.unwrap().expect("it is free"));
+    let guard = bed.rival().await.lock().await.unwrap();
+    let lock = bed.lock.clone();
+    let waiter = tokio::spawn(async move { lock.try_lock_for(wait()).await });
+    let listens = async || waiter.is_finished() || !S::LISTENS || !bed.channels().await.is_empty();
     testbed::eventually("the waiter waits", SOON, listens).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let entered = tokio::time::timeout(SOON, waiter)
@@ -106,19 +104,19 @@ fn end_of_the_clock() -> Instant {
 /// Whichever it is, granted or not: it is true.
 pub async fn a_release_at_about_the_limit_is_told_right<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await;
     let mut granted = 0;
     for round in 0..30 {
-        let held = bed.lock.lock().await.unwrap();
+        let held = rival.lock().await.unwrap();
         let holder = async {
             tokio::time::sleep(Duration::from_millis(15 + round % 10)).await;
             assert_eq!(held.unlock().await, Ok(Released::Fully));
         };
-        let wait = elsewhere.try_lock_for(Duration::from_millis(20));
+        let wait = bed.lock.try_lock_for(Duration::from_millis(20));
         let (_, entered) = tokio::join!(holder, wait);
         if let Some(guard) = entered.unwrap() {
             granted += 1;
-            assert_eq!(elsewhere.hold_count().await, Ok(1));
+            assert_eq!(bed.lock.hold_count().await, Ok(1));
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }
         assert!(
@@ -132,11 +130,10 @@ pub async fn a_release_at_about_the_limit_is_told_right<S: Subject>() {
 /// P-A12: whoever waits for longer than the holder's lease waits on.
 pub async fn a_holders_short_lease_does_not_end_a_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let short = bed.lock.with_lease(Duration::from_millis(100));
-    let guard = short.owned_by(&Owner::new()).lock().await.unwrap();
+    let short = bed.rival().await.with_lease(Duration::from_millis(100));
+    let guard = short.lock().await.unwrap();
     let lease_over = guard.valid_until();
-    let entered = elsewhere.try_lock_for(NEVER).await.unwrap();
+    let entered = bed.lock.try_lock_for(NEVER).await.unwrap();
     assert!(entered.is_some());
     assert!(
         std::time::Instant::now() >= lease_over,

@@ -59,9 +59,6 @@ async fn ends<S: Subject>(inner: Guard<S::Kind>, holds: u32) {
 }
 
 pub async fn a_short_lease_inside_shortens_nothing<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(MINUTE)).await;
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.with_lease(SECOND).lock().await.unwrap();
@@ -72,9 +69,6 @@ pub async fn a_short_lease_inside_shortens_nothing<S: Subject>() {
 }
 
 pub async fn a_short_lease_inside_a_longer_one_shortens_nothing<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     // The watchdog's is the shortest: it must not shorten the minute either.
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.with_lease(MINUTE).lock().await.unwrap();
@@ -91,9 +85,6 @@ pub async fn a_short_lease_inside_a_longer_one_shortens_nothing<S: Subject>() {
 }
 
 pub async fn a_long_lease_inside_ends_with_its_hold<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(2 * SECOND)).await;
     for outer in [bed.lock.with_lease(2 * SECOND), bed.lock.clone()] {
         let outer = outer.lock().await.unwrap();
@@ -110,9 +101,6 @@ pub async fn a_long_lease_inside_ends_with_its_hold<S: Subject>() {
 }
 
 pub async fn a_watched_hold_goes_on_after_a_lease_inside<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.with_lease(SHORT / 2).lock().await.unwrap();
@@ -123,9 +111,6 @@ pub async fn a_watched_hold_goes_on_after_a_lease_inside<S: Subject>() {
 }
 
 pub async fn a_lease_runs_out_after_a_watched_hold_inside<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.with_lease(SHORT).lock().await.unwrap();
     let inner = bed.lock.lock().await.unwrap();
@@ -135,9 +120,6 @@ pub async fn a_lease_runs_out_after_a_watched_hold_inside<S: Subject>() {
 }
 
 pub async fn watched_lease_watched<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.lock().await.unwrap();
     let middle = bed.lock.with_lease(SHORT).lock().await.unwrap();
@@ -151,9 +133,6 @@ pub async fn watched_lease_watched<S: Subject>() {
 }
 
 pub async fn lease_watched_lease<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.with_lease(SHORT).lock().await.unwrap();
     let middle = bed.lock.lock().await.unwrap();
@@ -167,9 +146,6 @@ pub async fn lease_watched_lease<S: Subject>() {
 
 /// Guards have no order of their own: what is in force is what the remaining holds asked for.
 pub async fn the_outer_hold_may_end_first<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.with_lease(SHORT).lock().await.unwrap();

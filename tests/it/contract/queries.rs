@@ -53,10 +53,10 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     let mut config = only_messages();
     config.poll_floor = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
-    bed.ask::<u32>(&["HSET", &bed.name, "somebody:1", "1"])
-        .await;
-    assert_eq!(state(&bed.lock).await, (true, false, 0));
-    assert_eq!(bed.lock.remaining_lease().await, Ok(None));
+    bed.hold_as::<S::Rival>("somebody:1").await;
+    let rival = bed.rival_here();
+    assert_eq!(state(&rival).await, (true, false, 0));
+    assert_eq!(rival.remaining_lease().await, Ok(None));
     assert!(bed.lock.try_lock().await.unwrap().is_none());
     let wait = Duration::from_millis(250);
     assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
@@ -64,8 +64,7 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     // Its holder goes without a word: only asking now and then tells.
     let lock = bed.lock.clone();
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
-    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
-    testbed::eventually("somebody waits", SOON, listens).await;
+    bed.awaited().await;
     bed.ask::<u32>(&["DEL", &bed.name]).await;
     let entered = tokio::time::timeout(SOON, waiter)
         .await
@@ -77,7 +76,7 @@ pub async fn asking_leaves_nothing<S: Subject>() {
     let bed = Bed::<S>::alone(Config::default()).await;
     state(&bed.lock).await;
     let _ = bed.lock.remaining_lease().await.unwrap();
-    assert_eq!(bed.ask::<u32>(&["DBSIZE"]).await, 0);
+    assert_eq!(bed.keys().await, [""; 0]);
     let guard = bed.lock.with_lease(SOON).lock().await.unwrap();
     bed.ask::<u32>(&["PERSIST", &bed.name]).await;
     state(&bed.lock).await;
@@ -123,7 +122,7 @@ pub async fn names_show_with_their_prefix<S: Subject>() {
     assert_eq!(bed.lock.name(), prefixed);
     let guard = bed.lock.lock().await.unwrap();
     assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed, &bed.name]).await, 1);
-    assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, "hash");
+    assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, S::TYPE);
     assert!(format!("{:?} {guard:?}", bed.lock).contains(&prefixed));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redisson_lock::{Config, Error, LockClient, LostReason, Owner, Released};
-use testbed::{eventually, unique_name};
+use testbed::eventually;
 use tokio::time::timeout;
 
 use super::{
@@ -19,17 +19,31 @@ async fn connections<S: Subject>(bed: &Bed<S>) -> usize {
         .count()
 }
 
+/// Every key of a server of one's own, but for what outlives every hold.
+async fn keys_of_locks<S: Subject>(bed: &Bed<S>) -> Vec<String> {
+    let mut keys: Vec<String> = bed.ask(&["KEYS", "*"]).await;
+    let remains = S::remains(&bed.name);
+    let remains = remains
+        .as_deref()
+        .and_then(|key| key.split_once(':'))
+        .map(|(prefix, _)| prefix);
+    keys.retain(|key| remains.is_none_or(|prefix| !key.starts_with(prefix)));
+    keys.sort_unstable();
+    keys
+}
+
 pub async fn dropped_guards_are_released_and_live_ones_reported<S: Subject>() {
     let bed = Bed::<S>::alone(Config::default()).await;
     let live = bed.lock.with_lease(NEVER).lock().await.unwrap();
     for number in 0..50 {
-        let lock = S::lock(&bed.client, &format!("dropped:{number}"));
+        let lock = S::lock(&bed.client, &format!("{}:{number}", bed.name));
         drop(lock.lock().await.unwrap());
     }
     let report = bed.client.shutdown().await;
+    let left = keys_of_locks(&bed).await;
     assert_eq!(
-        bed.ask::<u32>(&["DBSIZE"]).await,
-        1,
+        left,
+        bed.keys_of_a_hold(Owner::current()),
         "the live one alone is left"
     );
     assert!(bed.pttl().await > 0);
@@ -57,9 +71,6 @@ pub async fn dropped_guards_are_released_and_live_ones_reported<S: Subject>() {
 }
 
 pub async fn nested_and_leaked_holds_are_counted<S: Subject>() {
-    if !S::REENTRANT {
-        return;
-    }
     let bed = Bed::<S>::new().await;
     let _outer = bed.lock.lock().await.unwrap();
     bed.lock.lock().await.unwrap().leak();
@@ -103,7 +114,7 @@ pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
     let elsewhere = bed.another_client().await;
     let guard = bed.lock.lock().await.unwrap();
     let waiters = [None, Some(NEVER)].map(|wait| {
-        let lock = S::lock(&elsewhere, &bed.name);
+        let lock = bed.rival_of(&elsewhere);
         tokio::spawn(async move {
             match wait {
                 None => lock.lock().await.map(drop),
@@ -111,8 +122,7 @@ pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
             }
         })
     });
-    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
-    eventually("they wait", SOON, listens).await;
+    bed.awaited().await;
     assert_eq!(elsewhere.shutdown().await.unreleased, []);
     for waiter in waiters {
         let answered = timeout(SOON, waiter).await.expect("it is told");
@@ -125,14 +135,13 @@ pub async fn nothing_stays_connected<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;
-    let lock = S::lock(&client, &bed.name);
+    let lock = bed.rival_of(&client);
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
-    let listens = async || !S::ANNOUNCED || bed.listeners().await == 1;
-    eventually("somebody waits", SOON, listens).await;
+    bed.awaited().await;
     assert_eq!(connections(&bed).await, 4, "two per client");
     client.shutdown().await;
     waiter.await.unwrap().unwrap_err();
-    let gone = async || connections(&bed).await == 2 && bed.listeners().await == 0;
+    let gone = async || connections(&bed).await == 2 && bed.channels().await.is_empty();
     eventually("one client's connections are gone", SOON, gone).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     bed.client.shutdown().await;
@@ -142,7 +151,7 @@ pub async fn nothing_stays_connected<S: Subject>() {
         bed.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await,
         [""; 0]
     );
-    assert_eq!(bed.ask::<u32>(&["DBSIZE"]).await, 0);
+    assert_eq!(keys_of_locks(&bed).await, [""; 0]);
 }
 
 pub async fn it_may_be_asked_for_again<S: Subject>() {
@@ -182,7 +191,7 @@ pub async fn the_last_clone_releases_and_disconnects<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let client = bed.another_client().await;
     for number in 0..20 {
-        let lock = S::lock(&client, &unique_name(&number.to_string()));
+        let lock = S::lock(&client, &format!("{}:{number}", bed.name));
         drop(lock.lock().await.unwrap());
     }
     let clone = client.clone();
@@ -192,8 +201,8 @@ pub async fn the_last_clone_releases_and_disconnects<S: Subject>() {
     let gone = async || connections(&bed).await == 2;
     eventually("the client is gone", SOON, gone).await;
     assert_eq!(
-        bed.ask::<u32>(&["DBSIZE"]).await,
-        0,
+        keys_of_locks(&bed).await,
+        [""; 0],
         "what was dropped is released"
     );
 }
@@ -207,7 +216,7 @@ pub async fn locks_and_guards_keep_the_client_going<S: Subject>() {
     drop(lock);
     assert!(!guard.is_lost());
     assert!(
-        bed.lock
+        bed.rival_here()
             .try_lock_for(Duration::from_millis(1))
             .await
             .unwrap()

@@ -12,10 +12,10 @@ use super::{
 
 pub async fn a_hold_outlives_many_leases<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
-    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await;
     let guard = bed.lock.lock().await.unwrap();
     bed.held_for(5 * SHORT, &guard, Owner::current(), 1).await;
-    assert!(elsewhere.try_lock().await.unwrap().is_none());
+    assert!(rival.try_lock().await.unwrap().is_none());
     let left = bed.pttl().await;
     assert!((1..=SHORT.as_millis() as i64).contains(&left), "{left} ms");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -53,10 +53,11 @@ pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
         Ok(Released::Fully)
     );
     // What a late renewal would find is the same owner's field, which only its lease may end (P-R2).
-    let field = format!("{}:{owner}", bed.client.id());
-    bed.ask::<u32>(&["HSET", &bed.name, &field, "1"]).await;
-    bed.ask::<u32>(&["PEXPIRE", &bed.name, &(2 * SHORT.as_millis()).to_string()])
-        .await;
+    bed.hold_as::<S>(&bed.owner(owner)).await;
+    let lease = (2 * SHORT.as_millis()).to_string();
+    for key in bed.keys_of_a_hold(owner) {
+        bed.ask::<u32>(&["PEXPIRE", &key, &lease]).await;
+    }
     let mut left = bed.pttl().await;
     eventually("it runs out", SOON, async || {
         let now = bed.pttl().await;

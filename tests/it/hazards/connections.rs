@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{LockClient, Released};
+use redisson_lock::{Lock, LockClient, Released};
 use testbed::{Server, eventually, unique_name};
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, is_waited_for, let_pass, nothing_left,
-    pair, woken_only,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, count, is_waited_for,
+    let_pass, nothing_left, pair, woken_only,
 };
 
 const NORMAL: &str = "normal";
@@ -32,7 +32,7 @@ async fn kill(server: &Server, kind: &str) -> u64 {
 
 /// While one holds and another waits, connections are killed; the release comes right behind the last kill, when its
 /// message finds nobody to hear it.
-async fn kill_while_waiting(kinds: &[&str]) {
+async fn kill_while_waiting<S: Subject>(kinds: &[&str]) {
     let stage = Stage::new().await;
     let (holder, waiter) = (
         stage.direct(woken_only()).await,
@@ -41,13 +41,13 @@ async fn kill_while_waiting(kinds: &[&str]) {
     let name = unique_name("kills");
     let room = Arc::<Room>::default();
     for _ in 0..5 {
-        let guard = holder.reentrant_lock(&name).lock().await.unwrap();
-        let lock = waiter.reentrant_lock(&name);
+        let guard = holder.rival::<S>(&name).lock().await.unwrap();
+        let lock = waiter.kind::<S>(&name);
         let room = room.clone();
-        let waiting = tokio::spawn(async move { pair(&lock, &room).await });
+        let waiting = tokio::spawn(async move { pair::<S>(&lock, &room).await });
         for _ in 0..3 {
             eventually("the waiter listens", GENEROUS, async || {
-                is_waited_for(&stage.server, &name).await
+                is_waited_for::<S>(&stage.server, &name).await
             })
             .await;
             for kind in kinds {
@@ -58,7 +58,7 @@ async fn kill_while_waiting(kinds: &[&str]) {
             }
         }
         assert!(!guard.is_lost());
-        assert_eq!(count(&stage.server, &name).await, 1);
+        assert_eq!(count::<S::Rival>(&stage.server, &name).await, 1);
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         gets_in(waiting).await;
     }
@@ -73,19 +73,25 @@ async fn gets_in(waiting: JoinHandle<()>) {
         .expect("the waiter is content");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_w4_both_connections_are_killed_while_waiting() {
-    kill_while_waiting(&[NORMAL, PUBSUB]).await;
+pub async fn p_w4_both_connections_are_killed_while_waiting<S: Subject>() {
+    kill_while_waiting::<S>(&[NORMAL, PUBSUB]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_w4_the_scripts_connection_is_killed_while_waiting() {
-    kill_while_waiting(&[NORMAL]).await;
+pub async fn p_w4_the_scripts_connection_is_killed_while_waiting<S: Subject>() {
+    kill_while_waiting::<S>(&[NORMAL]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_w4_the_subscriptions_connection_is_killed_while_waiting() {
-    kill_while_waiting(&[PUBSUB]).await;
+pub async fn p_w4_the_subscriptions_connection_is_killed_while_waiting<S: Subject>() {
+    kill_while_waiting::<S>(&[PUBSUB]).await;
+}
+
+async fn pairs<S: Subject>(lock: Lock<S::Kind>, room: Arc<Room>, stop: Arc<AtomicBool>) -> u64 {
+    let mut pairs = 0;
+    while !stop.load(SeqCst) {
+        pair::<S>(&lock, &room).await;
+        pairs += 1;
+    }
+    pairs
 }
 
 /// 8 tasks of 2 clients take two locks until told to stop.
@@ -96,7 +102,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn start(clients: &[LockClient; 2], prefix: &str) -> Self {
+    fn start<S: Subject>(clients: &[LockClient; 2], prefix: &str) -> Self {
         let names = [unique_name(prefix), unique_name(prefix)];
         let mut crowd = Self {
             stop: Arc::default(),
@@ -104,16 +110,16 @@ impl Crowd {
             tasks: JoinSet::new(),
         };
         for task in 0..8 {
-            let lock = clients[task / 4].reentrant_lock(&names[task % 2]);
+            let (client, name) = (&clients[task / 4], &names[task % 2]);
             let (room, stop) = (crowd.rooms[task % 2].clone(), crowd.stop.clone());
-            crowd.tasks.spawn(async move {
-                let mut pairs = 0;
-                while !stop.load(SeqCst) {
-                    pair(&lock, &room).await;
-                    pairs += 1;
-                }
-                pairs
-            });
+            // Two of each four, in turns.
+            if task % 4 < 2 {
+                let lock = client.kind::<S>(name);
+                crowd.tasks.spawn(pairs::<S>(lock, room, stop));
+            } else {
+                let lock = client.rival::<S>(name);
+                crowd.tasks.spawn(pairs::<S::Rival>(lock, room, stop));
+            }
         }
         crowd
     }
@@ -131,40 +137,38 @@ impl Crowd {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t1_scripts_are_flushed_in_a_loop() {
+pub async fn p_t1_scripts_are_flushed_in_a_loop<S: Subject>() {
     let stage = Stage::new().await;
     let clients = [
         stage.direct(woken_only()).await,
         stage.direct(woken_only()).await,
     ];
-    let crowd = Crowd::start(&clients, "flushes");
+    let crowd = Crowd::start::<S>(&clients, "flushes");
     let mut admin = stage.server.admin().await;
-    eventually("2,000 visits", GENEROUS * 2, async || {
+    eventually("1,000 visits", GENEROUS * 2, async || {
         let flushed = redis::cmd("SCRIPT")
             .arg("FLUSH")
             .query_async(&mut admin)
             .await;
         let () = flushed.expect("scripts can be flushed");
-        crowd.visits() >= 2000
+        crowd.visits() >= 1000
     })
     .await;
     crowd.end().await;
     let evals = stage.server.calls().await["eval"];
-    assert!(evals > 20, "scripts were unknown only {evals} times");
+    assert!(evals > 10, "scripts were unknown only {evals} times");
     nothing_left(&stage.server, PROMPT).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_cuts_while_locks_are_taken() {
+pub async fn many_cuts_while_locks_are_taken<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     let clients = [
         stage.client(woken_only()).await,
         stage.client(woken_only()).await,
     ];
-    let crowd = Crowd::start(&clients, "cuts");
-    for _ in 0..60 {
+    let crowd = Crowd::start::<S>(&clients, "cuts");
+    for _ in 0..30 {
         let_pass(random.up_to(Duration::from_millis(100))).await;
         stage.faults().cut_all();
     }
@@ -183,16 +187,15 @@ async fn many_cuts_while_locks_are_taken() {
 }
 
 /// Cut again and again before anything can be said on them, and refused: connections do not pile up.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_connections_are_tried_again_until_they_are_not() {
+pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(woken_only()).await;
     let name = unique_name("refused");
-    let lock = client.reentrant_lock(&name);
+    let lock = client.kind::<S>(&name);
     let guard = lock.lock().await.unwrap();
     stage.faults().refuse(true);
     stage.faults().cut_all();
-    let second = client.reentrant_lock(unique_name("refused"));
+    let second = client.kind::<S>(unique_name("refused"));
     let waiting = tokio::spawn(async move { second.lock().await.map(drop) });
     let_pass(Duration::from_millis(400)).await;
     assert!(!waiting.is_finished() && !guard.is_lost());

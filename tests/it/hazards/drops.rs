@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redisson_lock::{Error, LockClient, Owner, ReentrantLock};
+use redisson_lock::{Error, Lock, LockClient, Owner};
 use testbed::{eventually, unique_name};
 use tokio::{
     task::JoinSet,
@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, exists, is_waited_for, let_pass,
-    nothing_left, poll_and_drop, pttl, scripts, watched,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, busy_at_worst, count, counts,
+    exists, is_waited_for, let_pass, nothing_left, poll_and_drop, pttl, scripts, watched,
 };
 
 /// More polls than any operation takes.
@@ -19,9 +19,9 @@ const MOST_POLLS: u64 = 9;
 const LONGEST: Duration = Duration::from_millis(8);
 
 /// One operation, dropped after a random number of polls or at a random time, whichever comes first.
-async fn drop_one(lock: &ReentrantLock, room: &Room, random: &mut Random) {
+async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Random) {
     let (polls, limit) = (random.below(MOST_POLLS), random.up_to(LONGEST));
-    let visit = async || room.visit().await;
+    let visit = async || room.visit_as::<S>().await;
     match random.below(4) {
         0 => {
             let locked = async {
@@ -34,8 +34,7 @@ async fn drop_one(lock: &ReentrantLock, room: &Room, random: &mut Random) {
         1 => {
             let wait = random.up_to(LONGEST);
             let tried = async {
-                let guard = lock.try_lock_for(wait).await.expect("busy at worst");
-                if guard.is_some() {
+                if let Some(_guard) = busy_at_worst(lock.try_lock_for(wait).await) {
                     visit().await;
                 }
             };
@@ -56,7 +55,7 @@ async fn drop_one(lock: &ReentrantLock, room: &Room, random: &mut Random) {
 
 /// A quarter of the drops, by one task. Most are by owners of their own: what one leaves behind stands in the way of
 /// all others.
-async fn drop_many(
+async fn drop_many<S: Subject>(
     client: LockClient,
     rooms: Arc<[(String, Room)]>,
     drops: usize,
@@ -64,25 +63,35 @@ async fn drop_many(
 ) {
     for _ in 0..drops {
         let (name, room) = &rooms[random.below(rooms.len() as u64) as usize];
-        let mut lock = client.reentrant_lock(name);
-        if random.below(4) > 0 {
-            lock = lock.owned_by(&Owner::new());
+        let owner = match random.below(4) {
+            0 => Owner::current(),
+            _ => Owner::new(),
+        };
+        if random.below(2) == 0 {
+            let lock = client.kind::<S>(name).owned_by(&owner);
+            drop_one::<S>(&lock, room, &mut random).await;
+        } else {
+            let lock = client.rival::<S>(name).owned_by(&owner);
+            drop_one::<S::Rival>(&lock, room, &mut random).await;
         }
-        drop_one(&lock, room, &mut random).await;
     }
 }
 
-async fn all_is_free_at_once(stage: &Stage, client: &LockClient, rooms: &[(String, Room)]) {
+async fn all_is_free_at_once<S: Subject>(
+    stage: &Stage,
+    client: &LockClient,
+    rooms: &[(String, Room)],
+) {
     nothing_left(&stage.server, PROMPT).await;
     for (name, _) in rooms {
         // What was on its way when its future was dropped may have it for a moment.
-        let lock = client.reentrant_lock(name);
+        let lock = client.kind::<S>(name);
         let guard = lock.try_lock_for(PROMPT).await.unwrap();
         let _ = guard.expect("it is free").unlock().await.unwrap();
     }
 }
 
-async fn random_drops(lease: Duration) -> Stage {
+async fn random_drops<S: Subject>(drops: usize, lease: Duration) {
     let stage = Stage::new().await;
     let mut random = Random::new();
     stage.faults().delay(Duration::from_millis(1));
@@ -92,40 +101,40 @@ async fn random_drops(lease: Duration) -> Stage {
         .into();
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
-        tasks.spawn(drop_many(
+        tasks.spawn(drop_many::<S>(
             client.clone(),
             rooms.clone(),
-            250,
+            drops / 4,
             random.split(),
         ));
     }
     all_done(tasks).await;
-    all_is_free_at_once(&stage, &client, &rooms).await;
+    all_is_free_at_once::<S>(&stage, &client, &rooms).await;
     stage.server.reset_calls().await;
     let_pass(lease.min(Duration::from_secs(2))).await;
     assert_eq!(scripts(&stage.server).await, 0, "something is renewed");
-    stage
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a3_a_thousand_futures_dropped_leave_nothing() {
-    random_drops(Duration::from_secs(60)).await;
+pub async fn p_a3_a_thousand_futures_dropped_leave_nothing<S: Subject>() {
+    random_drops::<S>(1_000, Duration::from_secs(60)).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a3_a_thousand_futures_dropped_leave_no_renewal() {
-    random_drops(Duration::from_secs(2)).await;
+pub async fn p_a3_a_thousand_futures_dropped_leave_no_renewal<S: Subject>() {
+    random_drops::<S>(1_000, Duration::from_secs(2)).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a3_tasks_aborted_at_any_time_leave_nothing() {
+pub async fn p_a3_futures_dropped_leave_nothing<S: Subject>() {
+    random_drops::<S>(200, Duration::from_secs(1)).await;
+}
+
+pub async fn p_a3_tasks_aborted_at_any_time_leave_nothing<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     stage.faults().delay(Duration::from_millis(1));
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let rooms: Arc<[_]> = [(unique_name("aborts"), Room::default())].into();
-    for _ in 0..200 {
-        let task = |random: Random| drop_many(client.clone(), rooms.clone(), 1000, random);
+    for _ in 0..60 {
+        let task = |random: Random| drop_many::<S>(client.clone(), rooms.clone(), 1000, random);
         let tasks: [_; 3] = std::array::from_fn(|_| tokio::spawn(task(random.split())));
         let_pass(random.up_to(LONGEST)).await;
         for task in tasks {
@@ -134,16 +143,15 @@ async fn p_a3_tasks_aborted_at_any_time_leave_nothing() {
             assert_ne!(ended, Err(true), "a task failed");
         }
     }
-    all_is_free_at_once(&stage, &client, &rooms).await;
+    all_is_free_at_once::<S>(&stage, &client, &rooms).await;
 }
 
 /// The request of a try that timed out had run: what it was granted is given back as soon as that is known.
-#[tokio::test]
-async fn p_a2_what_a_timed_out_try_was_granted_is_given_back() {
+pub async fn p_a2_what_a_timed_out_try_was_granted_is_given_back<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");
-    let lock = client.reentrant_lock(&name);
+    let lock = client.kind::<S>(&name);
     // The server knows the scripts.
     let _ = lock.lock().await.unwrap().unlock().await.unwrap();
     stage.faults().stall_replies(true);
@@ -156,20 +164,19 @@ async fn p_a2_what_a_timed_out_try_was_granted_is_given_back() {
 }
 
 /// As above, for a future that is dropped, by an owner that held the lock already.
-#[tokio::test]
-async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays() {
+pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");
-    let lock = client.reentrant_lock(&name);
+    let lock = client.kind::<S>(&name);
     let outer = lock.lock().await.unwrap();
     stage.faults().stall_replies(true);
     let inner = timeout(Duration::from_millis(200), lock.lock()).await;
     assert!(inner.is_err());
-    assert_eq!(count(&stage.server, &name).await, 2, "it had run");
+    assert_eq!(count::<S>(&stage.server, &name).await, 2, "it had run");
     stage.faults().stall_replies(false);
     eventually("the inner hold is given back", PROMPT, async || {
-        count(&stage.server, &name).await == 1
+        count::<S>(&stage.server, &name).await == 1
     })
     .await;
     assert!(!outer.is_lost());
@@ -179,12 +186,11 @@ async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays() {
 
 /// The reply of an inner acquire with a short lease is lost, and its future dropped before the connection is back. To
 /// take the inner hold back must not cut the time that the outer one relies upon (P-R8).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease() {
+pub async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("doubt");
-    let lock = client.reentrant_lock(&name).owned_by(&Owner::new());
+    let lock = client.kind::<S>(&name).owned_by(&Owner::new());
     let outer = lock.lock().await.unwrap();
     stage.faults().only(Some(name.clone()));
     stage.faults().refuse(true);
@@ -200,8 +206,8 @@ async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease() {
     stage.server.reset_calls().await;
     stage.faults().refuse(false);
     eventually("the inner hold is given back", PROMPT, async || {
-        let hash: Vec<String> = stage.server.command(&["HVALS", &name]).await;
-        hash.is_empty() || hash == ["1"]
+        let counts = counts::<S>(&stage.server, &name).await;
+        counts.is_empty() || counts == [1]
     })
     .await;
     let server_has = Duration::from_millis(pttl(&stage.server, &name).await.max(0) as u64);
@@ -214,23 +220,22 @@ async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease() {
 }
 
 /// A waiter that is dropped leaves no subscription, and takes no wake-up with it (P-W3).
-#[tokio::test]
-async fn p_a3_dropped_waiters_leave_no_subscription() {
+pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("waiters");
-    let lock = client.reentrant_lock(&name);
-    let guard = lock.lock().await.unwrap();
+    let lock = client.kind::<S>(&name);
+    let guard = client.rival::<S>(&name).lock().await.unwrap();
     for _ in 0..20 {
         let waiter = lock.owned_by(&Owner::new());
         let waiting = tokio::spawn(async move { waiter.lock().await.map(drop) });
         eventually("it waits", GENEROUS, async || {
-            is_waited_for(&stage.server, &name).await
+            is_waited_for::<S>(&stage.server, &name).await
         })
         .await;
         waiting.abort();
         eventually("it waits no more", PROMPT, async || {
-            !is_waited_for(&stage.server, &name).await
+            !is_waited_for::<S>(&stage.server, &name).await
         })
         .await;
     }

@@ -2,21 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redisson_lock::{LockClient, ReentrantLock, Released};
+use redisson_lock::{Lock, LockClient, Released};
 use testbed::{Faults, unique_name};
 use tokio::task::JoinSet;
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, all_done, count, exists, nested_pair, nothing_left,
-    pair, watched,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, count, exists, nested_pair,
+    nothing_left, pair, watched,
 };
 
 const TASKS: usize = 8;
-const PAIRS: u64 = 250;
 const NAMES: usize = 3;
 
-/// 2,000 pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested.
-async fn contend(stage: &Stage, mut random: Random) {
+/// Pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested, and by chance by one who excludes the others.
+async fn contend<S: Subject>(stage: &Stage, mut random: Random, pairs: u64) {
     let config = || watched(Duration::from_secs(30));
     let clients = [stage.client(config()).await, stage.client(config()).await];
     let rooms: Vec<_> = (0..NAMES)
@@ -25,73 +24,97 @@ async fn contend(stage: &Stage, mut random: Random) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let client = clients[task % clients.len()].clone();
-        tasks.spawn(visit_all(client, rooms.clone(), random.split()));
+        tasks.spawn(visit_all::<S>(client, rooms.clone(), random.split(), pairs));
     }
     all_done(tasks).await;
     let visits: u64 = rooms.iter().map(|(_, room)| room.visits()).sum();
-    assert_eq!(visits, TASKS as u64 * PAIRS, "visits were lost");
+    assert_eq!(visits, TASKS as u64 * pairs, "visits were lost");
     // The leases are of 30 s: what is gone now was released.
     nothing_left(&stage.server, PROMPT).await;
 }
 
-async fn visit_all(client: LockClient, rooms: Vec<(String, Arc<Room>)>, mut random: Random) {
-    for _ in 0..PAIRS {
+async fn visit_all<S: Subject>(
+    client: LockClient,
+    rooms: Vec<(String, Arc<Room>)>,
+    mut random: Random,
+    pairs: u64,
+) {
+    for _ in 0..pairs {
         let (name, room) = &rooms[random.below(NAMES as u64) as usize];
-        let lock = client.reentrant_lock(name);
-        if random.below(4) == 0 {
-            nested_pair(&lock, room).await;
-        } else {
-            pair(&lock, room).await;
+        match random.below(4) {
+            0 => nested_pair::<S>(&client.kind::<S>(name), room).await,
+            1 => pair::<S>(&client.kind::<S>(name), room).await,
+            2 => nested_pair::<S::Rival>(&client.rival::<S>(name), room).await,
+            _ => pair::<S::Rival>(&client.rival::<S>(name), room).await,
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a1_p_a5_five_percent_of_replies_are_lost() {
+/// How many pairs each of the tasks of a crowd makes.
+const MANY: u64 = 250;
+const SOME: u64 = 30;
+
+async fn replies_are_lost<S: Subject>(pairs: u64) {
     let stage = Stage::new().await;
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_replies(0.05);
-    contend(&stage, random).await;
-    assert!(stage.faults().lost_replies() > 100, "replies were lost");
+    contend::<S>(&stage, random, pairs).await;
+    let lost = stage.faults().lost_replies();
+    assert!(lost > pairs / 3, "{lost} replies were lost");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_percent_of_requests_are_lost() {
+pub async fn p_a1_p_a5_five_percent_of_replies_are_lost<S: Subject>() {
+    replies_are_lost::<S>(SOME).await;
+}
+
+pub async fn p_a1_p_a5_five_percent_of_many_replies_are_lost<S: Subject>() {
+    replies_are_lost::<S>(MANY).await;
+}
+
+async fn requests_are_lost<S: Subject>(pairs: u64) {
     let stage = Stage::new().await;
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_requests(0.05);
-    contend(&stage, random).await;
-    assert!(stage.faults().lost_requests() > 100, "requests were lost");
+    contend::<S>(&stage, random, pairs).await;
+    let lost = stage.faults().lost_requests();
+    assert!(lost > pairs / 3, "{lost} requests were lost");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_and_replies_are_lost_and_late() {
+pub async fn five_percent_of_requests_are_lost<S: Subject>() {
+    requests_are_lost::<S>(SOME).await;
+}
+
+pub async fn five_percent_of_many_requests_are_lost<S: Subject>() {
+    requests_are_lost::<S>(MANY).await;
+}
+
+pub async fn requests_and_replies_are_lost_and_late<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_requests(0.03);
     stage.faults().lose_replies(0.03);
     stage.faults().delay(Duration::from_millis(1));
-    contend(&stage, random).await;
+    contend::<S>(&stage, random, SOME).await;
 }
 
 /// A lock of its own on a stage, and a way to lose the next script that names it.
-struct Single {
+struct Single<S: Subject> {
     stage: Stage,
     name: String,
-    lock: ReentrantLock,
+    lock: Lock<S::Kind>,
     lose: fn(&Faults),
 }
 
-impl Single {
+impl<S: Subject> Single<S> {
     async fn new(lose: fn(&Faults)) -> Self {
         let stage = Stage::new().await;
         let client = stage.client(watched(Duration::from_secs(60))).await;
         let name = unique_name("loss");
         stage.faults().only(Some(name.clone()));
-        let lock = client.reentrant_lock(&name);
+        let lock = client.kind::<S>(&name);
         Self {
             stage,
             name,
@@ -109,16 +132,15 @@ impl Single {
     }
 
     async fn count(&self) -> u64 {
-        count(&self.stage.server, &self.name).await
+        count::<S>(&self.stage.server, &self.name).await
     }
 }
 
 const WAYS: [fn(&Faults); 2] = [Faults::lose_next_reply, Faults::lose_next_request];
 
-#[tokio::test]
-async fn p_a1_a_lost_acquire_counts_once() {
+pub async fn p_a1_a_lost_acquire_counts_once<S: Subject>() {
     for lose in WAYS {
-        let single = Single::new(lose).await;
+        let single = Single::<S>::new(lose).await;
         single.lose_next();
         let guard = single.lock.lock().await.unwrap();
         assert_eq!(single.losses(), 1);
@@ -129,10 +151,9 @@ async fn p_a1_a_lost_acquire_counts_once() {
     }
 }
 
-#[tokio::test]
-async fn p_a5_a_lost_unlock_is_no_loss() {
+pub async fn p_a5_a_lost_unlock_is_no_loss<S: Subject>() {
     for lose in WAYS {
-        let single = Single::new(lose).await;
+        let single = Single::<S>::new(lose).await;
         let guard = single.lock.lock().await.unwrap();
         single.lose_next();
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -141,10 +162,9 @@ async fn p_a5_a_lost_unlock_is_no_loss() {
     }
 }
 
-#[tokio::test]
-async fn p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss() {
+pub async fn p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss<S: Subject>() {
     for lose in WAYS {
-        let single = Single::new(lose).await;
+        let single = Single::<S>::new(lose).await;
         single.lock.lock().await.unwrap().leak();
         single.lose_next();
         assert_eq!(single.lock.unlock().await, Ok(Released::Fully));
@@ -153,10 +173,9 @@ async fn p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss() {
     }
 }
 
-#[tokio::test]
-async fn p_a1_p_a5_nested_holds_are_counted_once() {
+pub async fn p_a1_p_a5_nested_holds_are_counted_once<S: Subject>() {
     for lose in WAYS {
-        let single = Single::new(lose).await;
+        let single = Single::<S>::new(lose).await;
         let outer = single.lock.lock().await.unwrap();
         single.lose_next();
         let inner = single.lock.lock().await.unwrap();
@@ -173,28 +192,27 @@ async fn p_a1_p_a5_nested_holds_are_counted_once() {
 }
 
 /// The lost unlock freed the lock, and another took it before the unlock was sent again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a5_an_unlock_sent_again_leaves_the_next_holder_alone() {
-    let single = Single::new(Faults::lose_next_reply).await;
+pub async fn p_a5_an_unlock_sent_again_leaves_the_next_holder_alone<S: Subject>() {
+    let single = Single::<S>::new(Faults::lose_next_reply).await;
     let other = single
         .stage
         .direct(watched(Duration::from_secs(60)))
         .await
-        .reentrant_lock(&single.name);
+        .rival::<S>(&single.name);
     let guard = single.lock.lock().await.unwrap();
     single.stage.faults().refuse(true);
     single.lose_next();
     let unlock = tokio::spawn(guard.unlock());
     let next = other.lock().await.unwrap();
-    let held: Vec<String> = hash(&single).await;
+    let held = dump(&single).await;
     single.stage.faults().refuse(false);
     let unlocked = tokio::time::timeout(GENEROUS, unlock).await;
     assert_eq!(unlocked.unwrap().unwrap(), Ok(Released::Fully));
-    assert_eq!(hash(&single).await, held);
+    assert_eq!(dump(&single).await, held);
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
-async fn hash(single: &Single) -> Vec<String> {
-    let command = ["HGETALL", single.name.as_str()];
+async fn dump<S: Subject>(single: &Single<S>) -> Vec<u8> {
+    let command = ["DUMP", single.name.as_str()];
     single.stage.server.command(&command).await
 }

@@ -2,68 +2,73 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use redisson_lock::{Error, Guard, LostReason, Reentrant, ReentrantLock, Released};
+use redisson_lock::{Error, Guard, Kind, Lock, LostReason, Released};
 use testbed::{Server, eventually, unique_name};
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::stage::{
-    GENEROUS, PROMPT, Stage, exists, is_waited_for, let_pass, nothing_left, pttl, scripts, watched,
+    GENEROUS, Locks, PROMPT, Stage, Subject, exists, is_waited_for, let_pass, nothing_left, pttl,
+    scripts, watched,
 };
 
-type Got = Result<Guard<Reentrant>, Error>;
+type Got<S> = Result<Guard<<S as Subject>::Kind>, Error>;
 
 /// A waiter that is sure to wait.
-async fn waiter(server: &Server, lock: ReentrantLock) -> JoinHandle<Got> {
+async fn waiter<S: Subject>(server: &Server, lock: Lock<S::Kind>) -> JoinHandle<Got<S>> {
     let name = lock.name().to_owned();
     let waiting = tokio::spawn(async move { lock.lock().await });
     eventually("it waits", GENEROUS, async || {
-        is_waited_for(server, &name).await
+        is_waited_for::<S>(server, &name).await
     })
     .await;
     waiting
 }
 
-async fn got_in(waiting: JoinHandle<Got>) -> Guard<Reentrant> {
+async fn got_in<K: Kind>(waiting: JoinHandle<Result<Guard<K>, Error>>) -> Guard<K> {
     let got = timeout(GENEROUS, waiting)
         .await
         .expect("the waiter gets in");
     got.expect("it did not panic").expect("it has no error")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_stopped_for_less_than_a_lease_costs_nothing() {
-    let stage = Stage::new().await;
-    // The second stop is longer than a PING may take: the connections are given up.
-    for (lease, stop) in [(5, 1), (15, 4)].map(|(lease, stop)| (seconds(lease), seconds(stop))) {
-        let client = stage.direct(watched(lease)).await;
-        let other = stage.direct(watched(lease)).await;
-        let name = unique_name("stopped");
-        let guard = client.reentrant_lock(&name).lock().await.unwrap();
-        let waiting = waiter(&stage.server, other.reentrant_lock(&name)).await;
-        stage.server.pause();
-        // An answer that is waited for, so that the silence is noticed.
-        let asked = client.reentrant_lock(&name);
-        let asked = tokio::spawn(async move { asked.is_locked().await });
-        let_pass(stop).await;
-        stage.server.resume();
-        assert_eq!(timeout(GENEROUS, asked).await.unwrap().unwrap(), Ok(true));
-        let_pass(lease - stop).await;
-        assert!(!guard.is_lost() && !waiting.is_finished());
-        assert_eq!(guard.unlock().await, Ok(Released::Fully));
-        assert_eq!(got_in(waiting).await.unlock().await, Ok(Released::Fully));
-        nothing_left(&stage.server, PROMPT).await;
-    }
+pub async fn a_server_stopped_for_less_than_a_lease_costs_nothing<S: Subject>() {
+    stopped_for::<S>(seconds(1), seconds(3)).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_stopped_for_more_than_a_lease_costs_the_hold() {
+/// For longer than a PING may take: the connections are given up.
+pub async fn a_server_stopped_for_longer_than_a_ping_costs_nothing<S: Subject>() {
+    stopped_for::<S>(seconds(4), seconds(12)).await;
+}
+
+async fn stopped_for<S: Subject>(stop: Duration, lease: Duration) {
+    let stage = Stage::new().await;
+    let client = stage.direct(watched(lease)).await;
+    let other = stage.direct(watched(lease)).await;
+    let name = unique_name("stopped");
+    let guard = client.kind::<S>(&name).lock().await.unwrap();
+    let waiting = waiter::<S::Rival>(&stage.server, other.rival::<S>(&name)).await;
+    stage.server.pause();
+    // An answer that is waited for, so that the silence is noticed.
+    let asked = client.kind::<S>(&name);
+    let asked = tokio::spawn(async move { asked.is_locked().await });
+    let_pass(stop).await;
+    stage.server.resume();
+    assert_eq!(timeout(GENEROUS, asked).await.unwrap().unwrap(), Ok(true));
+    let_pass(lease - stop).await;
+    assert!(!guard.is_lost() && !waiting.is_finished());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(got_in(waiting).await.unlock().await, Ok(Released::Fully));
+    nothing_left(&stage.server, PROMPT).await;
+}
+
+pub async fn a_server_stopped_for_more_than_a_lease_costs_the_hold<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.direct(watched(seconds(2))).await;
     let other = stage.direct(watched(seconds(30))).await;
     let name = unique_name("stopped");
-    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let guard = client.kind::<S>(&name).lock().await.unwrap();
     let token = guard.cancellation_token();
-    let waiting = waiter(&stage.server, other.reentrant_lock(&name)).await;
+    let waiting = waiter::<S::Rival>(&stage.server, other.rival::<S>(&name)).await;
     stage.server.pause();
     let reason = timeout(GENEROUS, guard.lost()).await;
     assert_eq!(reason, Ok(LostReason::Expired));
@@ -77,17 +82,16 @@ async fn a_server_stopped_for_more_than_a_lease_costs_the_hold() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_starts_over_empty_is_noticed_at_once() {
+pub async fn a_server_that_starts_over_empty_is_noticed_at_once<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.direct(watched(seconds(60))).await;
     let other = stage.direct(watched(seconds(60))).await;
-    let lock = client.reentrant_lock(unique_name("restarted"));
+    let lock = client.kind::<S>(unique_name("restarted"));
     let fixed = client
-        .reentrant_lock(unique_name("restarted"))
+        .kind::<S>(unique_name("restarted"))
         .with_lease(seconds(60));
     let guards = [lock.lock().await.unwrap(), fixed.lock().await.unwrap()];
-    let waiting = waiter(&stage.server, other.reentrant_lock(lock.name())).await;
+    let waiting = waiter::<S::Rival>(&stage.server, other.rival::<S>(lock.name())).await;
     stage.server.restart().await;
     for guard in &guards {
         assert_eq!(timeout(PROMPT, guard.lost()).await, Ok(LostReason::Gone));
@@ -104,20 +108,20 @@ async fn a_server_that_starts_over_empty_is_noticed_at_once() {
 }
 
 /// Invariant 2: past `valid_until` the key is still there, and only then does its time end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_ends_the_hold_before_the_server_does() {
+pub async fn a_partition_ends_the_hold_before_the_server_does<S: Subject>() {
     let stage = Stage::new().await;
-    let client = stage.client(watched(seconds(3))).await;
-    let mut in_time = false;
+    let client = stage.client(watched(seconds(2))).await;
     // A timer of a busy machine can be late: once in three rounds it is not.
     for _ in 0..3 {
-        in_time |= partition(&stage, client.reentrant_lock(unique_name("partition"))).await;
+        if partition::<S>(&stage, client.kind::<S>(unique_name("partition"))).await {
+            return;
+        }
     }
-    assert!(in_time, "the token never fired while the key had time left");
+    panic!("the token never fired while the key had time left");
 }
 
 /// Says whether the holder was told while the key still had time left.
-async fn partition(stage: &Stage, lock: ReentrantLock) -> bool {
+async fn partition<S: Subject>(stage: &Stage, lock: Lock<S::Kind>) -> bool {
     let guard = lock.lock().await.unwrap();
     let token = guard.cancellation_token();
     stage.faults().stall(true);
@@ -153,13 +157,12 @@ async fn expiry(server: &Server, name: &str) -> SystemTime {
 }
 
 /// The holder asks the clock, not its timers: whenever the key is gone, the guard says so (it is asked second).
-#[tokio::test]
-async fn a_hold_is_never_believed_in_once_its_key_has_expired() {
+pub async fn a_hold_is_never_believed_in_once_its_key_has_expired<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(30))).await;
     for _ in 0..10 {
         let name = unique_name("expiry");
-        let lock = client.reentrant_lock(&name);
+        let lock = client.kind::<S>(&name);
         let guard = lock
             .with_lease(Duration::from_millis(120))
             .lock()
@@ -180,12 +183,11 @@ async fn a_hold_is_never_believed_in_once_its_key_has_expired() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back() {
+pub async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
     let name = unique_name("unreachable");
-    let lock = client.reentrant_lock(&name);
+    let lock = client.kind::<S>(&name);
     stage.faults().stall(true);
     let began = Instant::now();
     let tried = lock.try_lock_for(Duration::from_millis(300)).await;
@@ -203,18 +205,19 @@ async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back() {
 }
 
 /// The stall outlasts the connection, which is given up: what was on it may still arrive, before or after its end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_stall_held_back_harms_nobody_when_it_arrives() {
+pub async fn what_a_stall_held_back_harms_nobody_when_it_arrives<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
-    let held = client.reentrant_lock(unique_name("stall"));
-    let wanted = client.reentrant_lock(unique_name("stall"));
+    let held = client.kind::<S>(unique_name("stall"));
+    let wanted = client.kind::<S>(unique_name("stall"));
     let guard = held.lock().await.unwrap();
     stage.faults().stall(true);
     let tried = wanted.try_lock_for(Duration::from_millis(200)).await;
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     let unlock = tokio::spawn(guard.unlock());
-    let again = held.owned_by(&redisson_lock::Owner::new());
+    let again = client
+        .rival::<S>(held.name())
+        .owned_by(&redisson_lock::Owner::new());
     let again = tokio::spawn(async move { again.lock().await });
     let_pass(seconds(4)).await;
     stage.faults().stall(false);
@@ -227,16 +230,11 @@ async fn what_a_stall_held_back_harms_nobody_when_it_arrives() {
 }
 
 /// Somebody's script keeps the server busy: it answers nothing but `BUSY`, and is not taken for dead (P-T2).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t2_a_busy_server_is_waited_for() {
+pub async fn p_t2_a_busy_server_is_waited_for<S: Subject>() {
     let options = ["--busy-reply-threshold", "50"];
     let server = Server::start_with(&options).await;
     let client = super::stage::connect(&server.url(), watched(seconds(30))).await;
-    let guard = client
-        .reentrant_lock(unique_name("busy"))
-        .lock()
-        .await
-        .unwrap();
+    let guard = client.kind::<S>(unique_name("busy")).lock().await.unwrap();
     let (mut spinning, mut watching) = (server.admin().await, server.admin().await);
     let spin = tokio::spawn(async move {
         let script = redis::cmd("EVAL")
@@ -251,7 +249,7 @@ async fn p_t2_a_busy_server_is_waited_for() {
         pong.is_err_and(|error| error.to_string().contains("usy"))
     })
     .await;
-    let free = client.reentrant_lock(unique_name("busy"));
+    let free = client.kind::<S>(unique_name("busy"));
     let second = tokio::spawn(async move { free.lock().await });
     let unlock = tokio::spawn(guard.unlock());
     let_pass(seconds(4)).await;

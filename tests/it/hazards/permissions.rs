@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redisson_lock::{Error, LockClient, Owner, ReentrantLock, Released};
+use redisson_lock::{Error, Kind, Lock, LockClient, Owner, Released};
 use testbed::{Server, eventually, unique_name};
 use tokio::{
     task::JoinSet,
@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, PROMPT, Room, all_done, connect, count, is_waited_for, let_pass, nested_pair,
-    nothing_left, pair, pttl, scripts, watched, woken_only,
+    GENEROUS, Locks, PROMPT, Room, Subject, all_done, connect, count, is_waited_for, let_pass,
+    nested_pair, nothing_left, pair, pttl, scripts, watched, woken_only,
 };
 
 /// A server with a user `x` of these rights, and how to connect as that user.
@@ -36,8 +36,7 @@ async fn connections_made(server: &Server) -> u64 {
 }
 
 /// Nobody may subscribe: waiters poll, and the refusals never shift anybody's answers (P-FR7).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_fr7_refused_subscriptions_mix_nothing_up() {
+pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let mut config = watched(Duration::from_secs(60));
     config.poll_floor = Duration::from_millis(100);
@@ -46,15 +45,15 @@ async fn p_fr7_refused_subscriptions_mix_nothing_up() {
     let (name, shared) = (unique_name("shared"), Arc::<Room>::default());
     for task in 0..8 {
         let (client, shared) = (client.clone(), shared.clone());
-        let lock = client.reentrant_lock(&name);
+        let lock = client.kind::<S>(&name);
         tasks.spawn(async move {
             if task % 2 == 0 {
                 // Slow: with nobody woken, each waits for a poll.
                 for _ in 0..5 {
-                    pair(&lock, &shared).await;
+                    pair::<S>(&lock, &shared).await;
                 }
             } else {
-                alone(&client).await;
+                alone::<S>(&client).await;
             }
         });
     }
@@ -67,11 +66,11 @@ async fn p_fr7_refused_subscriptions_mix_nothing_up() {
 }
 
 /// Pairs on names that nobody else uses, each with answers of its own.
-async fn alone(client: &LockClient) {
+async fn alone<S: Subject>(client: &LockClient) {
     for _ in 0..100 {
-        let lock = client.reentrant_lock(unique_name("alone"));
+        let lock = client.kind::<S>(unique_name("alone"));
         let room = Room::default();
-        nested_pair(&lock, &room).await;
+        nested_pair::<S>(&lock, &room).await;
         let guard = lock.lock().await.unwrap();
         assert_eq!(lock.hold_count().await, Ok(1));
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -80,12 +79,11 @@ async fn alone(client: &LockClient) {
 }
 
 /// A refusal is asked for once per name, not once per wait: the connection that it costs is not paid over and over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_channel_costs_a_connection_once() {
+pub async fn a_refused_channel_costs_a_connection_once<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let client = connect(&url, watched(Duration::from_secs(60))).await;
-    let lock = client.reentrant_lock(unique_name("refused"));
-    let guard = lock.lock().await.unwrap();
+    let lock = client.kind::<S>(unique_name("refused"));
+    let guard = client.rival::<S>(lock.name()).lock().await.unwrap();
     let mut admin = server.admin().await;
     let before = connections_made(&server).await;
     for _ in 0..30 {
@@ -100,10 +98,9 @@ async fn a_refused_channel_costs_a_connection_once() {
 }
 
 /// The only refused channel among many: those who may listen are woken.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_refused_channel_leaves_the_others_their_messages() {
-    let (server, url) =
-        restricted(&["+@all", "resetchannels", "&redisson_lock__channel:{ok:*"]).await;
+pub async fn one_refused_channel_leaves_the_others_their_messages<S: Subject>() {
+    let allowed = format!("&{}*", S::channel("ok:").trim_end_matches('}'));
+    let (server, url) = restricted(&["+@all", "resetchannels", &allowed]).await;
     let client = connect(&url, woken_only()).await;
     let admin = connect(&server.url(), woken_only()).await;
     let names: Vec<_> = (0..20)
@@ -111,12 +108,12 @@ async fn one_refused_channel_leaves_the_others_their_messages() {
         .collect();
     let mut guards = Vec::new();
     for name in &names {
-        guards.push(admin.reentrant_lock(name).lock().await.unwrap());
+        guards.push(admin.rival::<S>(name).lock().await.unwrap());
     }
     // All at once, so that they are asked for together.
     let mut waiting = JoinSet::new();
     for name in &names {
-        let lock = client.reentrant_lock(name);
+        let lock = client.kind::<S>(name);
         if name.starts_with("ok") {
             waiting.spawn(got_in(lock));
         } else {
@@ -125,7 +122,7 @@ async fn one_refused_channel_leaves_the_others_their_messages() {
     }
     for name in names.iter().filter(|name| name.starts_with("ok")) {
         eventually("it listens", GENEROUS, async || {
-            is_waited_for(&server, name).await
+            is_waited_for::<S>(&server, name).await
         })
         .await;
     }
@@ -136,24 +133,23 @@ async fn one_refused_channel_leaves_the_others_their_messages() {
     nothing_left(&server, PROMPT).await;
 }
 
-async fn stayed_out(lock: ReentrantLock) {
+async fn stayed_out<K: Kind>(lock: Lock<K>) {
     let busy = lock.try_lock_for(Duration::from_millis(50)).await;
     assert!(busy.unwrap().is_none());
 }
 
-async fn got_in(lock: ReentrantLock) {
+async fn got_in<K: Kind>(lock: Lock<K>) {
     let got = timeout(GENEROUS, lock.lock()).await.expect("it is woken");
     assert_eq!(got.unwrap().unlock().await, Ok(Released::Fully));
 }
 
 /// Without the right to any channel nobody can be told of a release: it says so, and frees nothing in silence (P-A9).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence() {
+pub async fn p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence<S: Subject>() {
     let (server, url) = restricted(&["+@all", "resetchannels"]).await;
     let client = connect(&url, watched(Duration::from_secs(1))).await;
-    let lock = client.reentrant_lock(unique_name("mute"));
+    let lock = client.kind::<S>(unique_name("mute"));
     let guard = lock.lock().await.unwrap();
-    let other = lock.owned_by(&Owner::new());
+    let other = client.rival::<S>(lock.name()).owned_by(&Owner::new());
     let busy = other.try_lock_for(Duration::from_millis(50)).await;
     assert!(busy.unwrap().is_none());
     let refused = guard.unlock().await;
@@ -164,25 +160,24 @@ async fn p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence() {
 }
 
 /// A server that speaks RESP2 only, as older ones do: holding, waiting and waking.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_resp3_wakes_waiters_too() {
+pub async fn a_server_without_resp3_wakes_waiters_too<S: Subject>() {
     let server = Server::start_with(&["--rename-command", "HELLO", ""]).await;
     let holder = connect(&server.url(), woken_only()).await;
     let waiter = connect(&server.url(), woken_only()).await;
     let (name, room) = (unique_name("resp2"), Arc::<Room>::default());
     for _ in 0..10 {
-        let guard = holder.reentrant_lock(&name).lock().await.unwrap();
-        let (lock, room) = (waiter.reentrant_lock(&name), room.clone());
-        let waiting = tokio::spawn(async move { pair(&lock, &room).await });
+        let guard = holder.rival::<S>(&name).lock().await.unwrap();
+        let (lock, room) = (waiter.kind::<S>(&name), room.clone());
+        let waiting = tokio::spawn(async move { pair::<S>(&lock, &room).await });
         eventually("it waits", GENEROUS, async || {
-            is_waited_for(&server, &name).await
+            is_waited_for::<S>(&server, &name).await
         })
         .await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         timeout(GENEROUS, waiting).await.expect("woken").unwrap();
     }
     assert_eq!(room.visits(), 10);
-    alone(&waiter).await;
+    alone::<S>(&waiter).await;
     nothing_left(&server, PROMPT).await;
     // Each client still has its first two connections: answers and messages were told apart.
     let clients: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
@@ -191,34 +186,37 @@ async fn a_server_without_resp3_wakes_waiters_too() {
 }
 
 /// Out of memory the server takes no more locks, but renews and releases those that it has (P-A10).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a10_out_of_memory_holds_are_renewed_and_released() {
+pub async fn p_a10_out_of_memory_holds_are_renewed_and_released<S: Subject>() {
     let server = Server::start().await;
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(2);
     let client = connect(&server.url(), watched(lease)).await;
-    let lock = client.reentrant_lock(unique_name("memory"));
+    let lock = client.kind::<S>(unique_name("memory"));
     let outer = lock.lock().await.unwrap();
-    let inner = lock.lock().await.unwrap();
+    let mut inner = None;
+    if S::REENTRANT {
+        inner = Some(lock.lock().await.unwrap());
+    }
     server
         .command::<()>(&["CONFIG", "SET", "maxmemory", "1"])
         .await;
-    let refused = client.reentrant_lock(unique_name("memory")).lock().await;
+    let refused = client.kind::<S>(unique_name("memory")).lock().await;
     assert!(matches!(refused, Err(redisson_lock::Error::Redis { .. })));
     let_pass(lease * 2).await;
     assert!(!outer.is_lost());
-    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    if let Some(inner) = inner {
+        assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    }
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
     nothing_left(&server, PROMPT).await;
 }
 
 /// A user whose rights are taken away for a while: renewals fail, are tried again, and the hold lives on (P-R1).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_r1_refused_renewals_are_tried_again() {
+pub async fn p_r1_refused_renewals_are_tried_again<S: Subject>() {
     let (server, url) = restricted(&["+@all", "&*"]).await;
-    let lease = Duration::from_secs(6);
+    let lease = Duration::from_secs(4);
     let client = connect(&url, watched(lease)).await;
     let name = unique_name("rights");
-    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let guard = client.kind::<S>(&name).lock().await.unwrap();
     let began = Instant::now();
     server
         .command::<()>(&["ACL", "SETUSER", "x", "-pexpire"])
@@ -234,6 +232,6 @@ async fn p_r1_refused_renewals_are_tried_again() {
     assert!(began.elapsed() < lease, "too slow a machine to tell");
     let_pass(lease).await;
     assert!(!guard.is_lost() && pttl(&server, &name).await > 0);
-    assert_eq!(count(&server, &name).await, 1);
+    assert_eq!(count::<S>(&server, &name).await, 1);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

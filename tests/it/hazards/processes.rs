@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use redisson_lock::{Error, Guard, LockClient, Reentrant, ReentrantLock};
+use redisson_lock::{Error, Guard, Kind, Lock, LockClient};
 use testbed::{Child, Server, eventually, unique_name};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, stdin},
@@ -19,11 +19,15 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::contract::subjects::{Fair, Read, Reentrant, Simple, Write};
+
 use super::stage::{
-    GENEROUS, PROMPT, all_done, connect, let_pass, nothing_left, pttl, scripts, watched,
+    GENEROUS, Locks, PROMPT, Subject, all_done, connect, let_pass, nothing_left, pttl, scripts,
+    watched,
 };
 
 const URL: &str = "HAZARDS_CHILD_URL";
+const KIND: &str = "HAZARDS_CHILD_KIND";
 const LEASE: &str = "HAZARDS_CHILD_LEASE";
 /// In front of a child's answers: the test harness writes lines of its own.
 const ANSWER: &str = "> ";
@@ -32,19 +36,27 @@ const ANSWER: &str = "> ";
 #[test]
 fn child_process_holder() {
     let Ok(url) = env::var(URL) else { return };
+    let kind = env::var(KIND).expect("a kind");
     let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let mut config = watched(Duration::from_millis(lease));
         config.poll_floor = Duration::from_secs(300);
-        obey(connect(&url, config).await).await;
+        let client = connect(&url, config).await;
+        match kind.as_str() {
+            Reentrant::NAME => obey::<Reentrant>(client).await,
+            Fair::NAME => obey::<Fair>(client).await,
+            Read::NAME => obey::<Read>(client).await,
+            Write::NAME => obey::<Write>(client).await,
+            Simple::NAME => obey::<Simple>(client).await,
+            other => panic!("what is `{other}`?"),
+        }
     });
 }
 
 /// What the child has going on.
-#[derive(Default)]
-struct Work {
-    guard: Option<Guard<Reentrant>>,
+struct Work<S: Subject> {
+    guard: Option<Guard<S::Kind>>,
     body: Option<JoinHandle<Result<(), Error>>>,
     steps: Arc<Steps>,
 }
@@ -55,22 +67,26 @@ struct Steps {
     lost: AtomicU64,
 }
 
-async fn obey(client: LockClient) {
+async fn obey<S: Subject>(client: LockClient) {
     // The harness has begun a line.
     println!("\n{ANSWER}ready");
-    let mut work = Work::default();
+    let mut work = Work::<S> {
+        guard: None,
+        body: None,
+        steps: Arc::default(),
+    };
     let mut lines = BufReader::new(stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let (verb, name) = line.split_once(' ').unwrap_or((&line, ""));
         println!(
             "{ANSWER}{}",
-            work.answer(verb, client.reentrant_lock(name)).await
+            work.answer(verb, client.kind::<S>(name)).await
         );
     }
 }
 
-impl Work {
-    async fn answer(&mut self, verb: &str, lock: ReentrantLock) -> String {
+impl<S: Subject> Work<S> {
+    async fn answer(&mut self, verb: &str, lock: Lock<S::Kind>) -> String {
         match verb {
             "lock" => {
                 self.guard = Some(lock.lock().await.expect("it is free"));
@@ -103,8 +119,8 @@ fn outcome<T>(result: Result<T, Error>) -> String {
 }
 
 /// A body that goes on for ever, and counts the steps that it should not have made.
-async fn run(lock: ReentrantLock, steps: Arc<Steps>) -> Result<(), Error> {
-    let body = async |guard: &Guard<Reentrant>| {
+async fn run<K: Kind>(lock: Lock<K>, steps: Arc<Steps>) -> Result<(), Error> {
+    let body = async |guard: &Guard<K>| {
         loop {
             let step = if guard.is_lost() {
                 &steps.lost
@@ -121,7 +137,7 @@ async fn run(lock: ReentrantLock, steps: Arc<Steps>) -> Result<(), Error> {
 const CROWD: usize = 25;
 
 /// Tasks that take the lock once each.
-async fn crowd(lock: ReentrantLock) -> String {
+async fn crowd<K: Kind>(lock: Lock<K>) -> String {
     let mut tasks = JoinSet::new();
     for _ in 0..CROWD {
         let lock = lock.clone();
@@ -137,12 +153,13 @@ async fn crowd(lock: ReentrantLock) -> String {
 struct Peer(Child);
 
 impl Peer {
-    async fn start(server: &Server, lease: Duration) -> Self {
+    async fn start<S: Subject>(server: &Server, lease: Duration) -> Self {
         let mut command = Command::new(env::current_exe().expect("this binary"));
         command
             .args(["--exact", "hazards::processes::child_process_holder"])
             .args(["--nocapture", "--test-threads=1"])
             .env(URL, server.url())
+            .env(KIND, S::NAME)
             .env(LEASE, lease.as_millis().to_string());
         let mut peer = Self(Child::spawn(command));
         assert_eq!(peer.answer().await, "ready");
@@ -164,12 +181,11 @@ impl Peer {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_r9_a_stopped_process_sees_its_loss_first() {
+pub async fn p_r9_a_stopped_process_sees_its_loss_first<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
     let [name, body] = [unique_name("stopped"), unique_name("stopped")];
-    let mut peer = Peer::start(&server, Duration::from_secs(3)).await;
+    let mut peer = Peer::start::<S>(&server, Duration::from_secs(3)).await;
     assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
     assert_eq!(peer.ask(&format!("run {body}")).await, "running");
     while peer.ask("steps").await == "0" {}
@@ -177,10 +193,10 @@ async fn p_r9_a_stopped_process_sees_its_loss_first() {
     peer.0.pause();
     let mut guards = Vec::new();
     for name in [&name, &body] {
-        let got = timeout(GENEROUS, client.reentrant_lock(name).lock()).await;
+        let got = timeout(GENEROUS, client.rival::<S>(name).lock()).await;
         guards.push(got.expect("the lease runs out").unwrap());
     }
-    let hash = async || server.command::<Vec<String>>(&["HGETALL", &name]).await;
+    let hash = async || server.command::<Vec<u8>>(&["DUMP", &name]).await;
     let before = hash().await;
     peer.0.send_line("lost?");
     peer.0.resume();
@@ -196,15 +212,14 @@ async fn p_r9_a_stopped_process_sees_its_loss_first() {
 }
 
 /// As the first thing after the stop, the holder unlocks instead of looking.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_r9_a_late_unlock_harms_nobody() {
+pub async fn p_r9_a_late_unlock_harms_nobody<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
     let name = unique_name("stopped");
-    let mut peer = Peer::start(&server, Duration::from_secs(2)).await;
+    let mut peer = Peer::start::<S>(&server, Duration::from_secs(2)).await;
     assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
     peer.0.pause();
-    let lock = client.reentrant_lock(&name);
+    let lock = client.rival::<S>(&name);
     let guard = timeout(GENEROUS, lock.lock()).await.unwrap().unwrap();
     server.reset_calls().await;
     peer.0.send_line("unlock");
@@ -216,17 +231,16 @@ async fn p_r9_a_late_unlock_harms_nobody() {
     nothing_left(&server, PROMPT).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_holder_is_followed_when_its_lease_ends() {
+pub async fn a_killed_holder_is_followed_when_its_lease_ends<S: Subject>() {
     let server = Server::start().await;
     let mut config = watched(Duration::from_secs(60));
     // No message comes, and no poll: only the lease that the refusal told of.
     config.poll_floor = Duration::from_secs(300);
     let client = connect(&server.url(), config).await;
     let name = unique_name("killed");
-    let mut peer = Peer::start(&server, Duration::from_secs(3)).await;
+    let mut peer = Peer::start::<S>(&server, Duration::from_secs(3)).await;
     assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
-    let lock = client.reentrant_lock(&name);
+    let lock = client.rival::<S>(&name);
     let waiting = tokio::spawn(async move {
         let guard = lock.lock().await.expect("it is had in the end");
         (SystemTime::now(), guard)
@@ -250,15 +264,14 @@ async fn listeners(server: &Server, name: &str) -> u64 {
     count
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts() {
+pub async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("crowd");
-    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let guard = client.kind::<S>(&name).lock().await.unwrap();
     let mut peers = Vec::new();
     for _ in 0..4 {
-        let mut peer = Peer::start(&server, Duration::from_secs(300)).await;
+        let mut peer = Peer::start::<S>(&server, Duration::from_secs(300)).await;
         peer.0.send_line(&format!("crowd {name}"));
         peers.push(peer);
     }

@@ -3,14 +3,17 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
     task::Poll,
     time::Duration,
 };
 
-use redisson_lock::{Config, LockClient, ReentrantLock, Released};
+use redisson_lock::{Config, Error, Lock, LockClient, Released};
 use testbed::{Faults, Proxy, Server, eventually};
 use tokio::{task::JoinSet, time::timeout};
+
+pub use crate::contract::subjects::Subject;
+use crate::contract::subjects::held_by;
 
 /// For what is sure to happen, however busy the machine is.
 pub const GENEROUS: Duration = Duration::from_secs(30);
@@ -66,6 +69,30 @@ pub fn woken_only() -> Config {
     config
 }
 
+/// Locks of the kind that a scenario is about.
+pub trait Locks {
+    fn kind<S: Subject>(&self, name: impl AsRef<str>) -> Lock<S::Kind>;
+
+    /// One that excludes it.
+    fn rival<S: Subject>(&self, name: impl AsRef<str>) -> Lock<<S::Rival as Subject>::Kind> {
+        self.kind::<S::Rival>(name)
+    }
+}
+
+impl Locks for LockClient {
+    fn kind<S: Subject>(&self, name: impl AsRef<str>) -> Lock<S::Kind> {
+        S::lock(self, name.as_ref())
+    }
+}
+
+/// Lets somebody who will say nothing hold a lock of kind `S`, without expiry.
+pub async fn hold_as<S: Subject>(server: &Server, name: &str, owner: &str) {
+    for words in held_by::<S>(name, owner) {
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        server.command::<redis::Value>(&words).await;
+    }
+}
+
 pub async fn exists(server: &Server, name: &str) -> bool {
     server.command(&["EXISTS", name]).await
 }
@@ -75,10 +102,23 @@ pub async fn pttl(server: &Server, name: &str) -> i64 {
 }
 
 /// The count of the only owner of a lock.
-pub async fn count(server: &Server, name: &str) -> u64 {
-    let counts: Vec<u64> = server.command(&["HVALS", name]).await;
+pub async fn count<S: Subject>(server: &Server, name: &str) -> u64 {
+    let counts = counts::<S>(server, name).await;
     assert_eq!(counts.len(), 1, "{name} has one owner");
     counts[0]
+}
+
+/// The counts of all owners of a lock.
+pub async fn counts<S: Subject>(server: &Server, name: &str) -> Vec<u64> {
+    if S::TYPE == "string" {
+        return vec![1; usize::from(exists(server, name).await)];
+    }
+    let mut values: Vec<String> = server.command(&["HVALS", name]).await;
+    values.retain(|value| S::MODE != Some(value));
+    values
+        .iter()
+        .map(|value| value.parse().expect("a count"))
+        .collect()
 }
 
 /// How many scripts the server was asked to run since its counts were set back.
@@ -92,17 +132,27 @@ pub async fn subscriptions(server: &Server) -> Vec<String> {
     server.command(&["PUBSUB", "CHANNELS"]).await
 }
 
-/// Somebody listens for the release of `name`.
-pub async fn is_waited_for(server: &Server, name: &str) -> bool {
-    subscriptions(server)
-        .await
-        .contains(&format!("redisson_lock__channel:{{{name}}}"))
+/// Somebody listens for the release of `name`, or, where nobody does, asks for something.
+pub async fn is_waited_for<S: Subject>(server: &Server, name: &str) -> bool {
+    if S::LISTENS {
+        let channel = S::channel(name);
+        let subscriptions = subscriptions(server).await;
+        return subscriptions
+            .iter()
+            .any(|heard| heard.starts_with(&channel));
+    }
+    let before = scripts(server).await;
+    let_pass(Duration::from_millis(200)).await;
+    scripts(server).await > before
 }
 
-/// No lock, no subscription: nothing that the tests did is left on the server.
+/// No lock, no place in a queue, no subscription: nothing that the tests did is left on the server, but for the counters of
+/// fenced locks.
 pub async fn nothing_left(server: &Server, within: Duration) {
     eventually("no key is left", within, async || {
-        server.command::<u64>(&["DBSIZE"]).await == 0
+        let mut keys: Vec<String> = server.command(&["KEYS", "*"]).await;
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        keys.is_empty()
     })
     .await;
     eventually("no subscription is left", within, async || {
@@ -116,19 +166,31 @@ pub async fn let_pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What one lock protects: it notices two inside at once, and counts in a way that loses counts when they are.
+/// What one lock protects: it notices two inside at once who should not be, and one who is alone counts in a way that
+/// loses counts when it is not.
 #[derive(Default)]
 pub struct Room {
-    occupied: AtomicBool,
+    /// How many share it, or -1 while somebody has it alone.
+    inside: AtomicI64,
     visits: AtomicU64,
 }
 
 impl Room {
     pub async fn visit(&self) {
-        let _inside = Inside::enter(self);
+        let _inside = Inside::alone(self);
         let visits = self.visits.load(SeqCst);
         tokio::task::yield_now().await;
         self.visits.store(visits + 1, SeqCst);
+    }
+
+    /// As whoever holds a lock of kind `S` may.
+    pub async fn visit_as<S: Subject>(&self) {
+        if !S::SHARED {
+            return self.visit().await;
+        }
+        let _inside = Inside::with_others(self);
+        tokio::task::yield_now().await;
+        self.visits.fetch_add(1, SeqCst);
     }
 
     pub fn visits(&self) -> u64 {
@@ -136,35 +198,52 @@ impl Room {
     }
 }
 
-struct Inside<'a>(&'a Room);
+/// A room, and what leaving it adds to the number inside.
+struct Inside<'a>(&'a Room, i64);
 
 impl<'a> Inside<'a> {
-    fn enter(room: &'a Room) -> Self {
-        assert!(!room.occupied.swap(true, SeqCst), "two hold one lock");
-        Self(room)
+    fn alone(room: &'a Room) -> Self {
+        assert!(room.inside.swap(-1, SeqCst) == 0, "two hold one lock");
+        Self(room, 1)
+    }
+
+    fn with_others(room: &'a Room) -> Self {
+        assert!(room.inside.fetch_add(1, SeqCst) >= 0, "two hold one lock");
+        Self(room, -1)
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.occupied.store(false, SeqCst);
+        self.0.inside.fetch_add(self.1, SeqCst);
     }
 }
 
 /// Takes the lock, visits the room, and releases the lock, which must have been the only hold.
-pub async fn pair(lock: &ReentrantLock, room: &Room) {
+pub async fn pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
     let guard = lock.lock().await.expect("the lock is had in the end");
-    room.visit().await;
+    room.visit_as::<S>().await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// As [`pair`], with a second hold inside the first.
-pub async fn nested_pair(lock: &ReentrantLock, room: &Room) {
+/// As [`pair`], with a second hold inside the first where the kind allows it.
+pub async fn nested_pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
+    if !S::REENTRANT {
+        return pair::<S>(lock, room).await;
+    }
     let outer = lock.lock().await.expect("the lock is had in the end");
     let inner = lock.lock().await.expect("it is entered once more");
-    room.visit().await;
+    room.visit_as::<S>().await;
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
+}
+
+/// What a try for a few milliseconds yields: on a busy machine not even an answer.
+pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
+    match tried {
+        Err(Error::Unavailable { .. }) => None,
+        tried => tried.expect("busy at worst"),
+    }
 }
 
 /// Polls `future` at most `times` times, each time that it asks for it; what is not done by then is dropped.

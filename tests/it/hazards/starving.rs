@@ -2,13 +2,13 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use redisson_lock::{Error, Guard, LockClient, Owner, Reentrant, ReentrantLock};
+use redisson_lock::{Error, Guard, Kind, Lock, LockClient, Owner};
 use testbed::{Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::stage::{
-    GENEROUS, PROMPT, Random, Room, Stage, all_done, connect, exists, is_waited_for, let_pass,
-    nested_pair, nothing_left, watched, woken_only,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, connect, exists,
+    is_waited_for, let_pass, nested_pair, nothing_left, watched, woken_only,
 };
 
 type Unpolled = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -21,18 +21,18 @@ async fn left_alone(future: impl Future + Send + 'static, polls: u64) -> Unpolle
     future
 }
 
-async fn lock_and_keep(lock: ReentrantLock) {
+async fn lock_and_keep<K: Kind>(lock: Lock<K>) {
     let _guard = lock.lock().await;
     std::future::pending().await
 }
 
 /// Futures in every state that keep what they have begun.
-async fn forgotten(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
+async fn forgotten<S: Subject>(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
     let mut futures = Vec::new();
     let mut holds = Vec::new();
     for number in 0..60 {
-        let owned = |lock: ReentrantLock| lock.owned_by(&Owner::new());
-        let lock = owned(client.reentrant_lock(unique_name("forgotten")));
+        let owned = |lock: Lock<S::Kind>| lock.owned_by(&Owner::new());
+        let lock = owned(client.kind::<S>(unique_name("forgotten")));
         let polls = 1 + random.below(2);
         match number % 4 {
             0 => futures.push(left_alone(lock_and_keep(lock), polls).await),
@@ -51,41 +51,39 @@ async fn forgotten(client: &LockClient, random: &mut Random) -> Vec<Unpolled> {
     futures
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgotten_futures_hold_up_nobody_else() {
+pub async fn forgotten_futures_hold_up_nobody_else<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     let client = stage.client(watched(Duration::from_secs(60))).await;
     // With a delay, the first polls leave something on its way.
     stage.faults().delay(Duration::from_millis(2));
-    let futures = forgotten(&client, &mut random).await;
+    let futures = forgotten::<S>(&client, &mut random).await;
     stage.faults().delay(Duration::ZERO);
     let mut tasks = JoinSet::new();
     let (name, room) = (unique_name("lively"), Arc::<Room>::default());
     for _ in 0..4 {
-        let (lock, room) = (client.reentrant_lock(&name), room.clone());
+        let (lock, room) = (client.kind::<S>(&name), room.clone());
         tasks.spawn(async move {
-            for _ in 0..100 {
-                nested_pair(&lock, &room).await;
+            for _ in 0..40 {
+                nested_pair::<S>(&lock, &room).await;
             }
         });
     }
     all_done(tasks).await;
-    assert_eq!(room.visits(), 400);
+    assert_eq!(room.visits(), 160);
     drop(futures);
     nothing_left(&stage.server, PROMPT).await;
 }
 
 /// The waiter at the front is told and does nothing about it: the next poll passes over it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most() {
+pub async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("front");
-    let guard = client.reentrant_lock(&name).lock().await.unwrap();
-    let waiter = || client.reentrant_lock(&name).owned_by(&Owner::new());
+    let guard = client.rival::<S>(&name).lock().await.unwrap();
+    let waiter = || client.kind::<S>(&name).owned_by(&Owner::new());
     let forgotten = left_alone(lock_and_keep(waiter()), 100).await;
-    assert!(is_waited_for(&server, &name).await);
+    assert!(is_waited_for::<S>(&server, &name).await);
     let next = waiter();
     let next = tokio::spawn(async move { next.lock().await.map(drop) });
     let_pass(Duration::from_millis(100)).await;
@@ -97,13 +95,11 @@ async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most() {
 }
 
 /// An owner's own forgotten future does not keep its hold from being renewed.
-async fn renewed_beside(forget: impl AsyncFnOnce(&ReentrantLock) -> Unpolled) {
+async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> Unpolled) {
     let stage = Stage::new().await;
     let lease = Duration::from_secs(3);
     let client = stage.client(watched(lease)).await;
-    let lock = client
-        .reentrant_lock(unique_name("own"))
-        .owned_by(&Owner::new());
+    let lock = client.kind::<S>(unique_name("own")).owned_by(&Owner::new());
     let outer = lock.lock().await.unwrap();
     stage.faults().delay(Duration::from_millis(20));
     let forgotten = forget(&lock).await;
@@ -119,9 +115,8 @@ async fn renewed_beside(forget: impl AsyncFnOnce(&ReentrantLock) -> Unpolled) {
     clippy::async_yields_async,
     reason = "the future that is left alone is what is made"
 )]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal() {
-    renewed_beside(async |lock| {
+pub async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+    renewed_beside::<S>(async |lock| {
         let lock = lock.clone();
         left_alone(async move { drop(lock.lock().await) }, 1).await
     })
@@ -132,9 +127,8 @@ async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal() {
     clippy::async_yields_async,
     reason = "the future that is left alone is what is made"
 )]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal() {
-    renewed_beside(async |lock| {
+pub async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+    renewed_beside::<S>(async |lock| {
         let inner = lock.lock().await.unwrap();
         left_alone(async move { inner.unlock().await }, 1).await
     })
@@ -144,11 +138,14 @@ async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal() {
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Everything in `body` runs on one thread, so that what blocks it blocks the watchdog as well.
-fn on_one_thread(body: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.expect("a runtime").block_on(body);
+async fn on_one_thread<F: Future<Output = ()> + 'static>(body: fn() -> F) {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(body());
+    };
+    tokio::task::spawn_blocking(run).await.expect("it passes");
 }
 
 /// Blocks the thread for longer than a lease.
@@ -156,12 +153,11 @@ fn block() {
     std::thread::sleep(SHORT + SHORT / 2);
 }
 
-#[test]
-fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first() {
-    on_one_thread(async {
+pub async fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first<S: Subject>() {
+    on_one_thread(|| async {
         let server = Server::start().await;
         let client = connect(&server.url(), watched(SHORT)).await;
-        let lock = client.reentrant_lock(unique_name("blocked"));
+        let lock = client.kind::<S>(unique_name("blocked"));
         let guard = lock.lock().await.unwrap();
         assert!(!guard.is_lost());
         block();
@@ -169,18 +165,18 @@ fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first() {
         assert!(!exists(&server, lock.name()).await);
         let unlocked = guard.unlock().await;
         assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
-    });
+    })
+    .await;
 }
 
-#[test]
-fn p_r9_a_body_that_blocked_its_runtime_goes_no_further() {
-    on_one_thread(async {
+pub async fn p_r9_a_body_that_blocked_its_runtime_goes_no_further<S: Subject>() {
+    on_one_thread(|| async {
         let server = Server::start().await;
         let client = connect(&server.url(), watched(SHORT)).await;
-        let lock = client.reentrant_lock(unique_name("blocked"));
+        let lock = client.kind::<S>(unique_name("blocked"));
         let mut went_on = false;
         let ran = lock
-            .run(async |_: &Guard<Reentrant>| {
+            .run(async |_: &Guard<S::Kind>| {
                 block();
                 tokio::task::yield_now().await;
                 went_on = true;
@@ -189,18 +185,18 @@ fn p_r9_a_body_that_blocked_its_runtime_goes_no_further() {
         assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
         assert!(!went_on);
         // Nor is a body that ended unprotected taken for one that was protected to its end.
-        let ran = lock.run(async |_: &Guard<Reentrant>| block()).await;
+        let ran = lock.run(async |_: &Guard<S::Kind>| block()).await;
         assert!(matches!(ran, Err(Error::Lost { .. })), "{ran:?}");
-    });
+    })
+    .await;
 }
 
 /// A blocked runtime loses nothing but what the clock has ended.
-#[test]
-fn a_short_block_costs_no_hold() {
-    on_one_thread(async {
+pub async fn a_short_block_costs_no_hold<S: Subject>() {
+    on_one_thread(|| async {
         let server = Server::start().await;
         let client = connect(&server.url(), woken_only()).await;
-        let lock = client.reentrant_lock(unique_name("blocked"));
+        let lock = client.kind::<S>(unique_name("blocked"));
         let guard = lock.lock().await.unwrap();
         block();
         eventually("it is still held", GENEROUS, async || {
@@ -209,5 +205,6 @@ fn a_short_block_costs_no_hold() {
         .await;
         let _ = guard.unlock().await.unwrap();
         nothing_left(&server, PROMPT).await;
-    });
+    })
+    .await;
 }

@@ -27,12 +27,19 @@ import org.redisson.config.Config;
  * Bench &lt;redis url&gt;
  *
  * prints "ready", then one line of JSON per round:
- *   pair &lt;tasks&gt; &lt;seconds&gt; [&lt;warm-up seconds&gt;]   lock() and unlock() by that many threads, each on a key of its own
- *   handoff &lt;seconds&gt; [&lt;warm-up seconds&gt;]        unlock() by one client until the lock() that waits in another returns
+ *   pair &lt;kind&gt; &lt;tasks&gt; &lt;seconds&gt; &lt;warm-up seconds&gt;
+ *                      lock() and unlock() by that many threads, each on a key of its own; a kind is one of
+ *                      reentrant, fair, read, write, fenced
+ *   handoff &lt;seconds&gt; &lt;warm-up seconds&gt;
+ *                      unlock() by one client until the lock() that waits in another returns
+ *   hold, wait, free, times
+ *                      {@link Line}: one JVM's part of a queue
+ *   take &lt;name&gt;...     getMultiLock of the names, lock(): how long it took, in microseconds
+ *   release            its unlock(): likewise
  *   quit
  * </pre>
  *
- * The warm-up is not measured; it is 3 s in the first round of a shape and 0.5 s in the later ones, unless given.
+ * The warm-up is not measured.
  * A round that fails prints {"peer":"redisson","error":"..."}. Redisson's settings are its defaults, except the
  * connection pool (as many connections as threads) and longer time limits, so that no round fails on a busy machine.
  */
@@ -40,13 +47,13 @@ public final class Bench {
     /** How long a holder keeps the lock in a hand-off: enough for the other to have subscribed and be waiting. */
     private static final long HANDOFF_HOLD_NANOS = TimeUnit.MILLISECONDS.toNanos(3);
 
-    private static final double FIRST_WARM_UP_S = 3;
-    private static final double WARM_UP_S = 0.5;
-
     private final String url;
     private RedissonClient pairClient;
     private int pairTasks;
     private RedissonClient[] handoffClients;
+    private Line line;
+    private RedissonClient multiClient;
+    private RLock multiLock;
 
     private Bench(String url) {
         this.url = url;
@@ -79,35 +86,25 @@ public final class Bench {
     }
 
     private String round(String[] words) throws Exception {
-        if (words[0].equals("pair") && (words.length == 3 || words.length == 4)) {
-            int tasks = Integer.parseInt(words[1]);
-            if (tasks < 1) {
-                throw new IllegalArgumentException("tasks must be at least 1");
-            }
-            boolean first = pairTasks != tasks;
-            if (first) {
-                // Idle connections of an earlier shape would only disturb the next.
-                if (pairClient != null) {
-                    pairClient.shutdown();
+        switch (words[0]) {
+            case "pair":
+                return pair(words[1], Integer.parseInt(words[2]), seconds(words[3]), seconds(words[4]));
+            case "handoff":
+                return handoff(seconds(words[1]), seconds(words[2]));
+            case "take":
+                return take(Arrays.copyOfRange(words, 1, words.length));
+            case "release":
+                return release();
+            default:
+                if (line == null) {
+                    line = new Line(client(64));
                 }
-                pairClient = client(Math.max(64, tasks));
-                pairTasks = tasks;
-            }
-            return pair(tasks, Double.parseDouble(words[2]), warmUp(words, 3, first));
+                return line.run(words);
         }
-        if (words[0].equals("handoff") && (words.length == 2 || words.length == 3)) {
-            boolean first = handoffClients == null;
-            if (first) {
-                handoffClients = new RedissonClient[] {client(64), client(64)};
-            }
-            return handoff(Double.parseDouble(words[1]), warmUp(words, 2, first));
-        }
-        throw new IllegalArgumentException(
-                "expected: pair <tasks> <seconds> [<warm-up>] | handoff <seconds> [<warm-up>] | quit");
     }
 
-    private static double warmUp(String[] words, int at, boolean first) {
-        return words.length > at ? Double.parseDouble(words[at]) : first ? FIRST_WARM_UP_S : WARM_UP_S;
+    private static double seconds(String word) {
+        return Double.parseDouble(word);
     }
 
     private RedissonClient client(int connections) {
@@ -129,9 +126,57 @@ public final class Bench {
             handoffClients[0].shutdown();
             handoffClients[1].shutdown();
         }
+        if (line != null) {
+            line.close();
+        }
+        if (multiClient != null) {
+            multiClient.shutdown();
+        }
     }
 
-    private String pair(int tasks, double seconds, double warmUpSeconds) throws Exception {
+    private static RLock lock(RedissonClient client, String kind, String key) {
+        switch (kind) {
+            case "reentrant":
+                return client.getLock(key);
+            case "fair":
+                return client.getFairLock(key);
+            case "read":
+                return client.getReadWriteLock(key).readLock();
+            case "write":
+                return client.getReadWriteLock(key).writeLock();
+            case "fenced":
+                return client.getFencedLock(key);
+            default:
+                throw new IllegalArgumentException("no such kind: " + kind);
+        }
+    }
+
+    private String take(String[] names) {
+        if (multiClient == null) {
+            multiClient = client(64);
+        }
+        multiLock = multiClient.getMultiLock(
+                Arrays.stream(names).map(multiClient::getLock).toArray(RLock[]::new));
+        long from = System.nanoTime();
+        multiLock.lock();
+        return Double.toString((System.nanoTime() - from) / 1e3);
+    }
+
+    private String release() {
+        long from = System.nanoTime();
+        multiLock.unlock();
+        return Double.toString((System.nanoTime() - from) / 1e3);
+    }
+
+    private String pair(String kind, int tasks, double seconds, double warmUpSeconds) throws Exception {
+        if (pairTasks != tasks) {
+            // Idle connections of an earlier shape would only disturb the next.
+            if (pairClient != null) {
+                pairClient.shutdown();
+            }
+            pairClient = client(Math.max(64, tasks));
+            pairTasks = tasks;
+        }
         Thread[] threads = new Thread[tasks];
         Samples[] samples = new Samples[tasks];
         long[] allPairs = new long[tasks];
@@ -140,7 +185,7 @@ public final class Bench {
         long[] window = new long[2];
         for (int i = 0; i < tasks; i++) {
             int task = i;
-            RLock lock = pairClient.getLock("bench:" + i);
+            RLock lock = lock(pairClient, kind, "bench:" + i);
             samples[i] = new Samples();
             threads[i] = new Thread(() -> {
                 try {
@@ -186,6 +231,9 @@ public final class Bench {
     }
 
     private String handoff(double seconds, double warmUpSeconds) throws Exception {
+        if (handoffClients == null) {
+            handoffClients = new RedissonClient[] {client(64), client(64)};
+        }
         String key = "bench:handoff:" + UUID.randomUUID();
         ExecutorService[] threads = {Executors.newSingleThreadExecutor(), Executors.newSingleThreadExecutor()};
         RLock[] locks = {handoffClients[0].getLock(key), handoffClients[1].getLock(key)};

@@ -11,11 +11,13 @@ import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
+import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
 import org.redisson.api.RFencedLock;
@@ -38,10 +40,11 @@ import org.redisson.config.SingleServerConfig;
  * </pre>
  *
  * Each thread label is one Java thread, which runs its requests in order; labels run concurrently, so the
- * responses of different labels come in any order. A lock L is KIND:NAME with a KIND of {@link #KINDS}; a lease of
- * -1, or none, means that the watchdog renews the hold. The verbs are those of {@link #VERBS}, and two that are
- * obeyed at once, whatever is running: "quit" shuts the client down (which leaves holds to their leases) and exits
- * with 0, "halt" ends the process like a crash does, without an answer. The end of stdin is a halt.
+ * responses of different labels come in any order. A lock L is KIND:NAME with a KIND of {@link #KINDS}, or
+ * GROUP:L,L... with a GROUP of {@link #GROUPS}; a lease of -1, or none, means that the watchdog renews the hold. The
+ * verbs are those of {@link #VERBS}, and two that are obeyed at once, whatever is running: "quit" shuts the client down
+ * (which leaves holds to their leases) and exits with 0, "halt" ends the process like a crash does, without an answer.
+ * The end of stdin is a halt.
  */
 public final class Peer {
 
@@ -56,6 +59,25 @@ public final class Peer {
         KINDS.put("write", (client, name) -> client.getReadWriteLock(name).writeLock());
         KINDS.put("fenced", RedissonClient::getFencedLock);
         KINDS.put("spin", RedissonClient::getSpinLock);
+        KINDS.put("nonreentrant", (client, name) -> since440(client, "getNonReentrantLock", name));
+        KINDS.put("nonreentrantfair", (client, name) -> since440(client, "getNonReentrantFairLock", name));
+    }
+
+    /** What the GROUP of several locks means. */
+    private static final Map<String, BiFunction<RedissonClient, RLock[], RLock>> GROUPS = new LinkedHashMap<>();
+
+    static {
+        GROUPS.put("multi", RedissonClient::getMultiLock);
+        GROUPS.put("redlock", RedissonClient::getRedLock);
+    }
+
+    /** A lock that older versions of Redisson do not have: they compile this, and refuse to make one. */
+    private static RLock since440(RedissonClient client, String method, String name) {
+        try {
+            return (RLock) RedissonClient.class.getMethod(method, String.class).invoke(client, name);
+        } catch (ReflectiveOperationException e) {
+            throw new UnsupportedOperationException("this Redisson has no " + method, e);
+        }
     }
 
     /** One request's work, run in the label's thread; the answer's values, joined by spaces. */
@@ -85,6 +107,8 @@ public final class Peer {
         VERBS.put("now", (peer, self, args) -> "" + self.insideAt);
         // L counterKey n: n increments, by GET and SET, of a counter that only the lock protects; elapsed ms.
         VERBS.put("work", Peer::work);
+        // L counterKey n: n times two looks at a counter that must not change meanwhile; how often it did.
+        VERBS.put("watch", Peer::watch);
         // label: interrupts that label's lock, trylock or work; false if none was running.
         VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
         // ms: holds up this label only.
@@ -214,13 +238,22 @@ public final class Peer {
     }
 
     private RLock lockOf(Args args) {
-        String lock = args.next("lock KIND:NAME");
-        int colon = lock.indexOf(':');
-        BiFunction<RedissonClient, String, RLock> kind = colon < 0 ? null : KINDS.get(lock.substring(0, colon));
-        if (kind == null) {
-            throw new IllegalArgumentException("unknown kind in " + lock + "; known: " + KINDS.keySet());
+        return lockOf(args.next("lock KIND:NAME"));
+    }
+
+    private RLock lockOf(String lock) {
+        String[] words = lock.split(":", 2);
+        String name = words[words.length - 1];
+        if (GROUPS.containsKey(words[0])) {
+            RLock[] members = Stream.of(name.split(",")).map(this::lockOf).toArray(RLock[]::new);
+            return GROUPS.get(words[0]).apply(client, members);
         }
-        return kind.apply(client, lock.substring(colon + 1));
+        BiFunction<RedissonClient, String, RLock> kind = words.length < 2 ? null : KINDS.get(words[0]);
+        if (kind == null) {
+            throw new IllegalArgumentException(
+                    "unknown kind in " + lock + "; known: " + KINDS.keySet() + ", " + GROUPS.keySet());
+        }
+        return kind.apply(client, name);
     }
 
     private static String lock(Peer peer, Worker self, Args args) throws Exception {
@@ -229,7 +262,10 @@ public final class Peer {
         return self.acquire(() -> {
             if (lock instanceof RFencedLock) {
                 RFencedLock fenced = (RFencedLock) lock;
-                return lease < 0 ? fenced.lockAndGetToken() : fenced.lockAndGetToken(lease, TimeUnit.MILLISECONDS);
+                // With a lease, lockAndGetToken forgets the lease.
+                return lease < 0
+                        ? fenced.lockAndGetToken()
+                        : fenced.tryLockAndGetToken(TimeUnit.DAYS.toMillis(1), lease, TimeUnit.MILLISECONDS);
             }
             if (lease < 0) {
                 lock.lockInterruptibly();
@@ -248,30 +284,52 @@ public final class Peer {
         return self.acquire(() -> {
             if (lock instanceof RFencedLock) {
                 RFencedLock fenced = (RFencedLock) lock;
-                return once ? fenced.tryLockAndGetToken() : fenced.tryLockAndGetToken(wait, lease, TimeUnit.MILLISECONDS);
+                // Without a limit, tryLockAndGetToken waits for the lock.
+                return fenced.tryLockAndGetToken(wait, lease, TimeUnit.MILLISECONDS);
             }
             return once ? lock.tryLock() : lock.tryLock(wait, lease, TimeUnit.MILLISECONDS);
         });
     }
 
     private static String work(Peer peer, Worker self, Args args) throws Exception {
+        long start = System.nanoTime();
+        inside(peer, self, args, counter -> {
+            String value = counter.get();
+            counter.set(Long.toString(value == null ? 1 : Long.parseLong(value) + 1));
+        });
+        return "" + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
+    }
+
+    private static String watch(Peer peer, Worker self, Args args) throws Exception {
+        long[] changed = new long[1];
+        inside(peer, self, args, counter -> {
+            String before = counter.get();
+            Thread.sleep(1);
+            changed[0] += Objects.equals(before, counter.get()) ? 0 : 1;
+        });
+        return "" + changed[0];
+    }
+
+    /** What is done with the counter while the lock is held. */
+    @FunctionalInterface
+    private interface Body {
+        void run(RBucket<String> counter) throws Exception;
+    }
+
+    private static void inside(Peer peer, Worker self, Args args, Body body) throws Exception {
         RLock lock = peer.lockOf(args);
         RBucket<String> counter = peer.client.getBucket(args.next("counter key"), StringCodec.INSTANCE);
-        long n = args.nextLong("n");
-        long start = System.nanoTime();
-        for (long i = 0; i < n; i++) {
+        for (long n = args.nextLong("n"); n > 0; n--) {
             self.acquire(() -> {
                 lock.lockInterruptibly();
                 return true;
             });
             try {
-                String value = counter.get();
-                counter.set(Long.toString(value == null ? 1 : Long.parseLong(value) + 1));
+                body.run(counter);
             } finally {
                 lock.unlock();
             }
         }
-        return "" + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
     }
 
     private void answer(String id, String values) {

@@ -1,0 +1,172 @@
+//! A store that is guarded by fencing tokens, and a holder that comes too late: `cargo run --example fenced_store`.
+//!
+//! A holder is stopped for longer than its lease, another one works, and the first goes on as if nothing had happened: no
+//! lock can prevent that. A store that compares tokens does. It runs on a Redis server of its own. The exit code is 0 if
+//! all that is said was also observed.
+
+use std::{process::ExitCode, time::Duration};
+
+use redisson_lock::{Error, Fenced, Guard, LockClient};
+use testbed::Server;
+
+const LOCK: &str = "account:7";
+/// Short, so that its end is soon seen. A lock without a lease of its own is renewed, and ends as soon when its holder is
+/// stopped for the 30 s of the watchdog's lease.
+const LEASE: Duration = Duration::from_millis(500);
+
+/// The store: a hash with a balance and the largest token that ever wrote it. An SQL database does the same with
+/// `update account set balance = $1, token = $2 where id = 7 and token <= $2`, and a look at the number of rows.
+///
+/// A token that was seen before is that of the same holder, who may write more than once.
+const WRITE: &str = "
+  local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or 0)
+  if tonumber(ARGV[1]) < seen then
+    return 0
+  end
+  redis.call('HSET', KEYS[1], 'token', ARGV[1], 'balance', ARGV[2])
+  return 1";
+
+/// What went wrong.
+type Failure = String;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Boxed: the compiler follows futures in futures only so deep.
+    match tokio::time::timeout(Duration::from_secs(60), Box::pin(play())).await {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(failure)) => println!("fenced_store: {failure}"),
+        Err(_) => println!("fenced_store: not at its end after a minute"),
+    }
+    ExitCode::FAILURE
+}
+
+async fn play() -> Result<(), Failure> {
+    let server = Server::start().await;
+    println!("A store that takes every write:");
+    late_writer(&server, &Store::careless(&server)).await?;
+    println!("\nA store that compares tokens:");
+    late_writer(&server, &Store::guarded(&server)).await
+}
+
+/// One holder reads and is stopped, another one adds 50, the first wakes and adds 1.
+async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> {
+    let (slow, quick) = (connect(server).await?, connect(server).await?);
+    store.set_up().await;
+
+    let stopped = take(&slow).await?;
+    let read = store.balance().await;
+    println!(
+        "  slow   holds the lock, token {}, reads {read} and is stopped",
+        stopped.token()
+    );
+
+    // Waits until the lease of the one that is stopped has run out.
+    let working = take(&quick).await?;
+    ensure(
+        working.token() > stopped.token(),
+        "the later holder's token is not larger",
+    )?;
+    let sum = store.balance().await + 50;
+    let accepted = store.write(working.token(), sum).await;
+    ensure(accepted, "the holder of the lock was refused")?;
+    println!(
+        "  quick  holds the lock, token {}, writes {sum}: accepted",
+        working.token()
+    );
+    working.unlock().await.map_err(told)?;
+
+    // It has not looked at its guard, which would have told it.
+    let accepted = store.write(stopped.token(), read + 1).await;
+    let left = store.balance().await;
+    let (word, outcome) = match accepted {
+        true => ("accepted", "what quick added is gone"),
+        false => ("refused", "nothing is lost"),
+    };
+    println!(
+        "  slow   wakes and writes {} with token {}: {word}; the balance is {left}, {outcome}",
+        read + 1,
+        stopped.token()
+    );
+    let expected = if store.compares { sum } else { read + 1 };
+    ensure(
+        left == expected,
+        &format!("the balance should be {expected}"),
+    )?;
+
+    ensure(stopped.is_lost(), "its guard should say that it is lost")?;
+    let unlocked = stopped.unlock().await;
+    ensure(
+        matches!(unlocked, Err(Error::Lost { .. })),
+        &format!("its unlock answered {unlocked:?}"),
+    )?;
+    println!("  slow   unlocks, and is told that it had lost the lock");
+    Ok(())
+}
+
+struct Store<'a> {
+    server: &'a Server,
+    key: &'static str,
+    compares: bool,
+}
+
+impl<'a> Store<'a> {
+    fn careless(server: &'a Server) -> Self {
+        Self {
+            server,
+            key: "balance, careless",
+            compares: false,
+        }
+    }
+
+    fn guarded(server: &'a Server) -> Self {
+        Self {
+            server,
+            key: "balance, guarded",
+            compares: true,
+        }
+    }
+
+    async fn set_up(&self) {
+        self.server
+            .command::<()>(&["HSET", self.key, "balance", "100"])
+            .await;
+    }
+
+    async fn balance(&self) -> i64 {
+        self.server.command(&["HGET", self.key, "balance"]).await
+    }
+
+    /// Whether the store has taken the write.
+    async fn write(&self, token: i64, balance: i64) -> bool {
+        let (token, balance) = (token.to_string(), balance.to_string());
+        if !self.compares {
+            let words = ["HSET", self.key, "balance", &balance];
+            self.server.command::<()>(&words).await;
+            return true;
+        }
+        let words = ["EVAL", WRITE, "1", self.key, &token, &balance];
+        self.server.command::<i64>(&words).await == 1
+    }
+}
+
+async fn connect(server: &Server) -> Result<LockClient, Failure> {
+    LockClient::connect(server.url()).await.map_err(told)
+}
+
+async fn take(client: &LockClient) -> Result<Guard<Fenced>, Failure> {
+    let lock = client.fenced_lock(LOCK).with_lease(LEASE);
+    lock.lock().await.map_err(told)
+}
+
+fn told(error: Error) -> Failure {
+    error.to_string()
+}
+
+fn ensure(observed: bool, otherwise: &str) -> Result<(), Failure> {
+    observed.then_some(()).ok_or_else(|| otherwise.to_owned())
+}
+
+#[tokio::test]
+async fn all_that_is_said_is_observed() {
+    play().await.unwrap();
+}

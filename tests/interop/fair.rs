@@ -1,0 +1,214 @@
+//! The queue of a fair lock: waiters of both sides stand in one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use testbed::{Peer, eventually};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::stage::{AMPLE, Case, LONG, Pace, Stage};
+use crate::worker::{Lock, Worker};
+
+/// What is left of a place, in Redisson, when its owner has died: the limit of its wait.
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// Four waiters of each side, in turns.
+pub async fn everybody_enters_in_order(case: Case) {
+    let stage = case.stage().await;
+    for (holder, other) in stage.both_ways(case.kind) {
+        let queue = Queue::behind(&stage, &holder, LONG).await;
+        let queue = queue.of(&[other.peer, holder.peer].repeat(4)).await;
+        let (owners, scores) = (queue.owners().await, queue.scores().await);
+        assert_eq!(owners.len(), 8);
+        let scored = owners.iter().filter(|owner| scores.contains_key(*owner));
+        assert_eq!((scored.count(), scores.len()), (8, 8), "each has a score");
+        queue.moves_up(&[0, 1, 2, 3, 4, 5, 6, 7]).await;
+    }
+}
+
+/// One of each side whose wait is over, and one of ours that is dropped, with others behind them. Who is interrupted in
+/// Java stays in the queue, in all versions.
+pub async fn a_quitter_costs_nobody_their_place(case: Case) {
+    let stage = case.stage().await;
+    for (holder, other) in stage.both_ways(case.kind) {
+        let (one, two) = (holder.peer, other.peer);
+        let limit = Duration::from_millis(700);
+        let queue = Queue::behind(&stage, &holder, LONG).await;
+        let queue = queue.of(&[one]).await;
+        let quitters = [queue.lock.worker(two), queue.lock.worker(one)];
+        let limits = quitters
+            .each_ref()
+            .map(|quitter| quitter.try_lock_for(limit));
+        let [first, second] = limits;
+        let (first, second, ()) = tokio::join!(first, second, queue.comes_to(3));
+        assert!(!first.0 && !second.0, "their waits have a limit");
+        queue.comes_to(1).await;
+        let queue = queue.of(&[two, &stage.rust, one, two]).await;
+        queue.waiters[2].interrupt().await;
+        queue.leaves(2).await;
+        queue.moves_up(&[0, 1, 3, 4]).await;
+    }
+}
+
+/// Places of ours are short (3 s here), and Redisson's last as long as their wait.
+pub async fn a_long_hold_leaves_everybody_in_order(case: Case) {
+    let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
+    let (java, rust) = (&stage.java, &stage.rust);
+    let holder = Lock::new(case.kind).worker(java);
+    let queue = Queue::behind(&stage, &holder, LONG).await;
+    let queue = queue.of(&[rust, java, rust, rust, java]).await;
+    let places = Pace::SHORT_PLACES.poll_floor * 3;
+    let before = queue.owners().await;
+    tokio::time::sleep(places + Duration::from_secs(1)).await;
+    assert_eq!(queue.owners().await, before);
+    queue.moves_up(&[0, 1, 2, 3, 4]).await;
+}
+
+/// The head of the queue is killed: it keeps the others out for as long as its place lasts, and no longer.
+pub async fn a_dead_rust_waiter_is_passed_over(case: Case) {
+    let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
+    a_dead_waiter(&case, &stage, &stage.rust, &stage.java).await;
+}
+
+pub async fn a_dead_java_waiter_is_passed_over(case: Case) {
+    let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
+    a_dead_waiter(&case, &stage, &stage.java, &stage.rust).await;
+}
+
+async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
+    let lock = Lock::new(case.kind);
+    let holder = lock.worker(lives);
+    // Redisson's place is as long as the limit of its wait, and as what is left of the lease at its start.
+    let queue = Queue::behind(stage, &holder, Pace::SHORT_PLACES.watchdog * 2).await;
+    let dead = lock.worker(dies);
+    let owner = dead.owner().await;
+    let _unanswered = dead.ask("trylock", &[&LIMIT.as_millis().to_string()]);
+    queue.comes_to(1).await;
+    let next = lock.worker(lives);
+    let inside = next.lock_for(LONG);
+    queue.comes_to(2).await;
+    assert_eq!(queue.owners().await[0], owner);
+    dies.kill();
+    holder.unlock().await;
+    assert!(
+        timeout(AMPLE, inside).await.is_ok(),
+        "{next} stands behind a dead waiter"
+    );
+    assert_eq!(queue.owners().await, [] as [String; 0]);
+    next.unlock().await;
+}
+
+/// Who waits for a lock, in order.
+struct Queue<'a> {
+    stage: &'a Stage,
+    lock: Lock,
+    holder: Worker<'a>,
+    waiters: Vec<Worker<'a>>,
+    inside: JoinSet<usize>,
+}
+
+impl<'a> Queue<'a> {
+    async fn behind(stage: &'a Stage, holder: &Worker<'a>, lease: Duration) -> Self {
+        holder.lock_for(lease).await;
+        Self {
+            stage,
+            lock: holder.lock.clone(),
+            holder: holder.with(holder.lock.kind),
+            waiters: Vec::new(),
+            inside: JoinSet::new(),
+        }
+    }
+
+    async fn of(mut self, peers: &[&'a Peer]) -> Self {
+        for peer in peers {
+            self.join(peer).await;
+        }
+        self
+    }
+
+    /// A new waiter comes, and is the last.
+    async fn join(&mut self, peer: &'a Peer) {
+        let waiter = self.lock.worker(peer);
+        let owner = waiter.owner().await;
+        let answer = waiter.ask("lock", &[&LONG.as_millis().to_string()]);
+        let number = self.waiters.len();
+        self.waiters.push(waiter);
+        self.inside.spawn(async move {
+            match answer.await {
+                Ok(_) => number,
+                // Interrupted: it never gets in.
+                Err(_) => std::future::pending().await,
+            }
+        });
+        let what = format!("{owner} is the last in the queue");
+        eventually(&what, AMPLE, async || {
+            self.owners().await.last() == Some(&owner)
+        })
+        .await;
+    }
+
+    /// Waits until so many stand in it.
+    async fn comes_to(&self, waiters: usize) {
+        let what = format!("{waiters} are in the queue");
+        eventually(&what, AMPLE, async || {
+            self.owners().await.len() == waiters && self.scores().await.len() == waiters
+        })
+        .await;
+    }
+
+    /// Waits until one is no longer there.
+    async fn leaves(&self, number: usize) {
+        let quitter = &self.waiters[number];
+        let owner = quitter.owner().await;
+        let what = format!("{quitter} is out of the queue");
+        eventually(&what, AMPLE, async || {
+            !self.owners().await.contains(&owner) && !self.scores().await.contains_key(&owner)
+        })
+        .await;
+    }
+
+    /// The lock is handed on and on: these get in, in this order and one by one, and then nobody waits.
+    async fn moves_up(mut self, order: &[usize]) {
+        let mut inside = &self.holder;
+        for &next in order {
+            let early = timeout(Duration::from_millis(100), self.inside.join_next());
+            assert!(early.await.is_err(), "somebody is inside beside {inside}");
+            inside.unlock().await;
+            let came = timeout(AMPLE, self.inside.join_next()).await;
+            let came =
+                came.unwrap_or_else(|_| panic!("{inside} has let nobody in; next is {next}"));
+            let came = came.expect("somebody waits").expect("it is let in");
+            assert_eq!(came, next, "in the order {order:?}");
+            inside = &self.waiters[came];
+        }
+        inside.unlock().await;
+        for key in [
+            self.key("queue"),
+            self.key("timeout"),
+            self.lock.name.clone(),
+        ] {
+            let left: u64 = self.stage.server.command(&["EXISTS", &key]).await;
+            assert_eq!(left, 0, "{key} is left");
+        }
+    }
+
+    async fn owners(&self) -> Vec<String> {
+        let key = self.key("queue");
+        self.stage
+            .server
+            .command(&["LRANGE", &key, "0", "-1"])
+            .await
+    }
+
+    async fn scores(&self) -> BTreeMap<String, f64> {
+        let key = self.key("timeout");
+        let question = ["ZRANGE", &key, "0", "-1", "WITHSCORES"];
+        let scores: Vec<(String, f64)> = self.stage.server.command(&question).await;
+        scores.into_iter().collect()
+    }
+
+    fn key(&self, what: &str) -> String {
+        format!("redisson_lock_{what}:{{{}}}", self.lock.name)
+    }
+}

@@ -1,0 +1,148 @@
+//! What only the two sides of a read-write lock have: readers share, and a writer can go on as a reader.
+
+use std::time::Duration;
+
+use testbed::{Peer, eventually, unique_name};
+use tokio::time::timeout;
+
+use crate::kinds::{READ, WRITE};
+use crate::stage::{AMPLE, LONG, Pace, Stage, Version, now_ms};
+use crate::worker::Lock;
+
+/// From the request to unlock until the waiter is inside.
+const WOKEN_WITHIN: Duration = Duration::from_secs(5);
+
+pub async fn readers_share_and_writers_do_not(version: Version) {
+    let stage = version.stage().await;
+    for (one, other) in stage.both_ways(&READ) {
+        let (reader, other_reader) = (one, other.with(&READ));
+        let writer = reader.lock.of(&WRITE).worker(reader.peer);
+        let other_writer = other_reader.with(&WRITE);
+        let third = other_reader.lock.worker(other_reader.peer);
+        reader.lock().await;
+        assert!(other_reader.try_lock().await && third.try_lock().await);
+        assert!(!writer.try_lock().await, "{writer} writes what is read");
+        third.unlock().await;
+        other_reader.unlock().await;
+        assert!(!other_writer.try_lock().await, "{reader} still reads");
+        reader.unlock().await;
+
+        writer.lock().await;
+        assert!(!reader.try_lock().await, "{reader} reads what is written");
+        assert!(!other_reader.try_lock().await && !other_writer.try_lock().await);
+        writer.unlock().await;
+        assert!(other_writer.try_lock().await);
+        other_writer.unlock().await;
+    }
+}
+
+/// Readers never see a counter change; writers lose no increment.
+pub async fn a_counter_that_is_read_and_written(version: Version) {
+    const TIMES: usize = 60;
+    let stage = version.stage().await;
+    let read = Lock::new(&READ);
+    let write = read.of(&WRITE);
+    let counter = unique_name("counter");
+    let times = TIMES.to_string();
+    let ask =
+        |lock: &Lock, peer: &Peer, verb: &str| lock.worker(peer).ask(verb, &[&counter, &times]);
+    let (mut watching, mut working) = (Vec::new(), Vec::new());
+    for peer in [&stage.java, &stage.rust] {
+        for _ in 0..2 {
+            working.push(ask(&write, peer, "work"));
+            watching.push(ask(&read, peer, "watch"));
+        }
+    }
+    for watcher in watching {
+        let changed = watcher.await.unwrap_or_else(|refused| panic!("{refused}"));
+        assert_eq!(changed, ["0"], "it changed while it was read");
+    }
+    for worker in working {
+        worker.await.unwrap_or_else(|refused| panic!("{refused}"));
+    }
+    let counted: usize = stage.server.command(&["GET", &counter]).await;
+    assert_eq!(counted, 4 * TIMES, "increments were lost");
+    assert_eq!(stage.pttl(&read).await, -2, "the lock is still held");
+}
+
+pub async fn a_writer_lets_all_waiting_readers_in(version: Version) {
+    let stage = version.stage().await;
+    for (writer, reader) in stage.both_ways(&WRITE) {
+        let lock = writer.lock.of(&READ);
+        writer.lock_for(LONG).await;
+        let readers = [reader.peer, reader.peer, writer.peer, writer.peer];
+        let waiting = readers.map(|peer| lock.worker(peer).lock_for(LONG));
+        stage.waiting_processes(&lock, 2).await;
+        writer.unlock().await;
+        for inside in waiting {
+            let inside = timeout(WOKEN_WITHIN, inside).await;
+            inside.unwrap_or_else(|_| panic!("{writer}'s unlock has not let all readers in"));
+        }
+        assert_eq!(stage.fields(&lock).await.len(), 4, "all of them read");
+    }
+}
+
+/// A writer of ours that goes on as a reader says so to Redisson's waiting readers (P-W10). Redisson tells nobody: ours
+/// come in when they ask again, which is soon here.
+pub async fn a_downgrade_lets_readers_in(version: Version) {
+    let stage = version.own_stage(Pace::SHORT_PLACES).await;
+    for (writer, reader) in stage.both_ways(&WRITE) {
+        let (own_reader, reader) = (writer.with(&READ), reader.with(&READ));
+        let other_writer = reader.lock.of(&WRITE).worker(reader.peer);
+        writer.lock_for(LONG).await;
+        own_reader.lock_for(LONG).await;
+        let waiting = reader.lock_for(LONG);
+        stage.waiting(&writer.lock).await;
+        writer.unlock().await;
+        let inside = timeout(WOKEN_WITHIN, waiting).await;
+        inside.unwrap_or_else(|_| panic!("{writer}'s downgrade has not let {reader} in"));
+        assert!(own_reader.is_held().await && reader.is_held().await);
+        assert!(!writer.is_held().await && !other_writer.try_lock().await);
+        own_reader.unlock().await;
+        assert!(!other_writer.try_lock().await, "{reader} still reads");
+        reader.unlock().await;
+        assert!(other_writer.try_lock().await);
+        other_writer.unlock().await;
+    }
+}
+
+pub async fn a_dead_java_reader_frees_the_writer(version: Version) {
+    let stage = version.own_stage(Pace::SHORT_LEASES).await;
+    a_dead_reader(&stage, &stage.java, &stage.rust, true).await;
+}
+
+pub async fn a_dead_rust_reader_frees_the_writer(version: Version) {
+    let stage = version.own_stage(Pace::SHORT_LEASES).await;
+    // Before 4.4.0, Redisson's readers keep everybody's holds alive as long as they read themselves.
+    let ends = !version.is_before(4, 4);
+    a_dead_reader(&stage, &stage.rust, &stage.java, ends).await;
+}
+
+/// Two read, and one of them dies: its hold `ends` with its lease, though the other one reads on. The other one's unlock
+/// leaves the lock free, or free within a lease (P-RW5).
+async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
+    let lock = Lock::new(&READ);
+    let (dead, alive) = (lock.worker(dies), lock.worker(lives));
+    let writer = lock.of(&WRITE).worker(lives);
+    dead.lock().await;
+    alive.lock().await;
+    let owner = dead.owner().await;
+    dies.kill();
+    let marker = format!("{{{}}}:{owner}:rwlock_timeout:1", lock.name);
+    let what = format!("the dead reader's marker is gone: {marker}");
+    let gone = async || stage.server.command::<u64>(&["EXISTS", &marker]).await == 0;
+    assert!(!gone().await, "{marker} is there");
+    if ends {
+        eventually(&what, AMPLE, gone).await;
+    }
+    assert!(alive.is_held().await, "{alive} has lost it");
+    let waiting = writer.lock_for(LONG);
+    stage.waiting(&lock).await;
+    let unlocked = now_ms();
+    alive.unlock().await;
+    let waited = waiting.await.saturating_sub(unlocked);
+    let lease = Pace::SHORT_LEASES.watchdog.as_millis() as u64;
+    let most = if ends { lease / 2 } else { lease * 2 };
+    assert!(waited <= most, "{writer} came in after {waited} ms");
+    writer.unlock().await;
+}

@@ -1,0 +1,216 @@
+//! What is done in the [conformance](crate::conformance) test of each kind.
+//!
+//! A step is one action or several, `; ` between them: a worker, a verb and what comes after the lock. The verb is
+//! `KIND.VERB` for a lock of another kind. Beside the peers' verbs there are `begin VERB`, which does not wait for the
+//! answer but until the worker waits for the lock; `end`, which waits for that answer; and `expired`, which waits until
+//! the lock is gone. After ` | rust also says` comes a message that only this crate publishes.
+//!
+//! Two things that Redisson does are left out, as this crate does otherwise on purpose: a re-entry with a shorter lease
+//! shortens the time that is left, and an unlock of an inner hold sets the lease that its own `RLock` object used last,
+//! or the watchdog's, whatever the outer hold was taken for.
+
+pub const PLAIN: &[&str] = &[
+    "a unlock",
+    "a forceunlock",
+    "a lock",
+    "a lock",
+    "a holdcount",
+    "b trylock",
+    "b trylock 100",
+    "b trylock 100 60000",
+    "b holdcount",
+    "b unlock",
+    "a trylock",
+    "a unlock",
+    "a unlock",
+    "b islocked",
+    "b unlock",
+    "a unlock",
+    "a unlock",
+    "b islocked",
+    // A fixed lease; a re-entry makes it longer.
+    "a lock 60000",
+    "b trylock",
+    "a unlock",
+    "b trylock 0 60000",
+    "b lock 120000",
+    "a unlock",
+    "b trylock 0 120000",
+    "b forceunlock",
+    "b forceunlock",
+    "b unlock",
+    "b isheld",
+    // Forced open by another while it was held twice.
+    "a lock",
+    "a lock",
+    "b forceunlock",
+    "a isheld",
+    "a unlock",
+    "b trylock",
+    "a unlock",
+    "b unlock",
+    // A watched hold becomes one with a lease of its own, and the other way round.
+    "a lock",
+    "a lock 60000",
+    "b trylock",
+    "b forceunlock",
+    "a lock 20000",
+    "a lock",
+    "b forceunlock",
+    // A lease that runs out tells nobody.
+    "a lock 1500",
+    "a expired",
+    "a islocked",
+    "a unlock",
+];
+
+/// A waiter comes in when a lease runs out. (Not in the queue of an old Redisson, which sleeps on now and then.)
+pub const TAKEOVER: &[&str] = &["b trylock 0 1500", "a trylock 5000", "b unlock", "a unlock"];
+
+/// Who waits for a fair lock, and how long a place in the queue is there.
+pub const QUEUE: &[&str] = &[
+    "a lock 60000",
+    "b begin trylock 60000",
+    "c begin lock",
+    // Neither takes a place: one does not wait, and one gives its place up.
+    "d trylock",
+    "d trylock 300",
+    // Who has become the head is told so.
+    "a unlock; b end | rust also says redisson_lock__channel:{NAME}:<owner c> <- 0",
+    "d begin lock 60000",
+    "b holdcount",
+    "b unlock; c end | rust also says redisson_lock__channel:{NAME}:<owner d> <- 0",
+    "a trylock",
+    "a forceunlock; d end",
+    "c unlock",
+    "a begin lock 20000",
+    "b begin lock",
+    "d unlock; a end | rust also says redisson_lock__channel:{NAME}:<owner b> <- 0",
+    "a unlock; b end",
+    "b unlock",
+];
+
+pub const READ_WRITE: &[&str] = &[
+    "a read.unlock",
+    "a write.unlock",
+    "a write.forceunlock",
+    // Readers share, and a hold of each of theirs is counted.
+    "a read.lock",
+    "a read.lock",
+    "a read.holdcount",
+    "b read.trylock",
+    "c write.trylock",
+    "c write.trylock 100",
+    "c write.islocked",
+    "c read.islocked",
+    "c write.forceunlock",
+    "c write.unlock",
+    "a read.unlock",
+    "a read.unlock",
+    "c write.trylock 0 60000",
+    "b read.unlock",
+    // A writer is alone.
+    "a write.lock",
+    "b read.trylock",
+    "b read.trylock 100",
+    "b write.trylock",
+    "b read.islocked",
+    "b write.islocked",
+    "b read.forceunlock",
+    "a write.lock",
+    "a write.holdcount",
+    "a write.unlock",
+    "b write.unlock",
+    // A writer reads what it writes, and goes on as a reader.
+    "a read.lock",
+    "a read.trylock",
+    "a read.holdcount",
+    "b read.trylock",
+    "a write.unlock | rust also says redisson_rwlock:{NAME} <- 1",
+    "b read.trylock",
+    "c write.trylock",
+    "b read.unlock",
+    "a read.unlock",
+    "a read.unlock",
+    // A writer that has read enough.
+    "a write.lock",
+    "a read.lock",
+    "a read.unlock",
+    "b read.trylock",
+    "a write.unlock",
+    // Leases: the longest of the readers' counts.
+    "a read.lock 20000",
+    "b read.lock 60000",
+    "b read.unlock",
+    "a read.lock 60000",
+    "a read.unlock",
+    "a read.unlock",
+    "a write.lock 120000",
+    "b write.trylock",
+    "a write.unlock",
+    // Forced open.
+    "a write.lock",
+    "b write.forceunlock",
+    "a write.unlock",
+    "a write.isheld",
+    // Who waits is told.
+    "a write.lock",
+    "b begin read.lock",
+    "a write.unlock; b end",
+    "c begin write.lock",
+    "b read.unlock; c end",
+    "c write.unlock",
+    // A lease that runs out tells nobody.
+    "a read.lock 1500",
+    "a read.expired",
+    "a read.islocked",
+    "b write.lock 1500",
+    "b write.expired",
+    "c write.trylock",
+    "c write.unlock",
+];
+
+pub const NON_REENTRANT: &[&str] = &[
+    "a unlock",
+    "a lock",
+    "a lock",
+    "a trylock",
+    "a trylock 100",
+    "a lock 60000",
+    "a holdcount",
+    "b trylock",
+    "b holdcount",
+    "b unlock",
+    "a unlock",
+    "b islocked",
+    "b trylock 0 60000",
+    "a trylock",
+    "a trylock 100",
+    "b trylock",
+    "a forceunlock",
+    "b isheld",
+    "b unlock",
+    "a lock 1500",
+    "a expired",
+    "a lock",
+    "a unlock",
+];
+
+pub const GROUP: &[&str] = &[
+    "a lock",
+    "b trylock",
+    "a lock",
+    "b trylock 1000",
+    "a unlock",
+    "b trylock",
+    "a unlock",
+    "b trylock",
+    "a trylock",
+    "b unlock",
+    "a trylock 1000 60000",
+    "b trylock",
+    "a unlock",
+    "b lock 120000",
+    "b unlock",
+    "a unlock",
+];

@@ -1,0 +1,189 @@
+//! The locks of the tests, and the threads and tasks that a test moves.
+
+use std::fmt;
+use std::time::Duration;
+
+use testbed::peer::{Answer, Peer};
+use testbed::unique_name;
+
+use crate::kinds::Kind;
+
+/// A lock that no other test uses.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    pub name: String,
+    pub kind: &'static Kind,
+}
+
+impl Lock {
+    pub fn new(kind: &'static Kind) -> Self {
+        let name = (kind.lock)(&unique_name(kind.name));
+        Self { name, kind }
+    }
+
+    /// The same, for who wants it while it is held.
+    pub fn rival(&self) -> Self {
+        self.of(self.kind.rival)
+    }
+
+    /// A lock of another kind of the same name.
+    pub fn of(&self, kind: &'static Kind) -> Self {
+        let name = self.name.clone();
+        Self { name, kind }
+    }
+
+    /// A new thread or task, which shall use this lock.
+    pub fn worker<'a>(&self, peer: &'a Peer) -> Worker<'a> {
+        Worker {
+            peer,
+            label: unique_name("worker"),
+            lock: self.clone(),
+        }
+    }
+}
+
+/// A thread of the Java service or a task of the Rust service, and the lock that it uses. What it is asked to do it
+/// begins at once; the future is only its answer.
+pub struct Worker<'a> {
+    pub peer: &'a Peer,
+    pub label: String,
+    pub lock: Lock,
+}
+
+impl fmt::Display for Worker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.peer.name().fmt(f)
+    }
+}
+
+impl Worker<'_> {
+    /// The same thread or task, with a lock of another kind of the same name.
+    pub fn with(&self, kind: &'static Kind) -> Self {
+        Self {
+            peer: self.peer,
+            label: self.label.clone(),
+            lock: self.lock.of(kind),
+        }
+    }
+
+    pub fn ask(&self, verb: &str, args: &[&str]) -> impl Future<Output = Answer> + Send + use<> {
+        let lock = format!("{}:{}", self.lock.kind.name, self.lock.name);
+        self.peer.ask(&self.label, &[&[verb, &lock], args].concat())
+    }
+
+    /// As [`ask`](Self::ask), for `VERB`, or for `KIND.VERB` with a lock of another kind of the same name.
+    pub fn ask_for(
+        &self,
+        verb: &str,
+        args: &[&str],
+    ) -> impl Future<Output = Answer> + Send + use<> {
+        let (kind, verb) = verb.split_once('.').unwrap_or((self.lock.kind.name, verb));
+        let lock = format!("{kind}:{}", self.lock.name);
+        self.peer.ask(&self.label, &[&[verb, &lock], args].concat())
+    }
+
+    /// As [`ask`](Self::ask), for what must not be refused: its first value.
+    fn get(&self, verb: &str, args: &[&str]) -> impl Future<Output = String> + Send + use<> {
+        let what = format!("{self}: {verb} {args:?}");
+        let answer = self.ask(verb, args);
+        async move {
+            match answer.await {
+                Ok(values) => values.into_iter().next().unwrap_or_default(),
+                Err(refused) => panic!("{what}: {refused}"),
+            }
+        }
+    }
+
+    /// Takes the lock, for as long as it takes: when it was inside, in epoch ms.
+    pub fn lock(&self) -> impl Future<Output = u64> + Send + use<> {
+        inside(self.ask("lock", &[]))
+    }
+
+    /// As [`lock`](Self::lock), with a lease that is not renewed.
+    pub fn lock_for(&self, lease: Duration) -> impl Future<Output = u64> + Send + use<> {
+        inside(self.ask("lock", &[&lease.as_millis().to_string()]))
+    }
+
+    pub async fn try_lock(&self) -> bool {
+        self.get("trylock", &[]).await == "true"
+    }
+
+    /// Takes the lock within `wait`, or not: whether it did, and how long that took.
+    pub async fn try_lock_for(&self, wait: Duration) -> (bool, Duration) {
+        let answer = self.ask("trylock", &[&wait.as_millis().to_string()]).await;
+        let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
+        let elapsed = values[2].parse().expect("a number of ms");
+        (values[0] == "true", Duration::from_millis(elapsed))
+    }
+
+    /// Takes the lock: the fencing token of the hold.
+    pub async fn token(&self) -> i64 {
+        let answer = self.ask("lock", &[]).await;
+        let values = answer.unwrap_or_else(|refused| panic!("{self}: {refused}"));
+        values[3].parse().expect("a token")
+    }
+
+    /// Ends what it waits for, as an interrupt in Java and a dropped future in Rust do.
+    pub async fn interrupt(&self) {
+        let interrupted = self.peer.ask("interrupter", &["interrupt", &self.label]);
+        interrupted
+            .await
+            .unwrap_or_else(|refused| panic!("{self}: {refused}"));
+    }
+
+    pub async fn unlock(&self) {
+        self.get("unlock", &[]).await;
+    }
+
+    /// An unlock that must be refused: by which error.
+    pub async fn refused_unlock(&self) -> String {
+        match self.ask("unlock", &[]).await {
+            Ok(_) => panic!("{self}: the unlock was not refused"),
+            Err(refused) => refused.class,
+        }
+    }
+
+    pub async fn force_unlock(&self) -> bool {
+        self.get("forceunlock", &[]).await == "true"
+    }
+
+    pub async fn is_locked(&self) -> bool {
+        self.get("islocked", &[]).await == "true"
+    }
+
+    pub async fn is_held(&self) -> bool {
+        self.get("isheld", &[]).await == "true"
+    }
+
+    pub async fn hold_count(&self) -> u32 {
+        let count = self.get("holdcount", &[]).await;
+        count.parse().expect("a number of holds")
+    }
+
+    /// What is left of the lease, in ms.
+    pub async fn remaining(&self) -> i64 {
+        let left = self.get("ttl", &[]).await;
+        left.parse().expect("a number of ms")
+    }
+
+    /// The worker as an owner.
+    pub async fn owner(&self) -> String {
+        let number = self.get("threadid", &[]).await;
+        format!("{}:{number}", self.peer.client_id())
+    }
+
+    /// The worker as the lock's hash must name it.
+    pub async fn field(&self) -> String {
+        self.owner().await + self.lock.kind.field_ends
+    }
+}
+
+async fn inside(answer: impl Future<Output = Answer>) -> u64 {
+    match answer.await {
+        Ok(values) => {
+            assert_eq!(values[0], "true", "not taken: {values:?}");
+            values[1].parse().expect("epoch ms")
+        }
+        Err(refused) => panic!("not taken: {refused}"),
+    }
+}

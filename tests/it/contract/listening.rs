@@ -1,0 +1,32 @@
+//! For kinds whose waiters listen for the release.
+
+use redisson_lock::Released;
+use testbed::eventually;
+
+use super::{
+    Subject,
+    bed::{Bed, SOON, only_messages},
+    waiting::{gets_in, waits},
+};
+
+/// However many wait, one connection of their client listens, and none when they have gone.
+pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let rival = bed.rival().await;
+    let guard = bed.lock.lock().await.unwrap();
+    bed.server.reset_calls().await;
+    let waiters = [waits(&rival), waits(&rival), waits(&rival)];
+    bed.parked(3).await;
+    let listeners: String = bed.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+    assert_eq!(listeners.lines().count(), 1, "{listeners}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    for waiter in waiters {
+        // In whichever order they get in.
+        tokio::spawn(async move { drop(gets_in(waiter).await) });
+    }
+    eventually("nobody listens any more", SOON, async || {
+        bed.channels().await.is_empty()
+    })
+    .await;
+    bed.becomes_free().await;
+}

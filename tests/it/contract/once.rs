@@ -1,0 +1,105 @@
+//! For kinds that an owner may hold only once: the second hold is refused, at once and by name.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, Guard, Kind, Lock, Owner, Released};
+use tokio::time::timeout;
+
+use super::{
+    Subject,
+    bed::{Bed, NEVER, SHORT, SOON, only_messages, watched},
+};
+
+fn refused<T>(tried: &Result<T, Error>, lock: &str) -> bool {
+    matches!(tried, Err(Error::AlreadyHeld { name, .. }) if **name == *lock)
+}
+
+pub async fn every_way_in_is_refused_to_its_holder<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let (lock, name) = (&bed.lock, bed.name.as_str());
+    let waits = async {
+        assert!(refused(&lock.lock().await, name));
+        assert!(refused(&lock.try_lock().await, name));
+        assert!(refused(&lock.try_lock_for(Duration::ZERO).await, name));
+        assert!(refused(&lock.try_lock_for(NEVER).await, name));
+        assert!(refused(&lock.with_lease(NEVER).lock().await, name));
+        let by_number = lock.owned_by(&Owner::current());
+        assert!(refused(&by_number.lock().await, name));
+        assert!(refused(&lock.run(async |_| ()).await, name));
+        let (lock, owner) = (lock.clone(), Owner::current());
+        let scoped = owner.scope(async move { lock.lock().await.map(drop) });
+        assert!(refused(&tokio::spawn(scoped).await.unwrap(), name));
+    };
+    timeout(SOON, waits).await.expect("nothing is waited for");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    bed.becomes_free().await;
+}
+
+/// Neither its count nor its lease, nor its renewal.
+pub async fn a_refusal_costs_the_hold_nothing<S: Subject>() {
+    let bed = Bed::<S>::with(watched(SHORT)).await;
+    let guard = bed.lock.lock().await.unwrap();
+    for lease in [SHORT / 4, NEVER] {
+        assert!(refused(&bed.lock.with_lease(lease).lock().await, &bed.name));
+        let left = bed.pttl().await;
+        assert!((1..=SHORT.as_millis() as i64).contains(&left), "{left} ms");
+    }
+    bed.held_for(3 * SHORT, &guard, Owner::current(), 1).await;
+    assert_eq!(bed.lock.hold_count().await, Ok(1));
+    assert!(bed.rival().await.try_lock().await.unwrap().is_none());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// They are one owner, as documented.
+pub async fn branches_of_one_join_are_refused_each_other<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let (one, other) = tokio::join!(bed.lock.lock(), bed.lock.lock());
+    let (guard, error) = match (one, other) {
+        (Ok(guard), refused) | (refused, Ok(guard)) => (guard, refused),
+        neither => panic!("{neither:?}"),
+    };
+    assert!(refused(&error, &bed.name), "{error:?}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// What the process knows to be over does not count, whatever the server may have.
+pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let short = bed.lock.with_lease(Duration::from_millis(100));
+    let expired = short.lock().await.unwrap();
+    timeout(SOON, expired.lost()).await.expect("it is told");
+    let next = timeout(SOON, bed.lock.lock()).await.expect("it is free");
+    assert!(refused(&bed.lock.try_lock().await, &bed.name));
+    drop(expired);
+    assert_eq!(bed.lock.hold_count().await, Ok(1));
+    assert_eq!(next.unwrap().unlock().await, Ok(Released::Fully));
+
+    let forced_out = bed.lock.lock().await.unwrap();
+    assert_eq!(bed.lock.force_unlock().await, Ok(true));
+    let next = bed.lock.try_lock().await.unwrap().expect("it is free");
+    assert!(forced_out.is_lost());
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn every_kind_of_end_lets_its_owner_in_again<S: Subject>() {
+    async fn in_again<K: Kind>(lock: &Lock<K>) -> Guard<K> {
+        lock.try_lock().await.unwrap().expect("it is free")
+    }
+    let bed = Bed::<S>::with(only_messages()).await;
+    assert_eq!(
+        in_again(&bed.lock).await.unlock().await,
+        Ok(Released::Fully)
+    );
+    drop(in_again(&bed.lock).await);
+    drop(in_again(&bed.lock).await.unlock());
+    in_again(&bed.lock).await.leak();
+    assert!(refused(&bed.lock.try_lock().await, &bed.name));
+    assert_eq!(bed.lock.unlock().await, Ok(Released::Fully));
+    assert_eq!(bed.lock.run(async |_| 1).await, Ok(1));
+    assert_eq!(
+        in_again(&bed.lock).await.unlock().await,
+        Ok(Released::Fully)
+    );
+    bed.becomes_free().await;
+}

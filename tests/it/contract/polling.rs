@@ -1,0 +1,46 @@
+//! For kinds whose waiters ask again and again.
+
+use redisson_lock::Released;
+
+use super::{
+    Subject,
+    bed::{Bed, only_messages},
+    subjects::Reentrant,
+    waiting::{gets_in, waits},
+};
+
+/// As Java's spin lock is released.
+pub async fn a_silent_release_lets_a_waiter_in<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    bed.hold_as::<S::Rival>("somebody:1").await;
+    bed.server.reset_calls().await;
+    let waiter = waits(&bed.lock);
+    bed.parked(2).await;
+    bed.ask::<u32>(&["DEL", &bed.name]).await;
+    assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
+}
+
+pub async fn nobody_listens<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let guard = bed.rival().await.lock().await.unwrap();
+    bed.server.reset_calls().await;
+    let waiter = waits(&bed.lock);
+    bed.parked(3).await;
+    assert_eq!(bed.channels().await, [""; 0]);
+    let calls = bed.server.calls().await;
+    assert_eq!(calls.get("subscribe"), None, "{calls:?}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    drop(gets_in(waiter).await);
+}
+
+/// For those who listen, on the same name by another kind of lock.
+pub async fn a_release_is_announced_all_the_same<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let guard = bed.lock.lock().await.unwrap();
+    let client = bed.another_client().await;
+    bed.server.reset_calls().await;
+    let waiter = waits(&Reentrant::lock(&client, &bed.name));
+    bed.parked(1).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
+}

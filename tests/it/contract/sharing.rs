@@ -1,0 +1,69 @@
+//! For kinds that many may hold at once.
+
+use redisson_lock::{Owner, Released};
+
+use super::{
+    Subject,
+    bed::{Bed, only_messages},
+    waiting::{gets_in, waits},
+};
+
+pub async fn many_hold_it_at_once<S: Subject>() {
+    let bed = Bed::<S>::with(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let mut guards = Vec::new();
+    for lock in [&bed.lock, &elsewhere].into_iter().cycle().take(6) {
+        let lock = lock.owned_by(&Owner::new());
+        guards.push(lock.try_lock().await.unwrap().expect("it is shared"));
+        assert_eq!(lock.hold_count().await, Ok(1));
+    }
+    assert_eq!(bed.lock.hold_count().await, Ok(0), "each has its own");
+    while let Some(guard) = guards.pop() {
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        assert_eq!(bed.is_free().await, guards.is_empty());
+    }
+    bed.becomes_free().await;
+}
+
+pub async fn a_rival_enters_after_the_last<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let guards = [
+        bed.lock.lock().await.unwrap(),
+        elsewhere.lock().await.unwrap(),
+        elsewhere.owned_by(&Owner::new()).lock().await.unwrap(),
+    ];
+    bed.server.reset_calls().await;
+    let rival = waits(&bed.rival().await);
+    bed.parked(1).await;
+    for guard in guards {
+        assert!(!rival.is_finished());
+        assert!(bed.rival().await.try_lock().await.unwrap().is_none());
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+    assert_eq!(gets_in(rival).await.unlock().await, Ok(Released::Fully));
+}
+
+/// And all of them enter after it.
+pub async fn a_rival_keeps_them_all_out<S: Subject>() {
+    let bed = Bed::<S>::alone(only_messages()).await;
+    let elsewhere = bed.elsewhere().await;
+    let rival = bed.rival().await.lock().await.unwrap();
+    bed.server.reset_calls().await;
+    let waiting: Vec<_> = [&bed.lock, &bed.lock, &elsewhere, &elsewhere]
+        .into_iter()
+        .map(waits)
+        .collect();
+    bed.parked(4).await;
+    assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(rival.unlock().await, Ok(Released::Fully));
+    // None leaves before the last has come.
+    let mut guards = Vec::new();
+    for waiter in waiting {
+        guards.push(gets_in(waiter).await);
+    }
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    drop(guards);
+    bed.becomes_free().await;
+}

@@ -1,0 +1,232 @@
+//! Whoever stops waiting leaves the queue, in every way to stop, and costs nobody else anything.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, LockClient, Owner};
+use testbed::{Proxy, eventually};
+use tokio::time::timeout;
+
+use super::{Line, PATIENCE, brisk, inside, unlock};
+use crate::witness::{SOON, connect, done, poll_and_drop, polling};
+
+/// Long enough for two tries, short enough to be over soon.
+const SHORT: Duration = Duration::from_millis(60);
+
+/// Redisson's take their whole time off everybody behind, so that repeated give-ups evict live waiters (seen).
+#[tokio::test]
+async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
+    let line = Line::new().await;
+    // Nobody asks again while this test looks at scores.
+    let client = line.witness.client(polling(SOON)).await;
+    let guard = line.held().await;
+    let (first, first_waiter) = line.join(&client).await;
+    let (middle, middle_waiter) = line.join(&client).await;
+    let java = line.java_joins(1, 2 * PATIENCE).await;
+    let (last, last_waiter) = line.join(&client).await;
+    let before = line.scores().await;
+    for _ in 0..20 {
+        let tried = line.lock(&client).try_lock_for(SHORT).await;
+        assert!(tried.unwrap().is_none());
+    }
+    eventually("they have left", SOON, async || {
+        line.waiting().await.len() == 4
+    })
+    .await;
+    assert_eq!(line.scores().await, before);
+    middle_waiter.abort();
+    eventually("it has left", SOON, async || {
+        line.waiting().await.len() == 3
+    })
+    .await;
+    let mut rest = before;
+    rest.retain(|(entry, _)| *entry != middle);
+    assert_eq!(line.scores().await, rest);
+    assert_eq!(line.waiting().await, [&*first, &*java, &*last]);
+    unlock(guard).await;
+    unlock(inside("it is first", first_waiter).await).await;
+    assert!(line.java_enters(&java).await);
+    line.java_leaves().await;
+    unlock(inside("it is last", last_waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// The head that gives up on a free lock passes its turn on: whoever freed the lock told nobody else.
+#[tokio::test]
+async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
+    let line = Line::new().await;
+    let client = line.witness.client(polling(SOON * 10)).await;
+    let guard = line.held().await;
+    let (head, head_waiter) = line.join(&client).await;
+    let (_, next_waiter) = line.join(&client).await;
+    // It does not hear that it is its turn.
+    let () = line.witness.ask(&["DEL", &line.name]).await;
+    drop(guard);
+    assert_eq!(line.waiting().await[0], head);
+    head_waiter.abort();
+    unlock(inside("it is told", next_waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// The script that gives up the place is lost, or its answer is, with the connection.
+#[tokio::test]
+async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
+    let line = Line::new().await;
+    let proxy = Proxy::start(line.witness.server.port()).await;
+    let client = connect(&proxy.url(), polling(SOON)).await;
+    let faults = proxy.faults();
+    let guard = line.held().await;
+    for lost in 1..=3 {
+        for reply in [false, true] {
+            let (entry, waiter) = line.join(&client).await;
+            faults.only(Some(entry));
+            if reply {
+                faults.lose_next_reply();
+            } else {
+                faults.lose_next_request();
+            }
+            waiter.abort();
+            eventually("the queue is empty", SOON, async || {
+                line.waiting().await.is_empty() && line.scores().await.is_empty()
+            })
+            .await;
+            let count = if reply {
+                faults.lost_replies()
+            } else {
+                faults.lost_requests()
+            };
+            assert_eq!(count, lost, "what was to be lost was not");
+            faults.heal();
+        }
+    }
+    unlock(guard).await;
+    line.nothing_left().await;
+}
+
+/// While the server cannot be reached nothing can be given up; as soon as it can, it is.
+#[tokio::test]
+async fn p_f6_a_give_up_waits_for_the_connection() {
+    let line = Line::new().await;
+    let proxy = Proxy::start(line.witness.server.port()).await;
+    let client = connect(&proxy.url(), polling(SOON)).await;
+    let guard = line.held().await;
+    let (entry, waiter) = line.join(&client).await;
+    proxy.faults().refuse(true);
+    proxy.faults().cut_all();
+    waiter.abort();
+    assert!(done_or_cancelled(waiter).await);
+    assert_eq!(line.waiting().await, [&*entry]);
+    proxy.faults().refuse(false);
+    eventually("the queue is empty", SOON, async || {
+        line.waiting().await.is_empty()
+    })
+    .await;
+    unlock(guard).await;
+    line.nothing_left().await;
+}
+
+async fn done_or_cancelled<T>(task: tokio::task::JoinHandle<T>) -> bool {
+    let ended = timeout(SOON, task).await;
+    ended
+        .expect("it ends")
+        .is_err_and(|error| error.is_cancelled())
+}
+
+/// Dropped at every await point, with the lock held, free, and freed in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f6_dropped_futures_leave_no_place() {
+    let line = Line::new().await;
+    let proxy = Proxy::start(line.witness.server.port()).await;
+    proxy.faults().delay(Duration::from_millis(1));
+    let client = connect(&proxy.url(), polling(SOON)).await;
+    for held in [true, false] {
+        let guard = match held {
+            true => Some(line.held().await),
+            false => None,
+        };
+        for polls in 0..10 {
+            let (one, same) = (line.lock(&client), line.lock(&client));
+            let _ = timeout(SHORT, poll_and_drop(one.lock(), polls)).await;
+            let _ = timeout(SHORT, poll_and_drop(same.try_lock_for(SHORT), polls)).await;
+            // The same owner comes again, while its last place is being given up, and stays a little longer.
+            let _ = timeout(SHORT, poll_and_drop(same.lock(), polls)).await;
+            let _ = timeout(SHORT, poll_and_drop(same.lock(), polls + 1)).await;
+        }
+        eventually("the queue is empty", SOON, async || {
+            line.waiting().await.is_empty() && line.scores().await.is_empty()
+        })
+        .await;
+        if let Some(guard) = guard {
+            unlock(guard).await;
+        }
+    }
+    line.nothing_left().await;
+}
+
+/// A wait that ends with an error.
+#[tokio::test]
+async fn p_f6_waits_that_fail_leave_no_place() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    let guard = line.held().await;
+    let (_, waiter) = line.join(&client).await;
+    let () = line.witness.ask(&["SET", &line.name, "a string"]).await;
+    let failed = done("it asks again", waiter).await;
+    assert!(matches!(failed, Err(Error::WrongKind { .. })), "{failed:?}");
+    drop(guard);
+    eventually("the queue is empty", SOON, async || {
+        line.waiting().await.is_empty() && line.scores().await.is_empty()
+    })
+    .await;
+}
+
+/// A client that is shut down gives up all its places before it says that it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f6_a_shutdown_leaves_no_place() {
+    let line = Line::new().await;
+    let guard = line.held().await;
+    for _ in 0..5 {
+        let client: LockClient = line.witness.client(polling(SOON)).await;
+        let mut waiters = Vec::new();
+        for _ in 0..40 {
+            let lock = line.lock(&client);
+            waiters.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
+        }
+        eventually("they wait", SOON, async || line.waiting().await.len() == 40).await;
+        let report = client.shutdown().await;
+        assert_eq!(report.unreleased, []);
+        let left = line.waiting().await.len();
+        assert_eq!(left, 0, "places are left to their time");
+        for waiter in waiters {
+            let ended = done("it is told", waiter).await;
+            assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        }
+    }
+    unlock(guard).await;
+    line.nothing_left().await;
+}
+
+/// Two waits of one owner have one place, which stays for as long as one of them waits.
+#[tokio::test]
+async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
+    let line = Line::new().await;
+    let client = line.witness.client(polling(SOON)).await;
+    let guard = line.held().await;
+    let owner = Owner::new();
+    let lock = client.fair_lock(&line.name).owned_by(&owner);
+    let twin = lock.clone();
+    let first = tokio::spawn(async move { twin.lock().await });
+    eventually("it waits", SOON, async || line.waiting().await.len() == 1).await;
+    let second = tokio::spawn(async move { lock.lock().await });
+    eventually("both have asked", SOON, async || {
+        line.witness.scripts().await >= 5
+    })
+    .await;
+    first.abort();
+    assert!(done_or_cancelled(first).await);
+    let (_, behind) = line.join(&client).await;
+    assert_eq!(line.waiting().await[0], format!("{}:{owner}", client.id()));
+    unlock(guard).await;
+    unlock(inside("it has kept its place", second).await).await;
+    unlock(inside("it is next", behind).await).await;
+    line.nothing_left().await;
+}

@@ -1,0 +1,81 @@
+//! Beside waiters of Redisson's that sleep: nobody tells them that a lease has run out (P-F10).
+
+use std::time::Duration;
+
+use super::{Line, inside, unlock};
+use crate::witness::{Listener, SOON, polling};
+
+const FLOOR: Duration = Duration::from_secs(1);
+
+/// An older one (3.27.0, seen) sleeps for up to 300 s at the head of a free lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f10_a_sleeping_head_of_a_free_lock_is_told_and_not_too_often() {
+    const WAITERS: usize = 2;
+    let line = Line::new().await;
+    let client = line.witness.client(polling(FLOOR)).await;
+    let java = line.java_joins(1, 60_000).await;
+    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    let before = line.witness.now().await;
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        waiters.push(line.join(&client).await);
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 3 * WAITERS {
+        heard.extend(sleeper.messages().await);
+        let now = line.witness.now().await;
+        assert!(now - before < SOON.as_millis() as i64, "only {heard:?}");
+        let floors = (now - before) as u128 / FLOOR.as_millis() + 1;
+        let most = WAITERS * floors as usize;
+        assert!(heard.len() <= most, "{} in {floors} s", heard.len());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(heard.iter().all(|message| message == "0"), "{heard:?}");
+    // It wakes up.
+    drop(sleeper);
+    assert!(line.java_enters(&java).await);
+    line.java_leaves().await;
+    for (_, waiter) in waiters {
+        unlock(inside("it is next", waiter).await).await;
+    }
+    line.nothing_left().await;
+}
+
+/// It sleeps behind a lease that runs out, while ours wait behind it.
+#[tokio::test]
+async fn p_f10_a_head_whose_holder_died_is_told() {
+    let line = Line::new().await;
+    let client = line.witness.client(polling(FLOOR)).await;
+    let holder = line.lock(&client).with_lease(Duration::from_secs(2));
+    let _guard = holder.lock().await.unwrap();
+    let java = line.java_joins(1, 60_000).await;
+    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    let (_, waiter) = line.join(&client).await;
+    assert_eq!(sleeper.messages().await, [""; 0], "the lock is held");
+    testbed::eventually("it is told", SOON, async || {
+        !sleeper.messages().await.is_empty()
+    })
+    .await;
+    assert!(
+        !line.witness.exists(&line.name).await,
+        "told while it was held"
+    );
+    drop(sleeper);
+    assert!(line.java_enters(&java).await);
+    line.java_leaves().await;
+    unlock(inside("it is next", waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// One who does not wait tells nobody: it may come as often as it likes.
+#[tokio::test]
+async fn p_f10_trying_once_tells_nobody() {
+    let line = Line::new().await;
+    let client = line.witness.client(polling(FLOOR)).await;
+    let java = line.java_joins(1, 60_000).await;
+    let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
+    for _ in 0..20 {
+        assert!(line.lock(&client).try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(sleeper.messages().await, [""; 0]);
+}

@@ -1,0 +1,317 @@
+//! How long a place is kept: that of a waiter that is there, of one that is dead, of one of Redisson's, and of one that
+//! has lost its score.
+
+use std::time::{Duration, SystemTime};
+
+use redisson_lock::LockClient;
+use testbed::eventually;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::{Line, PATIENCE, PLACE, brisk, inside, unlock};
+use crate::witness::{SOON, connect, let_pass};
+
+/// Waiters of a process that is no more: its runtime ends with everything in it, and tells nobody.
+async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
+    let (url, name) = (line.witness.server.url(), line.name.clone());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let started = runtime.spawn(async move {
+        let client = connect(&url, brisk()).await;
+        for _ in 0..count {
+            let lock = client
+                .fair_lock(&name)
+                .owned_by(&redisson_lock::Owner::new());
+            tokio::spawn(async move { lock.lock().await.map(drop) });
+        }
+        client
+    });
+    let client: LockClient = started.await.unwrap();
+    eventually("they wait", SOON, async || {
+        line.waiting().await.len() == count
+    })
+    .await;
+    runtime.shutdown_background();
+    drop(client);
+    line.waiting().await
+}
+
+/// Redisson's dead waiters block a free lock for 300 s each (seen: 330 s). Ours have short places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f1_dead_waiters_of_ours_cost_seconds() {
+    let line = Line::new().await;
+    let guard = line.held().await;
+    let dead = dead_waiters(&line, 3).await;
+    let client = line.witness.client(brisk()).await;
+    let (alive, waiter) = line.join(&client).await;
+    unlock(guard).await;
+    assert!(
+        line.waiting().await.contains(&dead[0]),
+        "the head is given its time"
+    );
+    unlock(inside("it is behind three dead ones", waiter).await).await;
+    assert!(!line.waiting().await.contains(&alive));
+    line.nothing_left().await;
+}
+
+/// The same for those of ours that stand behind one of Redisson's, with the long scores that this takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
+    let line = Line::new().await;
+    let guard = line.held().await;
+    let java = line.java_joins(1, PATIENCE).await;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = connect(&line.witness.server.url(), brisk()).await;
+    let (url, name) = (line.witness.server.url(), line.name.clone());
+    runtime.spawn(async move {
+        let client = connect(&url, brisk()).await;
+        client.fair_lock(name).lock().await.map(drop)
+    });
+    eventually("it waits", SOON, async || line.waiting().await.len() == 2).await;
+    runtime.shutdown_background();
+    let dead = line.waiting().await.pop().unwrap();
+    let until = line.score(&dead).await.unwrap() - line.witness.now().await;
+    assert!(
+        until > PATIENCE / 2,
+        "its place outlasts Redisson's: {until}"
+    );
+    // Redisson's gives up, by the book but for what it would take off the others' scores.
+    let () = line.witness.ask(&["ZREM", &line.places, &java]).await;
+    let () = line.witness.ask(&["LREM", &line.queue, "0", &java]).await;
+    let (_, waiter) = line.join(&client).await;
+    unlock(guard).await;
+    unlock(inside("it is behind a dead one", waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// Redisson's own setting holds for its waiters, dead or not.
+#[tokio::test]
+async fn p_f1_a_dead_waiter_of_redissons_is_honoured_to_its_score() {
+    let line = Line::new().await;
+    let java = line.java_joins(1, 3000).await;
+    let until = line.score(&java).await.unwrap();
+    let client = line.witness.client(brisk()).await;
+    let guard = timeout(SOON, line.lock(&client).lock()).await;
+    let guard = guard.expect("the dead one's time is over").unwrap();
+    let now = line.witness.now().await;
+    assert!(now >= until, "{} ms too early", until - now);
+    unlock(guard).await;
+    line.nothing_left().await;
+}
+
+/// While the lock is held, places that are over cost nobody anything.
+#[tokio::test]
+async fn p_f1_no_place_ends_while_the_lock_is_held() {
+    let line = Line::new().await;
+    let guard = line.held().await;
+    let java = line.java_joins(1, -1000).await;
+    let client = line.witness.client(brisk()).await;
+    let (ours, waiter) = line.join(&client).await;
+    assert_eq!(line.waiting().await, [&*java, &*ours]);
+    unlock(guard).await;
+    // Its turn has begun, however long it has waited.
+    assert_eq!(line.waiting().await, [&*java, &*ours]);
+    assert!(line.java_enters(&java).await);
+    line.java_leaves().await;
+    unlock(inside("it is next", waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// Every poll of Redisson's is answered "0 ms" then, and its clients spin.
+#[tokio::test]
+async fn p_f2_behind_a_dead_head_of_a_free_lock_nobody_spins() {
+    let line = Line::new().await;
+    line.java_joins(1, 60_000).await;
+    let client = line.witness.a_client().await;
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        waiters.push(line.join(&client).await);
+    }
+    line.witness.server.reset_calls().await;
+    let before = line.witness.now().await;
+    let_pass(Duration::from_secs(6)).await;
+    let (scripts, after) = (line.witness.scripts().await, line.witness.now().await);
+    let seconds = (after - before) as u64 / 1000;
+    assert!(scripts > 0, "they wait without asking");
+    assert!(scripts < 10 * seconds, "{scripts} scripts in {seconds} s");
+    waiters.iter().for_each(|(_, waiter)| waiter.abort());
+}
+
+/// A head that is dead for sure at any moment, over and over: what is left of its place is short, or over.
+#[tokio::test]
+async fn p_f2_short_places_make_nobody_spin_either() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    line.java_joins(1, 300).await;
+    let (_, waiter) = line.join(&client).await;
+    line.witness.server.reset_calls().await;
+    let before = line.witness.now().await;
+    unlock(inside("the head is dead", waiter).await).await;
+    let (scripts, after) = (line.witness.scripts().await, line.witness.now().await);
+    let allowed = 10 + 10 * (after - before) / 1000;
+    assert!((scripts as i64) < allowed, "{scripts} of {allowed} scripts");
+}
+
+/// Redisson sends its own clock along: one that is 11 minutes ahead empties the queue (seen).
+#[tokio::test]
+async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
+    let line = Line::new().await;
+    let mut monitor = Monitor::start(line.witness.server.port()).await;
+    let client = line.witness.client(brisk()).await;
+    let guard = line.held().await;
+    let (entry, waiter) = line.join(&client).await;
+    let before = line.witness.now().await;
+    let score = line.score(&entry).await.unwrap();
+    assert!(
+        score > before && score <= before + PLACE,
+        "{score} at {before}"
+    );
+    unlock(guard).await;
+    unlock(inside("it is next", waiter).await).await;
+    let (_, quitter) = {
+        let _guard = line.held().await;
+        line.join(&client).await
+    };
+    quitter.abort();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap().as_millis() as u64;
+    let (mut scripts, day) = (0, 24 * 3600 * 1000);
+    for line in monitor.lines().await {
+        // What scripts run is shown too, and there the server's clock is right.
+        let sent = line.contains("\"EVALSHA\"") || line.contains("\"EVAL\"");
+        if !sent || line.contains(" lua]") {
+            continue;
+        }
+        scripts += 1;
+        let words = line.split('"').filter_map(|word| word.parse::<u64>().ok());
+        let times: Vec<u64> = words.filter(|word| word.abs_diff(now) < day).collect();
+        assert!(times.is_empty(), "{times:?} in {line}");
+    }
+    assert!(scripts >= 6, "only {scripts} scripts were seen");
+}
+
+/// All that the server is asked to do.
+struct Monitor(BufReader<TcpStream>);
+
+impl Monitor {
+    async fn start(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut monitor = Self(BufReader::new(stream));
+        monitor.0.write_all(b"MONITOR\r\n").await.unwrap();
+        assert_eq!(monitor.line().await, "+OK");
+        monitor
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let read = self.0.read_until(b'\n', &mut line);
+        timeout(SOON, read).await.expect("there is more").unwrap();
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
+    /// What it has seen up to now.
+    async fn lines(&mut self) -> Vec<String> {
+        self.0.write_all(b"ECHO end\r\n").await.unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line().await;
+            if line.ends_with("\"ECHO\" \"end\"") {
+                return lines;
+            }
+            lines.push(line);
+        }
+    }
+}
+
+/// An entry without a score blocks Redisson's queue for ever.
+#[tokio::test]
+async fn p_f4_an_entry_without_score_at_the_head_gets_one_that_ends() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    for ghost in [
+        "33333333-3333-4333-8333-333333333333:1",
+        "",
+        "what is this?",
+    ] {
+        let () = line.witness.ask(&["RPUSH", &line.queue, ghost]).await;
+        let guard = timeout(SOON, line.lock(&client).lock()).await;
+        unlock(guard.expect("it is next in the end").unwrap()).await;
+        line.nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn p_f4_an_entry_without_score_in_the_middle_gets_one_that_ends() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    let guard = line.held().await;
+    let (first, first_waiter) = line.join(&client).await;
+    let ghost = "33333333-3333-4333-8333-333333333333:1";
+    let () = line.witness.ask(&["RPUSH", &line.queue, ghost]).await;
+    let (last, last_waiter) = line.join(&client).await;
+    assert_eq!(line.waiting().await, [&*first, ghost, &*last]);
+    unlock(guard).await;
+    unlock(inside("it is first", first_waiter).await).await;
+    unlock(inside("it is behind a ghost", last_waiter).await).await;
+    line.nothing_left().await;
+}
+
+/// One of ours that loses its score, by whatever hand, gets another one where it stands: it overtakes nobody.
+#[tokio::test]
+async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    let guard = line.held().await;
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        waiters.push(line.join(&client).await);
+    }
+    let entries: Vec<String> = waiters.iter().map(|(entry, _)| entry.clone()).collect();
+    let has_score = async |entry: &str| line.score(entry).await.is_some();
+    for lost in [3, 1, 2, 0] {
+        let entry = &entries[lost];
+        let () = line.witness.ask(&["ZREM", &line.places, entry]).await;
+        eventually("it has a score again", SOON, async || {
+            has_score(entry).await
+        })
+        .await;
+        assert_eq!(line.waiting().await, entries, "number {lost} has moved");
+    }
+    let () = line.witness.ask(&["DEL", &line.places]).await;
+    for entry in &entries {
+        eventually("it has a score again", SOON, async || {
+            has_score(entry).await
+        })
+        .await;
+    }
+    assert_eq!(line.waiting().await, entries, "the order is another one");
+    unlock(guard).await;
+    for (_, waiter) in waiters {
+        unlock(inside("its turn comes", waiter).await).await;
+    }
+    line.nothing_left().await;
+}
+
+/// The other way round: the queue is gone, and the scores are not.
+#[tokio::test]
+async fn p_f4_waiters_whose_queue_is_gone_come_back() {
+    let line = Line::new().await;
+    let client = line.witness.client(brisk()).await;
+    let guard = line.held().await;
+    let (entry, waiter) = line.join(&client).await;
+    let () = line.witness.ask(&["DEL", &line.queue]).await;
+    let (other, other_waiter) = line.join(&client).await;
+    let both = async || {
+        let waiting = line.waiting().await;
+        waiting.contains(&entry) && waiting.contains(&other)
+    };
+    eventually("both are in the queue", SOON, both).await;
+    unlock(guard).await;
+    for waiter in [other_waiter, waiter] {
+        // In either order.
+        tokio::spawn(async move { unlock(inside("its turn comes", waiter).await).await });
+    }
+    line.nothing_left().await;
+}

@@ -1,0 +1,292 @@
+//! What only the fenced lock does: its tokens, and the counter that they come from.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, FencedLock, LockClient, LostReason, Owner, Released};
+use testbed::{Proxy, eventually, unique_name};
+use tokio::task::JoinSet;
+
+use crate::witness::{
+    Listener, NEVER, SOON, Witness, connect, done, let_pass, only_messages, polling, watched,
+};
+
+/// One fenced lock, and its counter.
+struct Gate {
+    witness: Witness,
+    name: String,
+    counter: String,
+}
+
+impl Gate {
+    async fn new() -> Self {
+        let name = unique_name("fenced");
+        Self {
+            witness: Witness::new().await,
+            counter: format!("redisson_lock_token:{{{name}}}"),
+            name,
+        }
+    }
+
+    fn lock(&self, client: &LockClient) -> FencedLock {
+        client.fenced_lock(&self.name)
+    }
+
+    async fn count(&self) -> Option<i64> {
+        self.witness.ask(&["GET", &self.counter]).await
+    }
+
+    /// What one of Redisson's does: takes the lock and counts.
+    async fn java_enters(&self) -> i64 {
+        let java = "33333333-3333-4333-8333-333333333333:1";
+        let words = ["HSETNX", &self.name, java, "1"];
+        assert_eq!(self.witness.ask::<u32>(&words).await, 1);
+        let () = self.witness.ask(&["PEXPIRE", &self.name, "30000"]).await;
+        self.witness.ask(&["INCR", &self.counter]).await
+    }
+
+    async fn java_leaves(&self) {
+        let channel = format!("redisson_lock__channel:{{{}}}", self.name);
+        let () = self.witness.ask(&["DEL", &self.name]).await;
+        let () = self.witness.ask(&["PUBLISH", &channel, "0"]).await;
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_over_holders_of_both_sides() {
+    let gate = Gate::new().await;
+    let clients = [gate.witness.a_client().await, gate.witness.a_client().await];
+    let mut last = 0;
+    for round in 0..12 {
+        let token = if round % 3 == 2 {
+            let token = gate.java_enters().await;
+            gate.java_leaves().await;
+            token
+        } else {
+            let lock = gate.lock(&clients[round % 3]).owned_by(&Owner::new());
+            let guard = lock.lock().await.unwrap();
+            let token = guard.token();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            token
+        };
+        assert_eq!(token, last + 1, "round {round}");
+        last = token;
+    }
+    assert_eq!(gate.count().await, Some(last), "it outlives the lock");
+    assert_eq!(gate.witness.pttl(&gate.counter).await, -1);
+}
+
+/// Every holder that waits gets a token of its own, in the order of the holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_over_waiters() {
+    let gate = Gate::new().await;
+    let inside = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        let client = gate.witness.a_client().await;
+        for _ in 0..10 {
+            let (lock, inside) = (gate.lock(&client), inside.clone());
+            tasks.spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                inside.lock().unwrap().push(guard.token());
+                assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            });
+        }
+    }
+    tokio::time::timeout(SOON, tasks.join_all())
+        .await
+        .expect("all get in");
+    let tokens = inside.lock().unwrap().clone();
+    assert_eq!(tokens, (1..=20).collect::<Vec<_>>());
+}
+
+/// P-M6: Redisson's tokens rise when the owner enters again, so that its own earlier one looks out of date.
+#[tokio::test]
+async fn p_m6_inner_holds_show_the_outer_ones_token() {
+    let gate = Gate::new().await;
+    let lock = gate.lock(&gate.witness.a_client().await);
+    let outer = lock.lock().await.unwrap();
+    let token = outer.token();
+    let inner = lock.lock().await.unwrap();
+    let innermost = lock.try_lock().await.unwrap().expect("it is ours");
+    assert_eq!(
+        [inner.token(), innermost.token(), outer.token()],
+        [token; 3]
+    );
+    // Redisson counts them too.
+    assert_eq!(gate.count().await, Some(token + 2));
+    assert_eq!(outer.unlock().await, Ok(Released::StillHeld { holds: 2 }));
+    assert_eq!([inner.token(), innermost.token()], [token; 2]);
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(innermost.unlock().await, Ok(Released::Fully));
+    let next = lock.lock().await.unwrap();
+    assert_eq!(next.token(), token + 3);
+    assert_eq!(next.unlock().await, Ok(Released::Fully));
+}
+
+/// A separate GET may read a later owner's: a guard's token is that of its own hold, even when that is lost.
+#[tokio::test]
+async fn p_m6_a_lost_guard_keeps_its_own_token() {
+    let gate = Gate::new().await;
+    let client = gate.witness.a_client().await;
+    let lease = Duration::from_millis(100);
+    let lost = gate.lock(&client).with_lease(lease).lock().await.unwrap();
+    assert_eq!(lost.lost().await, LostReason::Expired);
+    let later = gate.lock(&client).lock().await.unwrap();
+    assert_eq!((lost.token(), later.token()), (1, 2));
+    let late = lost.unlock().await;
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+    assert_eq!(later.unlock().await, Ok(Released::Fully));
+}
+
+/// A lost reply costs no second count, nor does the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_is_not_counted_twice() {
+    let gate = Gate::new().await;
+    let proxy = Proxy::start(gate.witness.server.port()).await;
+    let lock = gate.lock(&connect(&proxy.url(), watched(SOON * 3)).await);
+    let faults = proxy.faults();
+    faults.only(Some(gate.name.clone()));
+    for round in 0..10 {
+        let lose = || match round % 2 {
+            0 => faults.lose_next_reply(),
+            _ => faults.lose_next_request(),
+        };
+        lose();
+        let outer = lock.lock().await.unwrap();
+        assert_eq!(gate.count().await, Some(2 * round + 1));
+        assert_eq!(outer.token(), 2 * round + 1);
+        lose();
+        let inner = lock.lock().await.unwrap();
+        assert_eq!(gate.count().await, Some(2 * round + 2));
+        assert_eq!(inner.token(), outer.token());
+        lose();
+        assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+        lose();
+        assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    }
+    assert_eq!(faults.lost_replies() + faults.lost_requests(), 40);
+}
+
+/// P-A7: Redisson takes "no expiry" for "acquired", and two are inside (seen).
+#[tokio::test]
+async fn p_a7_a_lock_without_expiry_is_held() {
+    let gate = Gate::new().await;
+    let client = gate
+        .witness
+        .client(polling(Duration::from_millis(200)))
+        .await;
+    let lock = gate.lock(&client);
+    let owner = Owner::new();
+    let guard = lock.owned_by(&owner).lock().await.unwrap();
+    let () = gate.witness.ask(&["PERSIST", &gate.name]).await;
+    assert!(lock.try_lock().await.unwrap().is_none());
+    let short = Duration::from_millis(500);
+    assert!(lock.try_lock_for(short).await.unwrap().is_none());
+    assert_eq!(gate.count().await, Some(1), "nobody else was counted");
+    // It polls; no message is to help.
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    gate.witness.server.reset_calls().await;
+    gate.witness.have_run(3).await;
+    let () = gate.witness.ask(&["DEL", &gate.name]).await;
+    let entered = done("it polls", waiter).await.unwrap();
+    assert_eq!(entered.token(), 2);
+    assert_eq!(entered.unlock().await, Ok(Released::Fully));
+    let late = guard.unlock().await;
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+}
+
+/// P-A13: Redisson's `lockAndGetToken(lease)` ignores its lease, and a contended lease grows a thousandfold.
+#[tokio::test]
+async fn p_a13_a_lease_is_the_lease_with_and_without_contention() {
+    let gate = Gate::new().await;
+    let client = gate.witness.client(only_messages()).await;
+    let lease = Duration::from_secs(5);
+    let leased = gate.lock(&client).with_lease(lease);
+    let is_right = async || {
+        let left = gate.witness.pttl(&gate.name).await;
+        assert!(left > 0 && left <= 5000, "{left} ms of 5000");
+    };
+    let guard = leased.lock().await.unwrap();
+    is_right().await;
+    gate.witness.server.reset_calls().await;
+    let (waits, tries) = (leased.clone(), leased.owned_by(&Owner::new()));
+    let waiter = tokio::spawn(async move { waits.lock().await });
+    let trier = tokio::spawn(async move { tries.try_lock_for(NEVER).await });
+    gate.witness.have_run(4).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let (mut waiter, mut trier) = (Some(waiter), Some(trier));
+    for _ in 0..2 {
+        eventually("somebody is inside", SOON, async || {
+            gate.witness.exists(&gate.name).await
+        })
+        .await;
+        is_right().await;
+        let first = waiter.as_ref().is_some_and(|task| task.is_finished());
+        let guard = if first || trier.is_none() {
+            done("it is inside", waiter.take().unwrap()).await.unwrap()
+        } else {
+            let taken = done("it is inside", trier.take().unwrap()).await;
+            taken.unwrap().expect("there is time")
+        };
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}
+
+/// What stands at the counter's key is no count: nothing is granted, the answer says what is wrong, nothing is changed.
+#[tokio::test]
+async fn a_counter_of_another_type_is_refused_by_name_and_left_alone() {
+    let gate = Gate::new().await;
+    let client = gate.witness.a_client().await;
+    for (words, says) in [
+        (&["RPUSH", &gate.counter, "x"] as &[&str], "beside it"),
+        (&["SET", &gate.counter, "no number"], "not an integer"),
+        (&["SET", &gate.counter, "9223372036854775807"], "overflow"),
+    ] {
+        let _: redis::Value = gate.witness.ask(words).await;
+        let before: Vec<u8> = gate.witness.ask(&["DUMP", &gate.counter]).await;
+        let refused = gate.lock(&client).lock().await.map(drop).unwrap_err();
+        assert!(refused.to_string().contains(says), "{refused}");
+        assert!(!gate.witness.exists(&gate.name).await, "it is held");
+        let after: Vec<u8> = gate.witness.ask(&["DUMP", &gate.counter]).await;
+        assert_eq!(after, before);
+        let () = gate.witness.ask(&["DEL", &gate.counter]).await;
+    }
+    let guard = gate.lock(&client).lock().await.unwrap();
+    assert_eq!(guard.token(), 1);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// P-M7: tokens are only as durable as the counter. What goes with it starts anew; an inner hold shows the outer's still.
+#[tokio::test]
+async fn p_m7_a_counter_that_is_lost_starts_again() {
+    let gate = Gate::new().await;
+    let lock = gate.lock(&gate.witness.a_client().await);
+    let _ = lock.lock().await.unwrap().unlock().await.unwrap();
+    let outer = lock.lock().await.unwrap();
+    assert_eq!(outer.token(), 2);
+    let () = gate.witness.ask(&["DEL", &gate.counter]).await;
+    let inner = lock.lock().await.unwrap();
+    assert_eq!((inner.token(), outer.token()), (2, 2));
+    drop((inner, outer));
+    let freed = async || !gate.witness.exists(&gate.name).await;
+    eventually("it is free", SOON, freed).await;
+    assert_eq!(
+        lock.lock().await.unwrap().token(),
+        2,
+        "1 went to the inner hold"
+    );
+}
+
+/// A release is told where Redisson's waiters listen, once.
+#[tokio::test]
+async fn a_release_is_told() {
+    let gate = Gate::new().await;
+    let client = gate.witness.a_client().await;
+    let channel = format!("redisson_lock__channel:{{{}}}", gate.name);
+    let mut listener = Listener::on(&gate.witness, &channel).await;
+    let guard = gate.lock(&client).lock().await.unwrap();
+    let_pass(Duration::from_millis(1)).await;
+    assert_eq!(listener.messages().await, [""; 0]);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(listener.messages().await, ["0"]);
+}

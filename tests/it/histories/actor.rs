@@ -1,0 +1,401 @@
+//! One of the tasks of a history: it takes locks in every way that there is, and gives them back in every way.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use redisson_lock::{Error, LockClient, LostReason, Owner};
+use tokio::time::sleep;
+
+use super::{
+    dropping::{Early, patiently, until},
+    inside::Inside,
+    log::{HoldId, Log, Spot, Trouble, What},
+    profiles::Profile,
+    subjects::{Asker, Boxed, Handle, Hold, Subject, Wait},
+};
+
+/// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
+/// connections are undisturbed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// An owner takes a lock at most so often.
+const DEEPEST: usize = 4;
+/// Futures that are dropped are dropped within this.
+const EARLY: Duration = Duration::from_millis(8);
+
+/// What the actors of one history share.
+pub struct Scene {
+    pub subject: Subject,
+    pub profile: Profile,
+    pub names: Vec<String>,
+    pub log: Log,
+    pub until: Instant,
+}
+
+pub struct Actor {
+    pub scene: Arc<Scene>,
+    /// Its own one first.
+    pub clients: Vec<LockClient>,
+    pub random: Rng,
+}
+
+impl Scene {
+    /// The bits of one name, or of those of a group.
+    fn some_names(&self, random: &mut Rng) -> u32 {
+        match self.subject.group {
+            true => random.u32(1..1 << self.names.len()),
+            false => 1 << random.usize(..self.names.len()),
+        }
+    }
+
+    /// A lock of this history.
+    pub fn handle(
+        &self,
+        clients: &[LockClient],
+        spot: Spot,
+        owner: Owner,
+        lease: Option<Duration>,
+    ) -> Box<dyn Handle> {
+        let names = self.names.iter().map(String::as_str).enumerate();
+        let names: Vec<_> = names
+            .filter(|(index, _)| spot.names & 1 << index != 0)
+            .collect();
+        let mut sides = self.subject.sides.iter();
+        let (_, make) = sides.find(|(side, _)| *side == spot.side).unwrap();
+        make(Asker {
+            clients,
+            names: &names,
+            owner,
+            lease,
+        })
+    }
+}
+
+impl Actor {
+    /// Plays episodes until the time is over. Which ones depends on the seed alone.
+    pub async fn act(mut self) {
+        let own = Owner::current();
+        while Instant::now() < self.scene.until {
+            let mut random = self.random.fork();
+            let names = self.scene.some_names(&mut random);
+            let episode = Episode {
+                scene: &self.scene,
+                clients: &self.clients,
+                owner: if random.bool() { own } else { Owner::new() },
+                names,
+                random,
+                held: Vec::new(),
+            };
+            episode.play().await;
+        }
+    }
+}
+
+/// What one owner does on one lock, until it has nothing left of it.
+struct Episode<'a> {
+    scene: &'a Scene,
+    clients: &'a [LockClient],
+    random: Rng,
+    owner: Owner,
+    names: u32,
+    held: Vec<Held>,
+}
+
+struct Held {
+    spot: Spot,
+    hold: HoldId,
+    /// `None`: it was leaked.
+    guard: Option<Box<dyn Hold>>,
+}
+
+/// A lock as an owner asks for it.
+struct Asked {
+    spot: Spot,
+    handle: Box<dyn Handle>,
+    lease: Duration,
+}
+
+impl Episode<'_> {
+    async fn play(mut self) {
+        for _ in 0..self.random.u8(1..=6) {
+            self.step().await;
+            self.look_at_all().await;
+        }
+        while !self.held.is_empty() {
+            self.end_one().await;
+            self.look_at_all().await;
+        }
+    }
+
+    async fn step(&mut self) {
+        let choice = self.random.u8(..100);
+        if self.scene.profile.forced && choice < 4 {
+            return self.force().await;
+        }
+        match (choice, self.held.len()) {
+            (_, 0) if choice < 80 => self.take().await,
+            (_, 0) => self.run().await,
+            (0..40, held) if held < DEEPEST => self.take().await,
+            (40..50, _) => self.run().await,
+            (50..75, _) => self.dwell().await,
+            (75..85, _) => self.count().await,
+            _ => self.end_one().await,
+        }
+    }
+
+    /// One side of the lock.
+    fn spot(&mut self) -> Spot {
+        let (side, _) = self.random.choice(self.scene.subject.sides).unwrap();
+        Spot {
+            owner: number(self.owner),
+            names: self.names,
+            side: *side,
+        }
+    }
+
+    /// One side of the lock, with a lease or watched.
+    fn asked(&mut self) -> Asked {
+        let watched = self.scene.profile.watchdog_lease;
+        let lease = match self.random.u8(..10) {
+            0..6 => None,
+            6..9 => Some(Duration::from_millis(self.random.u64(20..150))),
+            _ => Some(watched),
+        };
+        let spot = self.spot();
+        Asked {
+            spot,
+            handle: self.handle(spot, lease),
+            lease: lease.unwrap_or(watched),
+        }
+    }
+
+    fn handle(&self, spot: Spot, lease: Option<Duration>) -> Box<dyn Handle> {
+        self.scene.handle(self.clients, spot, self.owner, lease)
+    }
+
+    fn note(&self, spot: Spot, what: What) {
+        self.scene.log.note(spot, what);
+    }
+
+    fn one_in(&mut self, times: u32) -> bool {
+        self.random.u32(..times) == 0
+    }
+
+    async fn take(&mut self) {
+        let asked = self.asked();
+        let wait = match self.random.u8(..10) {
+            0..6 => Wait::Ever,
+            6..8 => Wait::None,
+            _ => Wait::For(Duration::from_micros(self.random.u64(..30_000))),
+        };
+        let early = self.early(5);
+        let limited = !matches!(wait, Wait::Ever);
+        let lease = asked.lease;
+        self.note(asked.spot, What::Asks { limited, lease });
+        let what = match until(early, asked.handle.take(wait)).await {
+            Some(Ok(Ok(Some(guard)))) => {
+                let hold = self.scene.log.enters(asked.spot, asked.lease, &*guard);
+                return self.held.push(Held {
+                    spot: asked.spot,
+                    hold,
+                    guard: Some(guard),
+                });
+            }
+            Some(Ok(Ok(None))) => What::Refused,
+            Some(Ok(Err(error))) => What::Failed(error.into()),
+            Some(Err(hung)) => What::Failed(hung),
+            None => What::Abandons,
+        };
+        self.note(asked.spot, what);
+    }
+
+    async fn run(&mut self) {
+        let asked = self.asked();
+        let body = Inside {
+            log: &self.scene.log,
+            spot: asked.spot,
+            lease: asked.lease,
+            pauses: self.pauses(),
+            hold: OnceLock::new(),
+            over: OnceLock::new(),
+        };
+        let early = self.early(5);
+        let (limited, lease) = (false, asked.lease);
+        self.note(asked.spot, What::Asks { limited, lease });
+        let ran = until(early, asked.handle.run(&body)).await;
+        let (hold, over) = (body.hold.get().copied(), body.over.get().is_some());
+        let what = match (ran, hold) {
+            (Some(Ok(Ok(()))), Some(hold)) => What::Ended { hold, how: None },
+            (Some(Ok(Ok(()))), None) => What::Failed(Trouble::Other("no body was run".into())),
+            (Some(Ok(Err(error))), Some(hold)) => ended(hold, error.into()),
+            (Some(Ok(Err(error))), None) => What::Failed(error.into()),
+            (Some(Err(hung)), _) => What::Failed(hung),
+            (None, Some(hold)) if over => What::Ended { hold, how: None },
+            (None, Some(hold)) => What::Drops { hold },
+            (None, None) => What::Abandons,
+        };
+        if matches!(&what, What::Ended { how: Some(_), .. }) {
+            self.forget_leaked(asked.spot).await;
+        }
+        self.note(asked.spot, what);
+    }
+
+    /// Some time inside, with a look at the guards now and then; seldom long enough for several renewals.
+    async fn dwell(&mut self) {
+        for pause in self.pauses() {
+            sleep(pause).await;
+            self.look_at_all().await;
+        }
+    }
+
+    fn pauses(&mut self) -> Vec<Duration> {
+        let longest = if self.one_in(20) {
+            self.scene.profile.long_stay
+        } else {
+            Duration::from_millis(2)
+        };
+        let micros = longest.as_micros() as u64 / 4;
+        (0..4)
+            .map(|_| Duration::from_micros(self.random.u64(..=micros)))
+            .collect()
+    }
+
+    async fn count(&mut self) {
+        let spot = self.spot();
+        let handle = self.handle(spot, None);
+        if let Some(counting) = handle.hold_count() {
+            self.note(spot, What::Counts);
+            let counted = patiently(counting).await;
+            self.note(spot, What::Counted(counted));
+        }
+    }
+
+    async fn force(&mut self) {
+        let spot = self.spot();
+        let handle = self.handle(spot, None);
+        if let Some(forcing) = handle.force_unlock() {
+            self.note(spot, What::Forces);
+            let forced = patiently(forcing).await;
+            self.note(spot, What::Forced(forced));
+        }
+    }
+
+    async fn end_one(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let at = self.random.usize(..self.held.len());
+        if self.held[at].guard.is_none() {
+            return self.unlock_leaked(self.held[at].spot).await;
+        }
+        match self.random.u8(..10) {
+            0..7 => {
+                let Held { spot, hold, guard } = self.held.remove(at);
+                self.note(spot, What::Ends { hold });
+                let release = guard.unwrap().unlock();
+                self.release(spot, hold, release).await;
+            }
+            7..9 => {
+                let Held { spot, hold, guard } = self.held.remove(at);
+                self.note(spot, What::Drops { hold });
+                drop(guard);
+            }
+            _ => {
+                let Held { spot, hold, guard } = &mut self.held[at];
+                let (spot, hold) = (*spot, *hold);
+                guard.take().unwrap().leak();
+                self.note(spot, What::Leaks { hold });
+            }
+        }
+    }
+
+    /// Releases what was leaked: of several holds the latest.
+    async fn unlock_leaked(&mut self, spot: Spot) {
+        let leaked = |held: &Held| held.spot == spot && held.guard.is_none();
+        let Some(at) = self.held.iter().rposition(leaked) else {
+            return;
+        };
+        let hold = self.held.remove(at).hold;
+        let handle = self.handle(spot, None);
+        self.note(spot, What::Ends { hold });
+        self.release(spot, hold, handle.unlock()).await;
+    }
+
+    async fn release(
+        &mut self,
+        spot: Spot,
+        hold: HoldId,
+        release: Boxed<'_, Result<redisson_lock::Released, Error>>,
+    ) {
+        let early = self.early(8);
+        let how = until(early, release).await;
+        let how = how.map(|done| done.and_then(|released| released.map_err(Trouble::from)));
+        if matches!(&how, Some(Err(Trouble::Lost(_) | Trouble::NotHeld))) {
+            self.forget_leaked(spot).await;
+        }
+        self.note(spot, What::Ended { hold, how });
+    }
+
+    /// Looks at all guards. What is lost is let go, and cannot be released any more.
+    async fn look_at_all(&mut self) {
+        let mut lost = Vec::new();
+        for held in &self.held {
+            let Some(guard) = &held.guard else { continue };
+            if let Some(reason) = self.scene.log.probe(held.spot, held.hold, &**guard) {
+                lost.push((held.hold, reason));
+            }
+        }
+        for (hold, reason) in lost {
+            let at = self.held.iter().position(|held| held.hold == hold);
+            if let Some(held) = at.map(|at| self.held.remove(at)) {
+                self.let_go(held, reason).await;
+            }
+        }
+    }
+
+    async fn let_go(&mut self, held: Held, reason: LostReason) {
+        let Held { spot, hold, guard } = held;
+        self.note(spot, What::Lost { hold, reason });
+        self.forget_leaked(spot).await;
+        let Some(guard) = guard.filter(|_| self.one_in(2)) else {
+            return;
+        };
+        let how = patiently(guard.unlock()).await;
+        if !matches!(how, Err(Trouble::Lost(_))) {
+            // Which no rule allows.
+            let how = Some(how);
+            self.note(spot, What::Ended { hold, how });
+        }
+    }
+
+    /// Holds without a guard are lost with those that have one. Of a group, some of the locks may be left.
+    async fn forget_leaked(&mut self, spot: Spot) {
+        let handle = self.handle(spot, None);
+        let leaked = |held: &mut Held| held.spot == spot && held.guard.is_none();
+        for _ in self.held.extract_if(.., leaked) {
+            let _ = patiently(handle.unlock()).await;
+        }
+    }
+
+    /// Once in so many times, a moment at which a future is dropped.
+    fn early(&mut self, times: u32) -> Option<Early> {
+        if !self.one_in(times) {
+            return None;
+        }
+        Some(match self.random.bool() {
+            true => Early::Polls(self.random.u32(1..9)),
+            false => Early::Time(EARLY.mul_f64(self.random.f64())),
+        })
+    }
+}
+
+fn ended(hold: HoldId, trouble: Trouble) -> What {
+    let how = Some(Err(trouble));
+    What::Ended { hold, how }
+}
+
+pub fn number(owner: Owner) -> u64 {
+    owner.to_string().parse().expect("an owner is a number")
+}

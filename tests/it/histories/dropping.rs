@@ -1,0 +1,42 @@
+//! Futures that are dropped before their end, and futures that must come to it.
+
+use std::time::Duration;
+
+use redisson_lock::Error;
+use tokio::time::{sleep, timeout};
+
+use super::{actor::PATIENCE, log::Trouble, subjects::Boxed};
+
+/// When a future is dropped.
+#[derive(Clone, Copy)]
+pub enum Early {
+    Polls(u32),
+    Time(Duration),
+}
+
+/// What `future` yields, unless it is dropped before; an error if it takes too long.
+pub async fn until<T>(early: Option<Early>, future: Boxed<'_, T>) -> Option<Result<T, Trouble>> {
+    let dropped = async {
+        match early {
+            Some(Early::Polls(polls)) => {
+                for _ in 0..polls {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Some(Early::Time(time)) => sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        done = timeout(PATIENCE, future) => Some(done.map_err(|_| Trouble::Hung)),
+        () = dropped => None,
+    }
+}
+
+pub async fn patiently<T>(future: Boxed<'_, Result<T, Error>>) -> Result<T, Trouble> {
+    match timeout(PATIENCE, future).await {
+        Ok(done) => done.map_err(Trouble::from),
+        Err(_) => Err(Trouble::Hung),
+    }
+}

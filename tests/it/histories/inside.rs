@@ -1,0 +1,38 @@
+//! What runs inside `run`.
+
+use std::{sync::OnceLock, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{
+    log::{HoldId, Log, Spot, What},
+    subjects::{Body, Boxed, Peek},
+};
+
+/// What is run with a lock held.
+pub struct Inside<'a> {
+    pub log: &'a Log,
+    pub spot: Spot,
+    pub lease: Duration,
+    pub pauses: Vec<Duration>,
+    pub hold: OnceLock<HoldId>,
+    pub over: OnceLock<()>,
+}
+
+impl Body for Inside<'_> {
+    fn inside<'a>(&'a self, guard: &'a dyn Peek) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let hold = self.log.enters(self.spot, self.lease, guard);
+            let _ = self.hold.set(hold);
+            for pause in &self.pauses {
+                sleep(*pause).await;
+                if self.log.probe(self.spot, hold, guard).is_some() {
+                    // From here on it must not go on.
+                    return std::future::pending().await;
+                }
+            }
+            let _ = self.over.set(());
+            self.log.note(self.spot, What::Ends { hold });
+        })
+    }
+}

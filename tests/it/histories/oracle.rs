@@ -1,0 +1,412 @@
+//! Says whether a history could have happened with locks that keep their word. Pure: it sees only the log.
+//!
+//! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
+
+use std::{collections::HashMap, time::Duration};
+
+use redisson_lock::{LostReason, Released};
+
+use super::{
+    books::{Book, Live, validity},
+    log::{Event, HoldId, Side, Spot, Trouble, What},
+    stays::{self, Forcing, Stay},
+    verdict::{Rules, Tally, Violation, broken},
+};
+
+pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
+    let mut replay = Replay::new(rules);
+    for (at, event) in events.iter().enumerate() {
+        replay.take(at, event)?;
+    }
+    replay.certainties()?;
+    stays::alone(&replay.stays, &replay.forcings)?;
+    stays::rising(&replay.stays, &replay.forcings)?;
+    if rules.fair {
+        replay.tally.ordered = stays::in_order(events, &replay.stays, &replay.forcings)?;
+    }
+    Ok(replay.tally)
+}
+
+/// The other side of a lock that is asked for alone.
+fn reads(spot: Spot) -> Spot {
+    Spot {
+        side: Side::Shared,
+        ..spot
+    }
+}
+
+/// At that event the owner was told something that is right only if none of its holds was still good.
+struct Certainty {
+    at: usize,
+    holds: Vec<HoldId>,
+    /// At most so many of the holds were good.
+    good: usize,
+    rule: String,
+}
+
+struct Replay {
+    rules: Rules,
+    books: HashMap<Spot, Book>,
+    stays: Vec<Stay>,
+    index: HashMap<HoldId, usize>,
+    forcings: Vec<Forcing>,
+    certainties: Vec<Certainty>,
+    counting: HashMap<Spot, usize>,
+    tally: Tally,
+}
+
+impl Replay {
+    fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            books: HashMap::new(),
+            stays: Vec::new(),
+            index: HashMap::new(),
+            forcings: Vec::new(),
+            certainties: Vec::new(),
+            counting: HashMap::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    fn book(&mut self, spot: Spot) -> &mut Book {
+        self.books.entry(spot).or_default()
+    }
+
+    fn take(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
+        let (spot, time) = (event.spot, event.at);
+        match &event.what {
+            What::Asks { limited, lease } => {
+                let book = self.book(spot);
+                (book.limited, book.good_until) = (*limited, time + validity(*lease));
+                self.asks(at, spot, time);
+            }
+            What::Enters { .. } => return self.enters(at, event),
+            What::Refused => {
+                self.tally.refused += 1;
+                self.book(spot).asked = None;
+                for side in [Side::Shared, Side::Alone] {
+                    let spot = Spot { side, ..spot };
+                    self.must_not_be_good(at, spot, 0, "its owner was refused");
+                }
+            }
+            What::Failed(Trouble::AlreadyHeld | Trouble::WouldDeadlock) => {
+                return self.turned_away(at, event);
+            }
+            What::Failed(trouble) => {
+                let book = self.book(spot);
+                let limited = book.limited;
+                // Of a lease that was over before anything could be done.
+                let too_late = time >= book.good_until || book.forced;
+                book.asked = None;
+                book.pending += 1;
+                return match trouble {
+                    Trouble::Lost(_) if too_late => Ok(()),
+                    trouble => self.failed(at, trouble, limited),
+                };
+            }
+            What::Abandons => {
+                self.tally.abandoned += 1;
+                let book = self.book(spot);
+                book.asked = None;
+                book.pending += 1;
+            }
+            What::Valid { hold, until } => {
+                self.prove(*hold, at);
+                self.book(spot).valid(*hold, time, *until);
+            }
+            What::Lost { hold, reason } => {
+                let lost = self.book(spot).remove(*hold);
+                self.lost(at, event, lost.as_ref(), *reason)?;
+            }
+            What::Leaks { hold } => {
+                let mut live = self.book(spot).live.iter_mut();
+                if let Some(live) = live.find(|live| live.hold == *hold) {
+                    live.leaked = true;
+                }
+            }
+            What::Drops { hold } => {
+                let book = self.book(spot);
+                if book.remove(*hold).is_some() {
+                    book.pending += 1;
+                    book.may_shorten(time);
+                }
+            }
+            What::Ends { hold } => {
+                let book = self.book(spot);
+                if let Some(live) = book.live.iter_mut().find(|live| live.hold == *hold) {
+                    live.ending = Some(at);
+                }
+                book.may_shorten(time);
+            }
+            What::Ended { hold, how } => return self.ended(at, event, *hold, how.as_ref()),
+            What::Counts => {
+                self.counting.insert(spot, at);
+            }
+            What::Counted(counted) => return self.counted(at, spot, counted),
+            What::Forces => self.forces(at, spot),
+            What::Forced(forced) => {
+                self.forced(at, spot, forced);
+                if let Err(trouble) = forced {
+                    return self.failed(at, trouble, false);
+                }
+            }
+            What::Looks | What::Queue(_) | What::Weather(_) => {}
+        }
+        Ok(())
+    }
+
+    fn asks(&mut self, at: usize, spot: Spot, time: Duration) {
+        let opened = self.is_forced(spot, at);
+        let book = self.book(spot);
+        book.asked = Some(at);
+        book.forced = opened || book.forced && !book.live.is_empty();
+        // It may be granted unseen, and given back.
+        book.may_shorten(time);
+    }
+
+    fn enters(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
+        let What::Enters {
+            hold,
+            lease,
+            until,
+            valid,
+            token,
+        } = event.what
+        else {
+            return Ok(());
+        };
+        let (spot, reentrant) = (event.spot, self.rules.reentrant);
+        let forced = self.is_forced(spot, at);
+        let Some(asked) = self.book(spot).asked.take() else {
+            return broken(at, "a hold that nobody asked for");
+        };
+        if !reentrant {
+            self.must_not_be_good(at, spot, 0, "its owner entered once more");
+        }
+        if spot.side == Side::Alone && self.book(spot).live.is_empty() {
+            let reads = reads(spot);
+            self.must_not_be_good(at, reads, 0, "its owner entered alone");
+        }
+        let book = self.book(spot);
+        book.forced |= forced;
+        book.doubt_leaked(event.at);
+        let nested = !book.live.is_empty() || book.lingering;
+        book.lingering = false;
+        book.live.push(Live {
+            hold,
+            lease,
+            leaked: false,
+            doubtful: false,
+            ending: None,
+            safe_until: until,
+        });
+        book.valid(hold, event.at, until);
+        self.tally.entered += 1;
+        self.tally.nested += usize::from(nested);
+        self.index.insert(hold, self.stays.len());
+        self.stays.push(Stay {
+            spot,
+            asked,
+            entered: at,
+            proven: valid.then_some(at),
+            token,
+            nested,
+        });
+        Ok(())
+    }
+
+    /// Whom its own hold stands in the way.
+    fn turned_away(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
+        let (spot, what) = (event.spot, &event.what);
+        let reentrant = self.rules.reentrant;
+        self.book(spot).asked = None;
+        let in_the_way = match what {
+            What::Failed(Trouble::WouldDeadlock) => spot.side == Side::Alone && reentrant,
+            _ => !reentrant,
+        };
+        let hold = if reentrant { reads(spot) } else { spot };
+        if in_the_way && !self.book(hold).live.is_empty() {
+            return Ok(());
+        }
+        broken(at, format!("{what:?}, without a hold in the way"))
+    }
+
+    fn ended(
+        &mut self,
+        at: usize,
+        event: &Event,
+        hold: HoldId,
+        how: Option<&Result<Released, Trouble>>,
+    ) -> Result<(), Violation> {
+        let spot = event.spot;
+        let book = self.book(spot);
+        let Some(ended) = book.remove(hold) else {
+            return broken(at, "the end of a hold that there was not");
+        };
+        let ((sure, most), forced) = (book.bounds(), book.forced);
+        match how {
+            Some(Ok(released)) => {
+                if let Some(began) = ended.ending {
+                    self.prove(hold, began);
+                }
+                let left = match *released {
+                    Released::Fully => 0,
+                    Released::StillHeld { holds } => holds,
+                };
+                self.tally.counted += 1;
+                if self.rules.exact && !forced && !(sure..=most).contains(&left) {
+                    let rule = format!("{left} holds are left, of {sure} and {most} at most");
+                    return broken(at, rule);
+                }
+                if *released == (Released::StillHeld { holds: 0 }) {
+                    return broken(at, "still held, and not once");
+                }
+            }
+            Some(Err(Trouble::Lost(reason))) => {
+                self.lost(at, event, Some(&ended), *reason)?;
+            }
+            Some(Err(Trouble::NotHeld)) if ended.leaked => {
+                self.lost(at, event, Some(&ended), LostReason::Expired)?;
+            }
+            Some(Err(trouble)) => {
+                self.book(spot).pending += 1;
+                return self.failed(at, trouble, false);
+            }
+            None => self.book(spot).pending += 1,
+        }
+        Ok(())
+    }
+
+    fn counted(
+        &mut self,
+        at: usize,
+        spot: Spot,
+        counted: &Result<u32, Trouble>,
+    ) -> Result<(), Violation> {
+        let began = self.counting.remove(&spot);
+        let count = match counted {
+            Ok(count) => *count as usize,
+            Err(trouble) => return self.failed(at, trouble, false),
+        };
+        let book = self.book(spot);
+        let live: Vec<_> = book.live.iter().map(|live| live.hold).collect();
+        // What was granted to a dropped future is counted until it is given back.
+        if count > live.len() + book.pending as usize {
+            let rule = format!("its owner has {} holds, and counts {count}", live.len());
+            return broken(at, rule);
+        }
+        let exact = book.pending == 0 && count == live.len();
+        self.tally.counted += 1;
+        if let Some(began) = began.filter(|_| exact) {
+            live.iter().for_each(|hold| self.prove(*hold, began));
+        }
+        let rule = format!("its owner counts {count}");
+        self.must_not_be_good(at, spot, count, &rule);
+        Ok(())
+    }
+
+    /// A loss, which the clock or a forced release must account for. Holds without a guard are lost with it.
+    fn lost(
+        &mut self,
+        at: usize,
+        event: &Event,
+        lost: Option<&Live>,
+        reason: LostReason,
+    ) -> Result<(), Violation> {
+        self.tally.lost += 1;
+        let (forced, exact) = (self.is_forced(event.spot, at), self.rules.exact);
+        let book = self.book(event.spot);
+        book.forget_leaked();
+        book.lingering = true;
+        // Of a group, some of the locks may be left.
+        book.pending += u32::from(event.spot.names.count_ones() > 1);
+        let Some(lost) = lost else {
+            return broken(at, "the loss of a hold that there was not");
+        };
+        if event.at >= lost.safe_until || forced || book.forced || !exact {
+            return Ok(());
+        }
+        let until = lost.safe_until;
+        broken(
+            at,
+            format!("lost ({reason:?}), although it was good until {until:?}"),
+        )
+    }
+
+    /// An error, which only a disturbed connection or too short a wait can account for.
+    fn failed(&mut self, at: usize, trouble: &Trouble, limited: bool) -> Result<(), Violation> {
+        match trouble {
+            Trouble::Unavailable if limited || self.rules.disturbed => self.tally.unanswered += 1,
+            trouble => return broken(at, format!("failed: {trouble:?}")),
+        }
+        Ok(())
+    }
+
+    fn forces(&mut self, at: usize, spot: Spot) {
+        let names = spot.names;
+        self.forcings.push(Forcing {
+            spot,
+            began: at,
+            ended: None,
+        });
+        for (spot, book) in &mut self.books {
+            book.forced |= spot.names & names != 0;
+        }
+    }
+
+    fn forced(&mut self, at: usize, spot: Spot, forced: &Result<bool, Trouble>) {
+        let mut latest = self.forcings.iter_mut().rev();
+        let forcing = latest.find(|forcing| forcing.spot == spot);
+        // One that was not answered may happen at any time.
+        if let Some(forcing) = forcing.filter(|_| forced.is_ok()) {
+            forcing.ended = Some(at);
+        }
+    }
+
+    /// Whether the lock was forced open since it was last asked for.
+    fn is_forced(&mut self, spot: Spot, at: usize) -> bool {
+        let asked = self.book(spot).asked.unwrap_or(at);
+        let mut forcings = self.forcings.iter();
+        forcings.any(|forcing| forcing.touches(spot.names, asked))
+    }
+
+    /// The hold was good at that event.
+    fn prove(&mut self, hold: HoldId, at: usize) {
+        if let Some(stay) = self.index.get(&hold) {
+            let stay = &mut self.stays[*stay];
+            stay.proven = stay.proven.max(Some(at));
+        }
+    }
+
+    /// What the owner has just been told is wrong if more than `good` of its holds turn out to have been good.
+    fn must_not_be_good(&mut self, at: usize, spot: Spot, good: usize, rule: &str) {
+        let exact = self.rules.exact;
+        let book = self.book(spot);
+        if book.forced || !exact {
+            return;
+        }
+        let holds = book.live.iter().map(|live| live.hold).collect();
+        self.certainties.push(Certainty {
+            at,
+            holds,
+            good,
+            rule: rule.to_owned(),
+        });
+    }
+
+    fn certainties(&self) -> Result<(), Violation> {
+        for certainty in &self.certainties {
+            let proven = |hold: &&HoldId| {
+                let stay = self.index.get(hold).map(|stay| &self.stays[*stay]);
+                stay.is_some_and(|stay| stay.proven > Some(certainty.at))
+            };
+            let good = certainty.holds.iter().filter(proven).count();
+            if good > certainty.good {
+                let rule = format!("{} while it had {good} good holds", certainty.rule);
+                return broken(certainty.at, rule);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! What only fair locks have: an order. It is seen in the queue on the server.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use redis::aio::MultiplexedConnection;
+use redisson_lock::{LockClient, Owner};
+use testbed::eventually;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    actor::{PATIENCE, Scene, number},
+    log::{Side, Spot, Trouble, What},
+    subjects::Wait,
+};
+
+/// How many wait in one line.
+const WAITERS: usize = 8;
+/// May be over before the line has formed.
+const LEASE: Duration = Duration::from_millis(100);
+
+/// Looks at the queues until the time is over.
+pub async fn watch(mut admin: MultiplexedConnection, scene: Arc<Scene>) {
+    while Instant::now() < scene.until {
+        for name in 0..scene.names.len() {
+            look(&mut admin, &scene, name).await;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Who waits for the lock, by the server's list.
+async fn look(admin: &mut MultiplexedConnection, scene: &Scene, name: usize) -> Vec<u64> {
+    let spot = place(0, name);
+    let queue = format!("redisson_lock_queue:{{{}}}", scene.names[name]);
+    scene.log.note(spot, What::Looks);
+    let mut asks = redis::cmd("LRANGE");
+    let asked = asks.arg(queue).arg(0).arg(-1).query_async(admin).await;
+    let entries: Vec<String> = asked.expect("a list, or nothing");
+    let owners = entries.iter().map(|entry| entry.rsplit(':').next());
+    let owners: Vec<_> = owners
+        .map(|number| number.unwrap().parse().unwrap())
+        .collect();
+    scene.log.note(spot, What::Queue(owners.clone()));
+    owners
+}
+
+fn place(owner: u64, name: usize) -> Spot {
+    Spot {
+        owner,
+        names: 1 << name,
+        side: Side::Alone,
+    }
+}
+
+/// One who waits in a line, or whom it waits for.
+#[derive(Clone)]
+struct Comer {
+    scene: Arc<Scene>,
+    client: LockClient,
+    owner: Owner,
+    lease: Option<Duration>,
+    /// It leaves the line.
+    quits: CancellationToken,
+    /// It is inside for as long as this lets it.
+    leaves: CancellationToken,
+}
+
+impl Comer {
+    async fn come(self) {
+        let spot = place(number(self.owner), 0);
+        let clients = std::slice::from_ref(&self.client);
+        let lock = self.scene.handle(clients, spot, self.owner, self.lease);
+        let log = &self.scene.log;
+        let lease = self.lease.unwrap_or(self.scene.profile.watchdog_lease);
+        let limited = false;
+        log.note(spot, What::Asks { limited, lease });
+        let taken = tokio::select! {
+            biased;
+            taken = timeout(PATIENCE, lock.take(Wait::Ever)) => taken,
+            () = self.quits.cancelled() => return log.note(spot, What::Abandons),
+        };
+        let guard = match taken {
+            Ok(Ok(Some(guard))) => guard,
+            Ok(Ok(None)) => return log.note(spot, What::Refused),
+            Ok(Err(error)) => return log.note(spot, What::Failed(error.into())),
+            Err(_) => return log.note(spot, What::Failed(Trouble::Hung)),
+        };
+        let hold = log.enters(spot, lease, &*guard);
+        self.leaves.cancelled().await;
+        if let Some(reason) = log.probe(spot, hold, &*guard) {
+            return log.note(spot, What::Lost { hold, reason });
+        }
+        log.note(spot, What::Ends { hold });
+        let how = Some(guard.unlock().await.map_err(Trouble::from));
+        log.note(spot, What::Ended { hold, how });
+    }
+
+    fn has_entered(&self) -> bool {
+        let owner = number(self.owner);
+        let events = self.scene.log.events();
+        let mut latest = events.iter().rev().take(500);
+        latest.any(|event| event.spot.owner == owner && matches!(event.what, What::Enters { .. }))
+    }
+}
+
+/// Lines form behind one who is inside: each comer is seen in the queue before the next one comes, some leave again, and
+/// then the one inside leaves, or its lease has ended meanwhile.
+pub async fn lines(
+    scene: &Arc<Scene>,
+    clients: &[LockClient],
+    mut admin: MultiplexedConnection,
+    mut random: Rng,
+) {
+    while Instant::now() < scene.until {
+        let (leaves, quits) = (CancellationToken::new(), CancellationToken::new());
+        let mut line = JoinSet::new();
+        for comer in 0..=WAITERS {
+            let first = comer == 0;
+            let comer = Comer {
+                scene: scene.clone(),
+                client: random.choice(clients).unwrap().clone(),
+                owner: Owner::new(),
+                lease: (first && random.bool()).then_some(LEASE),
+                quits: if random.u8(..4) == 0 {
+                    quits.clone()
+                } else {
+                    Default::default()
+                },
+                leaves: if first { leaves.clone() } else { cancelled() },
+            };
+            line.spawn(comer.clone().come());
+            eventually("the next one is inside or in line", PATIENCE, async || {
+                look(&mut admin, scene, 0)
+                    .await
+                    .contains(&number(comer.owner))
+                    || comer.has_entered()
+            })
+            .await;
+        }
+        quits.cancel();
+        leaves.cancel();
+        line.join_all().await;
+    }
+}
+
+fn cancelled() -> CancellationToken {
+    let token = CancellationToken::new();
+    token.cancel();
+    token
+}

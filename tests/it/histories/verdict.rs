@@ -1,0 +1,42 @@
+//! What a history is judged by, and what is said of it.
+
+/// What is expected of one history.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Whether an owner may take the lock again.
+    pub reentrant: bool,
+    /// Whether it is had in the order of asking.
+    pub fair: bool,
+    /// Whether all of an owner's holds are on the same locks: else counts, refusals and losses are not judged.
+    pub exact: bool,
+    /// Whether connections are disturbed: then an answer may stay out.
+    pub disturbed: bool,
+}
+
+/// A rule that was broken, and the event that shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub at: usize,
+    pub rule: String,
+}
+
+/// A violation, as an error.
+pub fn broken<T>(at: usize, rule: impl Into<String>) -> Result<T, Violation> {
+    let rule = rule.into();
+    Err(Violation { at, rule })
+}
+
+/// What a history consisted of: one in which nothing happened proves nothing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub entered: usize,
+    pub nested: usize,
+    pub refused: usize,
+    pub abandoned: usize,
+    pub lost: usize,
+    pub unanswered: usize,
+    /// Counts that were compared.
+    pub counted: usize,
+    /// Pairs of waiters whose order was compared.
+    pub ordered: usize,
+}

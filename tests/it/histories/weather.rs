@@ -1,0 +1,78 @@
+//! What happens to the connections of a history, by chance.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use testbed::{Faults, Proxy, Server};
+use tokio::time::sleep;
+
+use super::actor::Scene;
+
+/// Disturbs the connections behind `proxies`, one after the other, and seldom the server, each time for up to `longest`;
+/// ends with everything in order.
+pub async fn blow(
+    server: &Server,
+    proxies: &[Proxy],
+    longest: Duration,
+    mut random: Rng,
+    scene: &Scene,
+) {
+    let faults: Vec<_> = proxies.iter().map(Proxy::faults).collect();
+    faults.iter().for_each(|faults| faults.seed(random.u64(..)));
+    while Instant::now() < scene.until {
+        sleep(longest.mul_f64(random.f64() / 4.0)).await;
+        let line = random.usize(..faults.len());
+        let lasting = longest.mul_f64(random.f64());
+        let fault = disturb(server, &faults[line], &mut random);
+        scene
+            .log
+            .weather(format!("line {line}: {fault} for {lasting:?}"));
+        sleep(lasting).await;
+        faults[line].heal();
+        server.resume();
+        scene.log.weather(format!("line {line}: healed"));
+    }
+}
+
+/// Does something to one connection, or to the server, and says what.
+fn disturb(server: &Server, faults: &Faults, random: &mut Rng) -> &'static str {
+    match random.u8(..10) {
+        0 | 1 => {
+            faults.cut_all();
+            "cut"
+        }
+        2 => {
+            faults.lose_replies(0.2);
+            "replies are lost"
+        }
+        3 => {
+            faults.lose_requests(0.2);
+            "requests are lost"
+        }
+        4 => {
+            faults.delay(Duration::from_millis(random.u64(1..30)));
+            "late"
+        }
+        5 => {
+            faults.mute_messages(true);
+            "no messages"
+        }
+        6 => {
+            faults.refuse(true);
+            faults.cut_all();
+            "cut, and refused"
+        }
+        7 => {
+            faults.stall(true);
+            "stalled"
+        }
+        8 => {
+            faults.stall_replies(true);
+            "replies are stalled"
+        }
+        _ => {
+            server.pause();
+            "the server is stopped"
+        }
+    }
+}

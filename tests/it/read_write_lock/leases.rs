@@ -1,0 +1,244 @@
+//! Until when each hold counts: neither side shortens or stops the other's time.
+
+use std::time::Duration;
+
+use redisson_lock::{Error, LostReason, Released};
+use testbed::eventually;
+
+use super::{Shelf, me};
+use crate::witness::{SOON, always, let_pass, watched};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(5);
+
+/// What is left of a minute, a moment later.
+fn is_about_a_minute(left: i64) -> bool {
+    left > 30_000 && left <= 60_000
+}
+
+/// Redisson sets what is left of a 60 s write hold to the 4.9 s of the read hold inside (seen).
+#[tokio::test]
+async fn p_rw1_a_nested_read_release_leaves_the_write_hold_its_time() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let writing = lock.write().with_lease(MINUTE).lock().await.unwrap();
+    let reading = lock.read().with_lease(SHORT).lock().await.unwrap();
+    let again = lock.read().with_lease(SHORT).lock().await.unwrap();
+    assert!(is_about_a_minute(shelf.pttl().await));
+    assert_eq!(again.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert!(
+        is_about_a_minute(shelf.pttl().await),
+        "{}",
+        shelf.pttl().await
+    );
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    assert!(
+        is_about_a_minute(shelf.pttl().await),
+        "{}",
+        shelf.pttl().await
+    );
+    assert_eq!(shelf.mode().await.as_deref(), Some("write"));
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// The other way round: an inner write release does not cut what the owner reads by.
+#[tokio::test]
+async fn p_rw1_a_write_release_leaves_the_read_hold_its_time() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let writing = lock.write().with_lease(SHORT).lock().await.unwrap();
+    let again = lock.write().with_lease(SHORT).lock().await.unwrap();
+    let reading = lock.read().with_lease(MINUTE).lock().await.unwrap();
+    for _ in 0..2 {
+        let relied_upon = reading.valid_until() - std::time::Instant::now();
+        assert!(shelf.pttl().await >= relied_upon.as_millis() as i64);
+        assert!(
+            is_about_a_minute(shelf.pttl().await),
+            "{}",
+            shelf.pttl().await
+        );
+    }
+    assert_eq!(again.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert!(
+        is_about_a_minute(shelf.pttl().await),
+        "{}",
+        shelf.pttl().await
+    );
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    assert!(
+        is_about_a_minute(shelf.pttl().await),
+        "{}",
+        shelf.pttl().await
+    );
+    assert_eq!(shelf.mode().await.as_deref(), Some("read"));
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// Redisson adds each lease to what is left: 30, 60, 90 s (seen).
+#[tokio::test]
+async fn p_rw2_entering_again_to_write_adds_nothing_up() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let mut guards = Vec::new();
+    for holds in 1..=4 {
+        guards.push(lock.write().with_lease(MINUTE).lock().await.unwrap());
+        let left = shelf.pttl().await;
+        assert!(is_about_a_minute(left), "{left} with {holds} holds");
+    }
+    let longer = lock.write().with_lease(2 * MINUTE).lock().await.unwrap();
+    assert!(shelf.pttl().await > 90_000, "a longer one counts in full");
+    assert_eq!(longer.unlock().await, Ok(Released::StillHeld { holds: 4 }));
+    assert!(is_about_a_minute(shelf.pttl().await));
+    for guard in guards {
+        let _ = guard.unlock().await.unwrap();
+    }
+    shelf.witness.nothing_left().await;
+}
+
+/// Since 3.44.0 Redisson stops renewing the write hold then, which is over after one lease (seen).
+#[tokio::test]
+async fn p_r3_a_nested_read_release_does_not_stop_the_write_holds_renewal() {
+    let shelf = Shelf::new().await;
+    let lease = Duration::from_secs(1);
+    let lock = shelf.lock(&shelf.witness.client(watched(lease)).await);
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    always("it is held", 3 * lease, async || {
+        shelf.mode().await.as_deref() == Some("write") && !writing.is_lost()
+    })
+    .await;
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// Each side is renewed by itself: with both held, after either's release, and after a downgrade.
+#[tokio::test]
+async fn p_r3_both_sides_are_renewed_by_themselves() {
+    let shelf = Shelf::new().await;
+    let lease = Duration::from_secs(1);
+    let client = shelf.witness.client(watched(lease)).await;
+    let lock = shelf.lock(&client);
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    let marker = shelf.marker(&me(&client), 1);
+    always("both are held", 2 * lease, async || {
+        !writing.is_lost() && !reading.is_lost() && shelf.witness.exists(&marker).await
+    })
+    .await;
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    always("it reads on", 2 * lease, async || {
+        !reading.is_lost() && shelf.witness.exists(&marker).await && !shelf.is_free().await
+    })
+    .await;
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    shelf.witness.server.reset_calls().await;
+    let_pass(lease).await;
+    assert_eq!(shelf.witness.scripts().await, 0, "something is renewed");
+    shelf.witness.nothing_left().await;
+}
+
+/// Redisson 3.8.1 to 4.3.1 renew every reader's marker, dead ones' too.
+#[tokio::test]
+async fn p_r7_a_renewal_keeps_no_other_reader_alive() {
+    let shelf = Shelf::new().await;
+    let lease = Duration::from_secs(1);
+    let client = shelf.witness.client(watched(lease)).await;
+    let reading = shelf.lock(&client).read().lock().await.unwrap();
+    let dead = shelf.java_reads(1, 1500).await;
+    let marker = shelf.marker(&dead, 1);
+    assert!(shelf.witness.exists(&marker).await);
+    eventually("the dead one's marker is over", SOON, async || {
+        !shelf.witness.exists(&marker).await
+    })
+    .await;
+    assert!(!reading.is_lost());
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    assert!(shelf.is_free().await, "a dead reader keeps it");
+    shelf.witness.nothing_left().await;
+}
+
+/// A reader that died among live ones: the writer is in within that reader's lease, and no sooner.
+#[tokio::test]
+async fn p_rw5_a_dead_reader_keeps_a_writer_out_for_its_lease_at_most() {
+    let shelf = Shelf::new().await;
+    let client = shelf.witness.client(watched(Duration::from_secs(1))).await;
+    let reading = shelf.lock(&client).read().lock().await.unwrap();
+    let writer = shelf.lock(&shelf.witness.a_client().await);
+    let dead = shelf.java_reads(1, 3000).await;
+    let until = shelf.witness.now().await + shelf.witness.pttl(&shelf.marker(&dead, 1)).await;
+    // The live one is renewed in the meantime, by which the dead one's time gets no longer.
+    let_pass(Duration::from_millis(1500)).await;
+    assert!(!reading.is_lost());
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    let left = shelf.pttl().await;
+    assert!((1..=1500).contains(&left), "{left} ms are left");
+    let writing = tokio::time::timeout(SOON, writer.write().lock()).await;
+    let writing = writing.expect("the dead reader's time is over").unwrap();
+    let now = shelf.witness.now().await;
+    assert!(now >= until - 5, "{} ms too early", until - now);
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// Readers with and without a lease, of two clients: what one has left neither cuts nor lengthens the other's.
+#[tokio::test]
+async fn a_reader_that_leaves_cuts_nobody_elses_time() {
+    let shelf = Shelf::new().await;
+    let [one, two] = [
+        shelf.lock(&shelf.witness.a_client().await),
+        shelf.lock(&shelf.witness.a_client().await),
+    ];
+    let short = one.read().with_lease(SHORT).lock().await.unwrap();
+    let long = two.read().with_lease(MINUTE).lock().await.unwrap();
+    assert_eq!(short.unlock().await, Ok(Released::Fully));
+    assert!(is_about_a_minute(shelf.pttl().await));
+    let short = one.read().with_lease(SHORT).lock().await.unwrap();
+    assert_eq!(long.unlock().await, Ok(Released::Fully));
+    let left = shelf.pttl().await;
+    assert!(left > 0 && left <= 5000, "{left} ms are left of 5000");
+    assert_eq!(short.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// A fixed lease inside a write hold ends by itself, and the write hold goes on.
+#[tokio::test]
+async fn a_read_lease_that_runs_out_inside_a_write_hold_ends_alone() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let writing = lock.write().lock().await.unwrap();
+    let lease = Duration::from_millis(300);
+    let reading = lock.read().with_lease(lease).lock().await.unwrap();
+    assert_eq!(reading.lost().await, LostReason::Expired);
+    assert!(!writing.is_lost());
+    let late = reading.unlock().await;
+    assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+    let reading = lock.read().lock().await.unwrap();
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    assert_eq!(shelf.mode().await.as_deref(), Some("read"));
+    assert_eq!(reading.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// One that ran out is not carried on by a downgrade: nobody reads any more.
+#[tokio::test]
+async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let writing = lock.write().lock().await.unwrap();
+    let lease = Duration::from_millis(300);
+    let reading = lock.read().with_lease(lease).lock().await.unwrap();
+    let marker = async || {
+        shelf
+            .witness
+            .ask::<Vec<String>>(&["KEYS", "*:rwlock_timeout:*"])
+            .await
+    };
+    eventually("its time is over", SOON, async || marker().await.is_empty()).await;
+    assert!(reading.is_lost());
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
+    assert!(shelf.is_free().await, "a hold that is over keeps it");
+    shelf.witness.nothing_left().await;
+}

@@ -1,0 +1,149 @@
+//! The fenced lock's script: the protocol's section 5. Releases and renewals are the plain lock's.
+
+use super::{Bed, Caller, LEASE, LOCK, Reply, THEM, US, Wide, owned};
+
+const COUNTER: &str = "redisson_lock_token:{order:42}";
+const ACQUIRE: &str = script!("fenced_acquire");
+
+/// For the first time.
+async fn acquire(caller: &Caller, owner: &str, holds: u32) -> Reply {
+    let (lease, holds) = (LEASE.to_string(), holds.to_string());
+    let arguments = [owner, &lease, &holds, "1"];
+    caller.run_on(ACQUIRE, &[LOCK, COUNTER], &arguments).await
+}
+
+/// After an earlier sending that may have been run.
+async fn repeat(caller: &Caller, owner: &str, holds: u32) -> Reply {
+    let (lease, holds) = (LEASE.to_string(), holds.to_string());
+    let arguments = [owner, &lease, &holds, "0"];
+    caller.run_on(ACQUIRE, &[LOCK, COUNTER], &arguments).await
+}
+
+impl Bed {
+    async fn token(&self) -> Option<i64> {
+        self.ask(&["GET", COUNTER]).await
+    }
+}
+
+#[tokio::test]
+async fn every_acquisition_is_counted() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    assert_eq!(acquire(admin, US, 1).await, Reply::Counted(1));
+    bed.is_held_by(US, 1).await;
+    bed.expires_in_about(LEASE).await;
+    assert_eq!(acquire(admin, US, 2).await, Reply::Counted(2));
+    assert!(matches!(acquire(admin, THEM, 1).await, Reply::Busy(1..)));
+    assert_eq!(acquire(admin, THEM, 2).await, Reply::Absent);
+    assert_eq!(bed.token().await, Some(2), "who is refused is not counted");
+    assert_eq!(admin.release(US, 0).await, Reply::Done);
+    assert_eq!(acquire(admin, US, 2).await, Reply::Absent);
+    assert_eq!(acquire(admin, THEM, 1).await, Reply::Counted(3));
+    assert_eq!(bed.ask::<i64>(&["PTTL", COUNTER]).await, -1);
+}
+
+/// A repetition is answered with the present token, which is its own.
+#[tokio::test]
+async fn what_is_sent_twice_is_counted_once() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    for holds in 1..=3 {
+        let token = i64::from(holds);
+        assert_eq!(acquire(admin, US, holds).await, Reply::Counted(token));
+        for _ in 0..2 {
+            assert_eq!(repeat(admin, US, holds).await, Reply::Counted(token));
+        }
+    }
+    assert_eq!(admin.release(US, 0).await, Reply::Done);
+    assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4), "it had not");
+    bed.ask::<()>(&["HSET", LOCK, US, "7"]).await;
+    assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4));
+    bed.is_held_by(US, 1).await;
+    // What stands there is left of an earlier hold: nobody is to take that one's work for this one's.
+    assert_eq!(acquire(admin, US, 1).await, Reply::Counted(5));
+    bed.is_held_by(US, 1).await;
+}
+
+#[tokio::test]
+async fn what_is_refused_is_neither_taken_nor_counted() {
+    let bed = Bed::new().await;
+    // Without a lease it would be there for ever (P-A7): it is taken back, and its number is lost.
+    let rights = ["~*", "&*", "+@all", "-pexpire"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    let answer = acquire(&caller, US, 1).await;
+    assert!(matches!(answer, Reply::Failed(_)), "{answer:?}");
+    assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await);
+    for counter in ["x", "9223372036854775807", ""] {
+        bed.ask::<()>(&["SET", COUNTER, counter]).await;
+        let answer = acquire(&bed.admin, US, 1).await;
+        assert!(matches!(answer, Reply::Failed(_)), "{answer:?}");
+        assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await);
+    }
+    bed.ask::<()>(&["DEL", COUNTER]).await;
+    bed.ask::<()>(&["RPUSH", COUNTER, "x"]).await;
+    let answer = acquire(&bed.admin, US, 1).await;
+    assert!(matches!(&answer, Reply::WrongKind(_)), "{answer:?}");
+    assert!(!bed.ask::<bool>(&["EXISTS", LOCK]).await);
+    bed.ask::<()>(&["DEL", COUNTER]).await;
+    for words in [
+        &["HSET", LOCK, "mode", "read"] as &[&str],
+        &["SET", LOCK, "x"],
+    ] {
+        bed.ask::<()>(&["DEL", LOCK]).await;
+        bed.ask::<redis::Value>(words).await;
+        let before = bed.everything().await;
+        let answer = acquire(&bed.admin, US, 1).await;
+        assert!(matches!(&answer, Reply::WrongKind(_)), "{answer:?}");
+        assert_eq!(bed.everything().await, before);
+    }
+    bed.ask::<()>(&["DEL", LOCK]).await;
+    bed.out_of_memory().await;
+    let answer = acquire(&bed.admin, US, 1).await;
+    assert!(answer.failed_with("OOM"), "{answer:?}");
+    bed.is_free().await;
+}
+
+#[tokio::test]
+async fn many_operations_in_one_call() {
+    let bed = Bed::new().await;
+    let counter = |lock: &str| format!("redisson_lock_token:{{{lock}}}");
+    let operations: Vec<Wide> = (0..30)
+        .map(|number| {
+            let lock = format!("lock:{number}");
+            let keys = owned(&[&lock, &counter(&lock)]);
+            let arguments = owned(&[US, "60000", "1", "0"]);
+            Wide { keys, arguments }
+        })
+        .collect();
+    bed.ask::<()>(&["SET", "lock:0", "x"]).await;
+    bed.ask::<()>(&["SET", &counter("lock:5"), "x"]).await;
+    bed.ask::<()>(&["SADD", &counter("lock:29"), "x"]).await;
+    for round in 1..=2 {
+        let replies = bed.admin.run_wide(ACQUIRE, &operations).await;
+        for (number, reply) in replies.iter().enumerate() {
+            let good = match number {
+                0 | 29 => matches!(reply, Reply::WrongKind(_)),
+                5 => matches!(reply, Reply::Failed(_)),
+                _ => *reply == Reply::Counted(1),
+            };
+            assert!(good, "{number} in round {round}: {reply:?}");
+        }
+    }
+}
+
+/// What the server runs for each operation.
+#[tokio::test]
+async fn the_commands_of_each_operation() {
+    let bed = Bed::new().await;
+    bed.server.reset_calls().await;
+    assert_eq!(acquire(&bed.admin, US, 1).await, Reply::Counted(1));
+    let calls = bed.inner_calls().await;
+    assert!(
+        calls.values().sum::<u64>() <= 4,
+        "pttl, incr, hset, pexpire: {calls:?}"
+    );
+    bed.server.reset_calls().await;
+    assert!(matches!(acquire(&bed.admin, THEM, 1).await, Reply::Busy(_)));
+    let calls = bed.inner_calls().await;
+    assert!(calls.values().sum::<u64>() <= 2, "pttl, hmget: {calls:?}");
+}

@@ -1,0 +1,202 @@
+//! What only the spin lock does: it asks again and again, and nobody tells it anything.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{BackOff, LockClient, Owner, Released, SpinLock};
+use testbed::{eventually, unique_name};
+
+use crate::witness::{Listener, SOON, Witness, done, let_pass, only_messages, polling};
+
+struct Turnstile {
+    witness: Witness,
+    name: String,
+}
+
+impl Turnstile {
+    async fn new() -> Self {
+        Self {
+            witness: Witness::new().await,
+            name: unique_name("spin"),
+        }
+    }
+
+    fn lock(&self, client: &LockClient) -> SpinLock {
+        client.spin_lock(&self.name).owned_by(&Owner::new())
+    }
+
+    fn channel(&self) -> String {
+        format!("redisson_lock__channel:{{{}}}", self.name)
+    }
+
+    /// A holder as Redisson's: when it leaves, it tells nobody.
+    async fn java_enters(&self, lease: &str) {
+        let java = "33333333-3333-4333-8333-333333333333:1";
+        let () = self.witness.ask(&["HSET", &self.name, java, "1"]).await;
+        let () = self.witness.ask(&["PEXPIRE", &self.name, lease]).await;
+    }
+
+    async fn java_leaves(&self) {
+        let () = self.witness.ask(&["DEL", &self.name]).await;
+    }
+
+    /// How many tries a wait of `wait` makes.
+    async fn tries(&self, lock: &SpinLock, wait: Duration) -> u64 {
+        self.witness.server.reset_calls().await;
+        assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+        self.witness.scripts().await
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Redisson's two strategies. On a busy machine there may be fewer tries, never more.
+#[tokio::test]
+async fn both_back_offs_space_the_tries() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.a_client().await;
+    turnstile.java_enters("60000").await;
+    let lock = turnstile.lock(&client);
+    let backing_off = |back_off| lock.with_back_off(back_off);
+    // 1, 2, 4 .. 128 ms: eight tries in the first quarter of a second, then eight a second; a script is sent twice at first.
+    let tries = turnstile.tries(&lock, SECOND).await;
+    assert!((4..=18).contains(&tries), "{tries} in a second");
+    let constant = backing_off(BackOff::Constant(Duration::from_millis(250)));
+    let tries = turnstile.tries(&constant, SECOND).await;
+    assert!((2..=5).contains(&tries), "{tries} in a second");
+    let constant = backing_off(BackOff::Constant(Duration::from_millis(20)));
+    let tries = turnstile.tries(&constant, SECOND).await;
+    assert!((10..=51).contains(&tries), "{tries} in a second");
+    let exponential = backing_off(BackOff::Exponential {
+        initial: Duration::from_millis(100),
+        max: Duration::from_millis(400),
+        multiplier: 4,
+    });
+    let tries = turnstile.tries(&exponential, SECOND).await;
+    assert!((2..=5).contains(&tries), "{tries} in a second");
+}
+
+/// No setting makes a wait that keeps the server busy by itself.
+#[tokio::test]
+async fn a_back_off_of_nothing_is_a_millisecond() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.a_client().await;
+    turnstile.java_enters("60000").await;
+    let lock = turnstile.lock(&client);
+    let never_resting = lock.with_back_off(BackOff::Constant(Duration::ZERO));
+    let began = Instant::now();
+    let tries = turnstile.tries(&never_resting, SECOND / 2).await;
+    let millis = began.elapsed().as_millis() as u64;
+    assert!(tries <= millis + 2, "{tries} in {millis} ms");
+}
+
+/// A long pause does not go beyond the wait's limit, nor beyond the holder's lease.
+#[tokio::test]
+async fn a_long_pause_ends_with_the_limit_and_with_the_lease() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.a_client().await;
+    let lock = turnstile.lock(&client);
+    let lazy = lock.with_back_off(BackOff::Constant(Duration::from_secs(60)));
+    turnstile.java_enters("60000").await;
+    let short = Duration::from_millis(50);
+    let tried = tokio::time::timeout(SOON, lazy.try_lock_for(short)).await;
+    assert!(tried.expect("the limit counts").unwrap().is_none());
+    turnstile.java_leaves().await;
+    let pause = Duration::from_secs(60);
+    let growing = lock.with_back_off(BackOff::Exponential {
+        initial: Duration::from_millis(1),
+        max: pause,
+        multiplier: 1000,
+    });
+    turnstile.java_enters("2000").await;
+    let guard = tokio::time::timeout(SOON, growing.lock()).await;
+    let guard = guard.expect("the lease counts").unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// Waiting takes no subscription: what it is not told it need not hear.
+#[tokio::test]
+async fn it_asks_and_does_not_listen() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.client(only_messages()).await;
+    turnstile.java_enters("60000").await;
+    let lock = turnstile.lock(&client);
+    turnstile.witness.server.reset_calls().await;
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    turnstile.witness.have_run(5).await;
+    assert_eq!(turnstile.witness.ran(&["subscribe", "ssubscribe"]).await, 0);
+    turnstile.java_leaves().await;
+    let guard = done("it asks again", waiter).await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    turnstile.witness.nothing_left().await;
+}
+
+/// Unlike Redisson's, our release is told to those who listen, once per release and not for an inner hold.
+#[tokio::test]
+async fn a_release_is_told_to_those_who_listen() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.a_client().await;
+    let lock = turnstile.lock(&client);
+    let mut listener = Listener::on(&turnstile.witness, &turnstile.channel()).await;
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    assert_eq!(listener.messages().await, [""; 0]);
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    assert_eq!(listener.messages().await, ["0"]);
+    drop(listener);
+    // One of ours that listens on the same name is in without asking.
+    let guard = lock.lock().await.unwrap();
+    let other = turnstile.witness.client(only_messages()).await;
+    let plain = other.reentrant_lock(&turnstile.name);
+    turnstile.witness.server.reset_calls().await;
+    let waiter = tokio::spawn(async move { plain.lock().await });
+    turnstile.witness.have_run(2).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let guard = done("it is told", waiter).await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    turnstile.witness.nothing_left().await;
+}
+
+/// P-W11: behind a spin lock of Redisson's, one that listens is back at the poll floor ..
+#[tokio::test]
+async fn p_w11_behind_a_release_that_nobody_tells_the_poll_floor_brings_waiters_back() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.client(polling(SECOND)).await;
+    turnstile.java_enters("600000").await;
+    let plain = client.reentrant_lock(&turnstile.name);
+    turnstile.witness.server.reset_calls().await;
+    let waiter = tokio::spawn(async move { plain.lock().await });
+    turnstile.witness.have_run(2).await;
+    turnstile.java_leaves().await;
+    let guard = done("it asks at the poll floor", waiter).await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// .. and when the lease that it was told runs out, if that is sooner.
+#[tokio::test]
+async fn p_w11_behind_a_lease_that_runs_out_waiters_are_back_at_its_end() {
+    let turnstile = Turnstile::new().await;
+    let client = turnstile.witness.client(only_messages()).await;
+    turnstile.java_enters("1500").await;
+    let plain = client.reentrant_lock(&turnstile.name);
+    let waiter = tokio::spawn(async move { plain.lock().await });
+    let guard = done("it asks at the lease's end", waiter).await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// The holder of a spin lock is renewed like any other.
+#[tokio::test]
+async fn a_hold_is_renewed() {
+    let turnstile = Turnstile::new().await;
+    let lease = Duration::from_millis(600);
+    let client = turnstile
+        .witness
+        .client(crate::witness::watched(lease))
+        .await;
+    let guard = turnstile.lock(&client).lock().await.unwrap();
+    let before = guard.valid_until();
+    eventually("it is renewed", SOON, async || guard.valid_until() > before).await;
+    let_pass(2 * lease).await;
+    assert!(turnstile.lock(&client).try_lock().await.unwrap().is_none());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}

@@ -1,0 +1,213 @@
+//! What the tests of single kinds share: a server of their own, and an administrator who looks and meddles.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use redis::{FromRedisValue, aio::MultiplexedConnection};
+use redisson_lock::{Config, LockClient};
+use testbed::{Server, eventually};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+    time::timeout,
+};
+
+/// For what should be a matter of milliseconds, or of the short times that a test sets.
+pub const SOON: Duration = Duration::from_secs(20);
+/// Longer than any test: what takes it never happens.
+pub const NEVER: Duration = Duration::from_secs(600);
+
+/// A configuration with this poll floor.
+pub fn polling(poll_floor: Duration) -> Config {
+    let mut config = Config::default();
+    config.poll_floor = poll_floor;
+    config
+}
+
+/// A configuration with this watchdog lease.
+pub fn watched(lease: Duration) -> Config {
+    let mut config = Config::default();
+    config.watchdog_lease = lease;
+    config
+}
+
+/// A configuration under which nothing but a message brings a waiter in.
+pub fn only_messages() -> Config {
+    let mut config = watched(NEVER);
+    config.poll_floor = NEVER;
+    config
+}
+
+pub struct Witness {
+    pub server: Server,
+    admin: MultiplexedConnection,
+}
+
+impl Witness {
+    pub async fn new() -> Self {
+        let server = Server::start().await;
+        let admin = server.admin().await;
+        Self { server, admin }
+    }
+
+    pub async fn client(&self, config: Config) -> LockClient {
+        connect(&self.server.url(), config).await
+    }
+
+    /// With Redisson's settings.
+    pub async fn a_client(&self) -> LockClient {
+        self.client(Config::default()).await
+    }
+
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let command = redis::cmd(words[0]).arg(&words[1..]).to_owned();
+        let answer = command.query_async(&mut self.admin.clone()).await;
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// The server's clock, in milliseconds.
+    pub async fn now(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.ask(&["TIME"]).await;
+        seconds * 1000 + micros / 1000
+    }
+
+    pub async fn pttl(&self, key: &str) -> i64 {
+        self.ask(&["PTTL", key]).await
+    }
+
+    pub async fn exists(&self, key: &str) -> bool {
+        self.ask(&["EXISTS", key]).await
+    }
+
+    /// How often these commands ran since [`Server::reset_calls`], in scripts too.
+    pub async fn ran(&self, commands: &[&str]) -> u64 {
+        let calls = self.server.calls().await;
+        let of = |command: &&str| calls.get(*command).copied().unwrap_or(0);
+        commands.iter().map(of).sum()
+    }
+
+    /// Scripts since [`Server::reset_calls`].
+    pub async fn scripts(&self) -> u64 {
+        self.ran(&["eval", "evalsha"]).await
+    }
+
+    /// Waits until the server has run `scripts` since [`Server::reset_calls`].
+    pub async fn have_run(&self, scripts: u64) {
+        let ran = async || self.scripts().await >= scripts;
+        eventually("the scripts have run", SOON, ran).await;
+    }
+
+    pub async fn hears_somebody(&self, channel: &str) {
+        let heard = async || {
+            let (_, listeners): (String, u32) = self.ask(&["PUBSUB", "NUMSUB", channel]).await;
+            listeners > 0
+        };
+        eventually("somebody listens", SOON, heard).await;
+    }
+
+    /// No key and no subscription is left.
+    pub async fn nothing_left(&self) {
+        let keys = async || self.ask::<Vec<String>>(&["KEYS", "*"]).await;
+        let clean = async || keys().await.is_empty();
+        if timeout(SOON, eventually("no key is left", SOON, clean))
+            .await
+            .is_err()
+        {
+            panic!("left: {:?}", keys().await);
+        }
+        let deaf = async || {
+            let channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
+            channels.is_empty()
+        };
+        eventually("no subscription is left", SOON, deaf).await;
+    }
+}
+
+pub async fn connect(url: &str, config: Config) -> LockClient {
+    let builder = LockClient::builder().url(url).config(config);
+    builder.build().await.expect("the server is there")
+}
+
+/// What `task` returns, which should be soon.
+pub async fn done<T>(what: &str, task: JoinHandle<T>) -> T {
+    let ended = timeout(SOON, task).await;
+    ended
+        .unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
+        .expect("the task does not fail")
+}
+
+/// Lets real time pass, where the test consists of it.
+pub async fn let_pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// Looks at `condition` for as long as `time`: it must be true all along.
+pub async fn always(what: &str, time: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        assert!(condition().await, "no more: {what}");
+        let_pass(Duration::from_millis(20)).await;
+    }
+}
+
+/// Polls `future` at most `times` times, each time that it asks for it; what is not done by then is dropped.
+pub async fn poll_and_drop<F: Future>(future: F, times: u64) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if polls == times {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls == times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A plain connection that listens to one channel, as a client that is not ours does.
+pub struct Listener(TcpStream);
+
+impl Listener {
+    pub async fn on(witness: &Witness, channel: &str) -> Self {
+        let address = ("127.0.0.1", witness.server.port());
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let length = channel.len();
+        let subscribe = format!("*2\r\n$9\r\nSUBSCRIBE\r\n${length}\r\n{channel}\r\n");
+        stream.write_all(subscribe.as_bytes()).await.unwrap();
+        let mut listener = Self(stream);
+        listener.hears(":1\r\n").await;
+        listener
+    }
+
+    /// Reads on until `end`; what was read is the result.
+    async fn hears(&mut self, end: &str) -> String {
+        let mut heard = String::new();
+        while !heard.ends_with(end) {
+            let byte = timeout(SOON, self.0.read_u8()).await;
+            let byte = byte.unwrap_or_else(|_| panic!("only {heard:?} is heard, not {end:?}"));
+            heard.push(char::from(byte.unwrap()));
+        }
+        heard
+    }
+
+    /// The payloads of the messages since the last time.
+    pub async fn messages(&mut self) -> Vec<String> {
+        self.0.write_all(b"PING end\r\n").await.unwrap();
+        let heard = self.hears("$3\r\nend\r\n").await;
+        let lines: Vec<&str> = heard.split("\r\n").collect();
+        let messages = lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| **line == "message");
+        messages.map(|(at, _)| lines[at + 4].to_owned()).collect()
+    }
+}
