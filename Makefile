@@ -66,14 +66,17 @@ valkey: ## Integration tests, but the long ones of faults, on Valkey 8 (fetched 
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" $(CARGO) test --test it --features rustls -- \
 		--test-threads=4 --skip hazards::
 
+# They wait most of the time: more of them at once than there are cores.
+RUN_INTEROP := $(CARGO) test --test interop --features rustls -- --test-threads=6
+
 interop: peers ## Conformance tests with a running Java Redisson
-	$(CARGO) test --test interop --features rustls
+	$(RUN_INTEROP)
 
 interop-all: interop ## Conformance tests with all versions of Redisson that are looked after
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON_BETWEEN),echo "interop-all: INTEROP=skip: not built")
 	@for version in $(REDISSON_BETWEEN); do \
 		echo "interop-all: Redisson $$version"; \
-		OLDER_REDISSON=$$version $(CARGO) test --test interop --features rustls older_redisson || exit 1; \
+		OLDER_REDISSON=$$version $(RUN_INTEROP) older_redisson || exit 1; \
 	done
 
 # What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.
