@@ -34,7 +34,7 @@ pub async fn a_quitter_costs_nobody_their_place(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let (one, two) = (holder.peer, other.peer);
-        let limit = Duration::from_millis(700);
+        let limit = Duration::from_secs(1);
         let queue = Queue::behind(&stage, &holder, LONG).await;
         let queue = queue.of(&[one]).await;
         let quitters = [queue.lock.worker(two), queue.lock.worker(one)];
@@ -63,7 +63,7 @@ pub async fn nobody_goes_before_a_slow_head(case: Case) {
         holder.unlock().await;
         let newcomer = queue.lock.worker(holder.peer);
         let took = newcomer.try_lock().await;
-        let (took_later, _) = newcomer.try_lock_for(Duration::from_millis(300)).await;
+        let (took_later, _) = newcomer.try_lock_for(Duration::from_millis(700)).await;
         signal(head.peer, "-CONT");
         assert!(!took && !took_later, "{newcomer} went before {head}");
         queue.comes_up(0).await;
