@@ -15,6 +15,9 @@ ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
 ONLY ?=
 
+# Tests at a time in `make test`: they wait more than they work, and more than twice the cores would make leases short.
+TEST_THREADS ?= 4
+
 export INTEROP
 
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
@@ -44,7 +47,7 @@ test: ## Everything that must pass: formatting, lints, docs, all tests
 		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
 	@$(MAKE) --no-print-directory lint doc peers
-	$(CARGO) test --workspace --features rustls
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --features rustls
 	@$(MAKE) --no-print-directory $(ON_VALKEY) without-tls
 	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
 	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
