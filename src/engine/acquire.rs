@@ -357,7 +357,8 @@ async fn attempt(
             lease: &ask.lease,
             holds,
             fresh: !doubt,
-            writes: slot.tenure(Count::Write).is_some(),
+            writes: ask.place.count == Count::Read
+                && engine.live_tenure(&slot, Count::Write).is_some(),
             wait: wait.map(|wait| wait.as_sent(sent)),
         };
         let request = ask.wire.acquire(&ask.place, &claim);

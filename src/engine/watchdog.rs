@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
     error::LostReason,
-    wire::{Lease, Presence, Refusal, Request, presence, script::Script},
+    wire::{Count, Lease, Presence, Refusal, Request, presence, script::Script},
 };
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.
@@ -181,8 +181,8 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
-        if reason == LostReason::Expired && !tenure.slot().tenures().is_empty() {
-            // What the owner holds besides, the other side of a read-write lock, keeps the key of both.
+        if reason == LostReason::Expired && tenure.place.count == Count::Write {
+            // On the server it may live on, by the lease of a read hold that its owner had or has besides.
             self.give_back_later(tenure.clone());
         }
     }
