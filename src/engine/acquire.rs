@@ -6,11 +6,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     CallError, Engine, PASSING_PAUSE,
+    carried::{Caller, Carried},
     holds::{Grant, SlotRef, Tenure},
     line::InLine,
     pause::Pause,
     refused,
-    release::{Caller, Carried, Held},
+    release::Held,
 };
 use crate::{
     back_off::BackOff,
