@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
     error::LostReason,
-    wire::{Count, Lease, Presence, Refusal, Request, presence, script::Script},
+    wire::{Lease, Presence, Refusal, Request, presence, script::Script},
 };
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.
@@ -181,8 +181,7 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
-        if reason == LostReason::Expired && tenure.place.count == Count::Write {
-            // On the server it may live on, by the lease of a read hold that its owner had or has besides.
+        if reason == LostReason::Expired && tenure.may_live_on() {
             self.give_back_later(tenure.clone());
         }
     }
