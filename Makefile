@@ -15,6 +15,9 @@ ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
 ONLY ?=
 
+# Tests at a time in `make test`: they wait more than they work, and more than twice the cores would make leases short.
+TEST_THREADS ?= 4
+
 export INTEROP
 
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
@@ -44,7 +47,7 @@ test: ## Everything that must pass: formatting, lints, docs, all tests
 		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
 	@$(MAKE) --no-print-directory lint doc peers
-	$(CARGO) test --workspace --features rustls
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --features rustls
 	@$(MAKE) --no-print-directory $(ON_VALKEY) without-tls
 	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
 	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
@@ -66,14 +69,17 @@ valkey: ## Integration tests, but the long ones of faults, on Valkey 8 (fetched 
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" $(CARGO) test --test it --features rustls -- \
 		--test-threads=4 --skip hazards::
 
+# They wait most of the time: more of them at once than there are cores.
+RUN_INTEROP := $(CARGO) test --test interop --features rustls -- --test-threads=6
+
 interop: peers ## Conformance tests with a running Java Redisson
-	$(CARGO) test --test interop --features rustls
+	$(RUN_INTEROP)
 
 interop-all: interop ## Conformance tests with all versions of Redisson that are looked after
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON_BETWEEN),echo "interop-all: INTEROP=skip: not built")
 	@for version in $(REDISSON_BETWEEN); do \
 		echo "interop-all: Redisson $$version"; \
-		OLDER_REDISSON=$$version $(CARGO) test --test interop --features rustls older_redisson || exit 1; \
+		OLDER_REDISSON=$$version $(RUN_INTEROP) older_redisson || exit 1; \
 	done
 
 # What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.

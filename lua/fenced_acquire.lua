@@ -15,8 +15,10 @@ return each(2, 4, function(k, owner, lease, holds, fresh)
     if holds ~= '1' then
       return ABSENT, 0
     end
-    -- Counting can fail (not a number), so it comes before taking.
+    -- Counting can fail (not a number), so it comes before taking. A multi-lock of Redisson's with a lease sets one on the
+    -- counter too; it must not begin anew.
     local token = call('INCR', counter)
+    call('PERSIST', counter)
     call('HSET', lock, owner, holds)
     expire_new(lock, lease)
     return DONE, token

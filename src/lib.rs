@@ -3,6 +3,7 @@
 mod any_lock;
 mod back_off;
 mod client;
+mod client_builder;
 mod config;
 mod engine;
 mod error;
@@ -12,13 +13,15 @@ mod lock;
 mod multi_guard;
 mod multi_lock;
 mod owner;
+mod quorum;
 mod read_write_lock;
 mod redis;
 mod wire;
 
 pub use any_lock::AnyLock;
 pub use back_off::BackOff;
-pub use client::{LockClient, LockClientBuilder, ShutdownReport, Unreleased};
+pub use client::{LockClient, ShutdownReport, Unreleased};
+pub use client_builder::LockClientBuilder;
 pub use config::Config;
 pub use error::{Error, LostReason};
 pub use guard::Guard;
@@ -27,8 +30,9 @@ pub use lock::{
     SpinLock,
 };
 pub use multi_guard::MultiGuard;
-pub use multi_lock::{All, GroupLock, Majority, MultiLock, Quorum, RedLock};
+pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use owner::{Owner, OwnerId};
+pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;
 pub use wire::{
     Kind, Released,

@@ -10,6 +10,7 @@ use crate::{
     error::Error,
     multi_guard::{MultiGuard, summed_up},
     owner::Owner,
+    quorum::{All, Majority, Quorum},
     wire::{Lease, Place, Released},
 };
 
@@ -47,42 +48,6 @@ pub type MultiLock = GroupLock<All>;
 ///
 /// `RedissonRedLock`, which checks no validity and is deprecated.
 pub type RedLock = GroupLock<Majority>;
-
-/// Of a [`GroupLock`]: all locks are needed.
-#[derive(Debug, Clone, Copy)]
-pub enum All {}
-
-/// Of a [`GroupLock`]: more than half of the locks are needed.
-#[derive(Debug, Clone, Copy)]
-pub enum Majority {}
-
-/// How many locks of a group are needed.
-///
-/// Sealed: [`All`] and [`Majority`].
-pub trait Quorum: sealed::Quorum {}
-
-mod sealed {
-    pub trait Quorum: Send + Sync + 'static {
-        /// How many of `members` are needed.
-        fn need(members: usize) -> usize;
-    }
-}
-
-impl Quorum for All {}
-
-impl sealed::Quorum for All {
-    fn need(members: usize) -> usize {
-        members
-    }
-}
-
-impl Quorum for Majority {}
-
-impl sealed::Quorum for Majority {
-    fn need(members: usize) -> usize {
-        members / 2 + 1
-    }
-}
 
 /// A handle on several locks as one, [`MultiLock`] or [`RedLock`]. Cheap to clone.
 ///

@@ -6,11 +6,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     CallError, Engine, PASSING_PAUSE,
+    carried::{Caller, Carried},
     holds::{Grant, SlotRef, Tenure},
     line::InLine,
     pause::Pause,
     refused,
-    release::{Caller, Carried, Held},
+    release::Held,
 };
 use crate::{
     back_off::BackOff,
@@ -357,7 +358,8 @@ async fn attempt(
             lease: &ask.lease,
             holds,
             fresh: !doubt,
-            writes: slot.tenure(Count::Write).is_some(),
+            writes: ask.place.count == Count::Read
+                && engine.live_tenure(&slot, Count::Write).is_some(),
             wait: wait.map(|wait| wait.as_sent(sent)),
         };
         let request = ask.wire.acquire(&ask.place, &claim);

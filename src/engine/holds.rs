@@ -169,6 +169,11 @@ impl SlotRef {
         if now >= validity(sent, lease) {
             return None;
         }
+        if place.count == Count::Read
+            && let Some(writing) = self.tenure(Count::Write)
+        {
+            writing.had_reader.store(true, Ordering::Relaxed);
+        }
         let mut holding = Holding::new(sent);
         let id = holding.grant(sent, lease, watched);
         let tenure = Arc::new(Tenure {
@@ -180,6 +185,7 @@ impl SlotRef {
             fence: token.map(OnceLock::from).unwrap_or_default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
+            had_reader: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
         });
         lock(&self.tenures)[place.count as usize] = Some(tenure.clone());
@@ -215,6 +221,8 @@ pub(crate) struct Tenure {
     pub(super) on_agenda: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
     put_off: AtomicBool,
+    /// Its owner has read while it wrote: the key of both has lived by the longer lease.
+    had_reader: AtomicBool,
 }
 
 impl Tenure {
@@ -318,6 +326,11 @@ impl Tenure {
 
     pub(super) fn duty(&self, now: Instant) -> Duty {
         self.holding().duty(now)
+    }
+
+    /// Whether the server may keep it although its lease is over.
+    pub(super) fn may_live_on(&self) -> bool {
+        self.had_reader.load(Ordering::Relaxed)
     }
 
     /// Whether a renewal may go ahead, given whether it has the turn: it is put off once and not twice. A future that

@@ -5,12 +5,13 @@
 //! | [`acquire`], [`pause`] | - | the one loop that takes a lock, for every kind |
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
-//! | [`release`] | - | gives holds back; carries on what a dropped future began |
+//! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 
 mod acquire;
+mod carried;
 mod group;
 mod holding;
 mod holds;

@@ -1,23 +1,14 @@
-//! Giving holds back, and carrying on what a dropped future had begun.
+//! Giving holds back.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use tokio::{
-    sync::{Notify, mpsc},
-    time::Instant,
-};
-use tokio_util::{sync::DropGuard, task::task_tracker::TaskTrackerToken};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::DropGuard;
 
 use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
 use crate::{
     engine::{
+        carried::Carried,
         holding::HoldId,
         holds::{SlotRef, Tenure},
     },
@@ -49,106 +40,6 @@ impl Jobs {
     /// No more jobs after those that are queued.
     pub(super) fn finish(&self) {
         let _ = self.0.send(None);
-    }
-}
-
-/// A future that is carried on when it is dropped before its end (invariant 3).
-///
-/// It runs inside its caller's own future: no task is spawned on the way that ends well.
-pub(super) struct Carried<T: Send + 'static> {
-    future: Option<BoxFuture<T>>,
-    begun: bool,
-    caller: Caller,
-    engine: Arc<Engine>,
-    /// A client that closes waits for what is carried on.
-    _closing: TaskTrackerToken,
-}
-
-/// What a carried future and its caller let each other know.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Caller(Arc<CallerState>);
-
-#[derive(Debug, Default)]
-struct CallerState {
-    is_gone: AtomicBool,
-    gone: Notify,
-    reason: Mutex<Option<String>>,
-}
-
-impl Caller {
-    /// Whether nobody waits for the future any more.
-    pub(super) fn is_gone(&self) -> bool {
-        self.0.is_gone.load(Ordering::Relaxed)
-    }
-
-    /// Completes when nobody waits for the future any more.
-    pub(super) async fn gone(&self) {
-        if !self.is_gone() {
-            self.0.gone.notified().await;
-        }
-    }
-
-    /// Why there is no answer yet.
-    pub(super) fn tell(&self, reason: &str) {
-        *self.reason_slot() = Some(reason.to_owned());
-    }
-
-    pub(super) fn reason(&self) -> Option<String> {
-        self.reason_slot().clone()
-    }
-
-    fn reason_slot(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.reason.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: Send + 'static> Carried<T> {
-    pub(super) fn new(
-        engine: &Arc<Engine>,
-        caller: Caller,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Self {
-        Self {
-            future: Some(Box::pin(future)),
-            begun: false,
-            caller,
-            _closing: engine.tasks.token(),
-            engine: engine.clone(),
-        }
-    }
-
-    /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
-    fn certain(engine: &Arc<Engine>, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut carried = Self::new(engine, Caller::default(), future);
-        carried.begun = true;
-        carried
-    }
-}
-
-impl<T: Send + 'static> Future for Carried<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        self.begun = true;
-        let Some(future) = &mut self.future else {
-            return Poll::Pending;
-        };
-        let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.future = None;
-        }
-        polled
-    }
-}
-
-impl<T: Send + 'static> Drop for Carried<T> {
-    fn drop(&mut self) {
-        self.caller.0.is_gone.store(true, Ordering::Relaxed);
-        self.caller.0.gone.notify_one();
-        if let Some(future) = self.future.take().filter(|_| self.begun) {
-            // What the future yields is dropped in its turn: a hold is given back.
-            self.engine.jobs.push(async move { drop(future.await) });
-        }
     }
 }
 

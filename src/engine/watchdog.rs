@@ -181,8 +181,7 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
-        if reason == LostReason::Expired && !tenure.slot().tenures().is_empty() {
-            // What the owner holds besides, the other side of a read-write lock, keeps the key of both.
+        if reason == LostReason::Expired && tenure.may_live_on() {
             self.give_back_later(tenure.clone());
         }
     }

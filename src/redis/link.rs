@@ -139,7 +139,7 @@ impl Connector {
         mut config: Config,
         version: RespVersion,
     ) -> Result<Connection, FredError> {
-        config.version = version;
+        config.version = version.clone();
         // Without a reconnect policy, fred ends its task and fails every call when the connection ends.
         let client = Builder::from_config(config)
             .with_connection_config(|connection| *connection = connection_config(self.wait))
@@ -166,8 +166,12 @@ impl Connector {
                 "the server did not answer",
             ))
         })?;
+        let info = frame::text(&answer);
         Ok(Connection {
-            identity: frame::text(&answer).and_then(|info| Identity::read(&info)),
+            identity: info.as_deref().and_then(Identity::read),
+            // In RESP2 a connection that has subscribed may ask for nothing else.
+            counts_subscriptions: version == RespVersion::RESP3
+                && info.as_deref().and_then(subscriptions).is_some(),
             client,
             router,
         })
@@ -245,6 +249,8 @@ pub(super) async fn quit(client: &Client) {
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) identity: Option<Identity>,
+    /// Whether the server says on it how many channels it has subscribed to.
+    pub(super) counts_subscriptions: bool,
     /// The task of fred that moves the bytes.
     pub(super) router: Router,
 }
@@ -285,6 +291,21 @@ impl Connection {
                 Some(message) => Err(message),
                 None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
                 None => Err("the answer to a PING was another one's".into()),
+            },
+        }
+    }
+
+    /// How many channels the server has subscribed the connection to.
+    pub(super) async fn subscriptions(client: &Client) -> Result<usize, String> {
+        match timeout(PING_WAIT, command(client, "CLIENT", vec!["INFO".into()])).await {
+            Err(_) => Err("no answer to a CLIENT INFO".into()),
+            Ok(Err(error)) => Err(error.details().to_owned()),
+            Ok(Ok(answer)) => match frame::error(&answer) {
+                Some(message) => Err(message),
+                None => frame::text(&answer)
+                    .as_deref()
+                    .and_then(subscriptions)
+                    .ok_or_else(|| "the answer to a CLIENT INFO was another one's".into()),
             },
         }
     }
@@ -365,14 +386,20 @@ pub(super) struct Identity {
     address: String,
 }
 
+/// A field of `CLIENT INFO`.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = info.split(' ');
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn subscriptions(info: &str) -> Option<usize> {
+    field(info, "sub")?.parse().ok()
+}
+
 impl Identity {
     /// Reads `CLIENT INFO`. Connections over a unix socket all have the same address, and so none that is told apart.
     fn read(info: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let mut words = info.split(' ');
-            words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-        };
-        let (id, address) = (field("id")?, field("addr")?);
+        let (id, address) = (field(info, "id")?, field(info, "addr")?);
         (!address.ends_with(":0")).then(|| Self {
             id: id.to_owned(),
             address: address.to_owned(),
@@ -386,7 +413,9 @@ mod tests {
 
     #[test]
     fn client_info_is_read() {
-        let info = "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0";
+        let info = "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0 sub=12 psub=0";
+        assert_eq!(subscriptions(info), Some(12));
+        assert_eq!(subscriptions("PONG"), None);
         let identity = Identity::read(info).unwrap();
         assert_eq!(
             (identity.id.as_str(), identity.address.as_str()),

@@ -95,7 +95,12 @@ pub(crate) enum CallError {
 }
 
 /// Connects to the server that `target` names.
-pub(crate) async fn connect(target: Target) -> Result<(Arc<dyn Redis>, Events), Error> {
-    let (server, events) = SingleServer::connect(target).await?;
-    Ok((Arc::new(server), events))
+///
+/// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of those who call.
+pub(crate) fn connect(target: Target) -> BoxFuture<Result<(Arc<dyn Redis>, Events), Error>> {
+    Box::pin(async move {
+        let (server, events) = SingleServer::connect(target).await?;
+        let server: Arc<dyn Redis> = Arc::new(server);
+        Ok((server, events))
+    })
 }

@@ -173,6 +173,8 @@ async fn use_connection(
 ) -> Option<String> {
     let mut session = Session {
         client: connection.client.clone(),
+        counts: connection.counts_subscriptions,
+        subscribed: HashSet::new(),
         pings: 0,
     };
     let everything = wanted.everything();
@@ -207,12 +209,19 @@ async fn use_connection(
 /// One connection's worth of subscribing. Nothing else uses the connection, and one change at a time is on its way.
 struct Session {
     client: Client,
+    /// The server can be asked how many channels it has subscribed to.
+    counts: bool,
+    /// Those that it should have.
+    subscribed: HashSet<Bytes>,
     pings: u64,
 }
 
 impl Session {
     async fn apply(&mut self, change: Change, wanted: &mut Wanted) -> Result<(), String> {
         if !change.unsubscribe.is_empty() {
+            for channel in &change.unsubscribe {
+                self.subscribed.remove(channel);
+            }
             let channels: Vec<String> = change.unsubscribe.iter().map(text).collect();
             self.client
                 .unsubscribe(channels)
@@ -233,15 +242,26 @@ impl Session {
         Ok(())
     }
 
-    /// Subscribes; the answer to a `PING` behind it says that the server has done so (P-FR6).
+    /// Subscribes; the answer to a question behind it says that the server has done so (P-FR6).
     async fn subscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
-        let channels: Vec<String> = channels.iter().map(text).collect();
-        // Handed over together: fred drops an error that comes when no command is on its way, and a PING sent only after
-        // that would confirm what was refused.
+        self.subscribed.extend(channels.iter().cloned());
+        let texts: Vec<String> = channels.iter().map(text).collect();
         let client = self.client.clone();
-        let (subscribed, confirmed) = tokio::join!(biased; client.subscribe(channels), self.ping());
+        // Handed over together: fred drops an error that comes when no command is on its way.
+        let (subscribed, confirmed) = tokio::join!(biased; client.subscribe(texts), self.confirm());
         subscribed.map_err(|error| error.details().to_owned())?;
         confirmed
+    }
+
+    async fn confirm(&mut self) -> Result<(), String> {
+        if !self.counts {
+            return self.ping().await;
+        }
+        // An error that fred has dropped all the same is a channel too few.
+        match Connection::subscriptions(&self.client).await? {
+            count if count >= self.subscribed.len() => Ok(()),
+            _ => Err("NOPERM: the server has not subscribed".into()),
+        }
     }
 
     async fn ping(&mut self) -> Result<(), String> {

@@ -156,7 +156,7 @@ pub struct Claim<'a> {
     pub(crate) holds: u32,
     /// No earlier sending of it can have been run.
     pub(crate) fresh: bool,
-    /// The owner has a write hold at the same name that it may rely on.
+    /// For a reader: the owner has a write hold at the same name that it may rely on.
     pub(crate) writes: bool,
     /// The owner will wait if it is refused.
     pub(crate) wait: Option<Wait>,

@@ -98,12 +98,11 @@ impl<'a> Scene<'a> {
                 answer = scene.act(action).await;
             }
             let (keys, messages) = (scene.keys().await, scene.messages().await);
-            let seen = Seen {
+            all.push(Seen {
                 answer,
                 keys,
                 messages,
-            };
-            all.push(scene.anonymous(seen));
+            });
         }
         all
     }
@@ -212,7 +211,6 @@ impl<'a> Scene<'a> {
         let pattern = format!("*{}*", self.name);
         let mut names: Vec<String> = self.command(&["KEYS", &pattern]).await;
         names.retain(|name| !name.starts_with("redisson_unlock_latch"));
-        names.sort();
         let mut shown = Vec::new();
         for name in names {
             let kind: String = self.command(&["TYPE", &name]).await;
@@ -225,8 +223,10 @@ impl<'a> Scene<'a> {
             } else {
                 class(lease)
             };
+            let name = self.anonymous(&name);
             shown.push(format!("{name} ({kind}) {content} {lease}"));
         }
+        shown.sort();
         shown
     }
 
@@ -235,16 +235,19 @@ impl<'a> Scene<'a> {
             "none" => "gone meanwhile".to_owned(),
             "hash" => {
                 let fields: BTreeMap<String, String> = self.command(&["HGETALL", name]).await;
-                format!("{fields:?}")
+                let fields = fields
+                    .iter()
+                    .map(|(field, value)| (self.anonymous(field), value));
+                format!("{:?}", fields.collect::<BTreeMap<_, _>>())
             }
             "list" => {
                 let items: Vec<String> = self.command(&["LRANGE", name, "0", "-1"]).await;
-                format!("{items:?}")
+                self.anonymous(&format!("{items:?}"))
             }
             "zset" => {
                 // Not the scores: they are times.
                 let items: Vec<String> = self.command(&["ZRANGE", name, "0", "-1"]).await;
-                format!("{items:?}")
+                self.anonymous(&format!("{items:?}"))
             }
             _ => self.command(&["GET", name]).await,
         }
@@ -274,24 +277,29 @@ impl<'a> Scene<'a> {
                 return messages;
             }
             if channel.contains(&self.name) {
-                messages.push(format!("{channel} <- {payload}"));
+                messages.push(self.anonymous(&format!("{channel} <- {payload}")));
             }
         }
     }
 
     /// With `NAME` for the name, and `<owner a>` and its like for the owners: they differ from run to run.
-    fn anonymous(&self, mut seen: Seen) -> Seen {
-        for text in seen.keys.iter_mut().chain(&mut seen.messages) {
-            *text = text.replace(&self.name, NAME);
-            for (label, owner) in &self.owners {
-                // What one owner ends with, another can go on after.
-                for end in ["\"", ":", "}", " "] {
-                    let shown = format!("<owner {label}>{end}");
-                    *text = text.replace(&format!("{owner}{end}"), &shown);
+    fn anonymous(&self, text: &str) -> String {
+        let mut text = text.replace(&self.name, NAME);
+        for (label, owner) in &self.owners {
+            let mut parts = text.split(owner);
+            let mut shown = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                // The number of another owner may begin like this one's.
+                if part.starts_with(|next: char| next.is_ascii_digit()) {
+                    shown += owner;
+                } else {
+                    let _ = write!(shown, "<owner {label}>");
                 }
+                shown += part;
             }
+            text = shown;
         }
-        seen
+        text
     }
 }
 

@@ -1,6 +1,7 @@
 //! The queue of a fair lock: waiters of both sides stand in one.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use testbed::{Peer, eventually};
@@ -33,7 +34,7 @@ pub async fn a_quitter_costs_nobody_their_place(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let (one, two) = (holder.peer, other.peer);
-        let limit = Duration::from_millis(700);
+        let limit = Duration::from_secs(1);
         let queue = Queue::behind(&stage, &holder, LONG).await;
         let queue = queue.of(&[one]).await;
         let quitters = [queue.lock.worker(two), queue.lock.worker(one)];
@@ -49,6 +50,30 @@ pub async fn a_quitter_costs_nobody_their_place(case: Case) {
         queue.leaves(2).await;
         queue.moves_up(&[0, 1, 3, 4]).await;
     }
+}
+
+/// The lock is free, and the head of the queue, whose process is stopped, has not taken it yet: who comes then stands
+/// behind it.
+pub async fn nobody_goes_before_a_slow_head(case: Case) {
+    let stage = case.version.own_stage(Pace::REDISSONS).await;
+    for (holder, head) in stage.both_ways(case.kind) {
+        let queue = Queue::behind(&stage, &holder, LONG).await;
+        let queue = queue.of(&[head.peer]).await;
+        signal(head.peer, "-STOP");
+        holder.unlock().await;
+        let newcomer = queue.lock.worker(holder.peer);
+        let took = newcomer.try_lock().await;
+        let (took_later, _) = newcomer.try_lock_for(Duration::from_millis(700)).await;
+        signal(head.peer, "-CONT");
+        assert!(!took && !took_later, "{newcomer} went before {head}");
+        queue.comes_up(0).await;
+    }
+}
+
+fn signal(peer: &Peer, signal: &str) {
+    let pid = peer.pid().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("there is a `kill`").success());
 }
 
 /// Places of ours are short (3 s here), and Redisson's last as long as their wait.
@@ -191,6 +216,15 @@ impl<'a> Queue<'a> {
             let left: u64 = self.stage.server.command(&["EXISTS", &key]).await;
             assert_eq!(left, 0, "{key} is left");
         }
+    }
+
+    /// One of them gets in, and leaves.
+    async fn comes_up(mut self, next: usize) {
+        let came = timeout(AMPLE, self.inside.join_next()).await;
+        let came = came.unwrap_or_else(|_| panic!("{} does not come", self.waiters[next]));
+        let came = came.expect("somebody waits").expect("it is let in");
+        assert_eq!(came, next);
+        self.waiters[next].unlock().await;
     }
 
     async fn owners(&self) -> Vec<String> {

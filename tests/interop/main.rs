@@ -71,6 +71,7 @@ macro_rules! queue {
         suite! { $version, $kind:
             fair::everybody_enters_in_order
             fair::a_quitter_costs_nobody_their_place
+            fair::nobody_goes_before_a_slow_head
             fair::a_long_hold_leaves_everybody_in_order
             fair::a_dead_rust_waiter_is_passed_over
             fair::a_dead_java_waiter_is_passed_over
@@ -126,6 +127,12 @@ macro_rules! multi_lock {
     };
 }
 
+macro_rules! spin_lock {
+    ($version:ident) => {
+        suite! { $version: waking::a_spin_lock_wakes_plain_waiters }
+    };
+}
+
 macro_rules! red_lock {
     ($version:ident) => {
         suite! { $version: multi::a_majority_is_enough }
@@ -171,6 +178,7 @@ against_the_newest! {
     spin_lock { SPIN: every_lock exclusive_lock same_steps }
     non_reentrant_lock { NON_REENTRANT: every_lock exclusive_lock same_steps }
     non_reentrant_fair_lock { NON_REENTRANT_FAIR: every_lock exclusive_lock same_steps queue }
+    spin_locks { : spin_lock }
     red_locks { : red_lock }
 }
 

@@ -37,7 +37,7 @@ pub async fn one_member_in_common_excludes(version: Version) {
         assert!(!rival.try_lock().await, "{rival} took {b}");
         assert!(
             !rival
-                .try_lock_for(std::time::Duration::from_millis(300))
+                .try_lock_for(std::time::Duration::from_millis(700))
                 .await
                 .0
         );

@@ -5,6 +5,8 @@
 //! answer but until the worker waits for the lock; `end`, which waits for that answer; and `expired`, which waits until
 //! the lock is gone. After ` | rust also says` comes a message that only this crate publishes.
 //!
+//! No wait is so short that a busy JVM fails to subscribe within it, which Redisson reports as an error.
+//!
 //! Two things that Redisson does are left out, as this crate does otherwise on purpose: a re-entry with a shorter lease
 //! shortens the time that is left, and an unlock of an inner hold sets the lease that its own `RLock` object used last,
 //! or the watchdog's, whatever the outer hold was taken for.
@@ -16,8 +18,8 @@ pub const PLAIN: &[&str] = &[
     "a lock",
     "a holdcount",
     "b trylock",
-    "b trylock 100",
-    "b trylock 100 60000",
+    "b trylock 400",
+    "b trylock 400 60000",
     "b holdcount",
     "b unlock",
     "a trylock",
@@ -74,7 +76,7 @@ pub const QUEUE: &[&str] = &[
     "c begin lock",
     // Neither takes a place: one does not wait, and one gives its place up.
     "d trylock",
-    "d trylock 300",
+    "d trylock 400",
     // Who has become the head is told so.
     "a unlock; b end | rust also says redisson_lock__channel:{NAME}:<owner c> <- 0",
     "d begin lock 60000",
@@ -100,7 +102,7 @@ pub const READ_WRITE: &[&str] = &[
     "a read.holdcount",
     "b read.trylock",
     "c write.trylock",
-    "c write.trylock 100",
+    "c write.trylock 400",
     "c write.islocked",
     "c read.islocked",
     "c write.forceunlock",
@@ -112,7 +114,7 @@ pub const READ_WRITE: &[&str] = &[
     // A writer is alone.
     "a write.lock",
     "b read.trylock",
-    "b read.trylock 100",
+    "b read.trylock 400",
     "b write.trylock",
     "b read.islocked",
     "b write.islocked",
@@ -175,7 +177,7 @@ pub const NON_REENTRANT: &[&str] = &[
     "a lock",
     "a lock",
     "a trylock",
-    "a trylock 100",
+    "a trylock 400",
     "a lock 60000",
     "a holdcount",
     "b trylock",
@@ -185,7 +187,7 @@ pub const NON_REENTRANT: &[&str] = &[
     "b islocked",
     "b trylock 0 60000",
     "a trylock",
-    "a trylock 100",
+    "a trylock 400",
     "b trylock",
     "a forceunlock",
     "b isheld",

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::stage::{AMPLE, Case, LONG, now_ms};
+use crate::kinds::{REENTRANT, SPIN};
+use crate::stage::{AMPLE, Case, LONG, Version, now_ms};
 use crate::worker::{Lock, Worker};
 
 /// From the request to unlock until the waiter is inside; the best of some rounds, as the machine may be busy.
@@ -30,6 +31,23 @@ pub async fn an_unlock_wakes_a_waiter(case: Case) {
         let what = format!("{waiter} was woken by {holder} after (ms) {took:?}");
         assert!(best <= WOKEN_WITHIN_MS, "{what}");
         println!("{what}");
+    }
+}
+
+/// Unlike Redisson's, a spin lock of ours says that it is released: to who waits for the same hold with a plain lock.
+pub async fn a_spin_lock_wakes_plain_waiters(version: Version) {
+    let stage = version.stage().await;
+    let lock = Lock::new(&SPIN);
+    let holder = lock.worker(&stage.rust);
+    for peer in [&stage.java, &stage.rust] {
+        let waiter = lock.of(&REENTRANT).worker(peer);
+        holder.lock_for(LONG).await;
+        let waiting = waiter.lock_for(LONG);
+        stage.waiting(&waiter.lock).await;
+        holder.unlock().await;
+        let inside = timeout(AMPLE, waiting).await;
+        inside.unwrap_or_else(|_| panic!("{waiter} sleeps"));
+        waiter.unlock().await;
     }
 }
 

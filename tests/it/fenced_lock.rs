@@ -51,6 +51,20 @@ impl Gate {
     }
 }
 
+/// Redisson's multi-lock with a lease sets it on the counter as well: when it ran out, tokens would begin anew.
+#[tokio::test]
+async fn p_m7_a_counter_that_was_given_a_lease_is_kept() {
+    let gate = Gate::new().await;
+    let client = gate.witness.a_client().await;
+    gate.java_enters().await;
+    gate.java_leaves().await;
+    let () = gate.witness.ask(&["PEXPIRE", &gate.counter, "60000"]).await;
+    let guard = gate.lock(&client).lock().await.unwrap();
+    assert_eq!(guard.token(), 2);
+    assert_eq!(gate.witness.pttl(&gate.counter).await, -1);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
 #[tokio::test]
 async fn tokens_rise_over_holders_of_both_sides() {
     let gate = Gate::new().await;

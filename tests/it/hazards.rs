@@ -57,8 +57,7 @@ macro_rules! hazards {
                 p_w4_the_scripts_connection_is_killed_while_waiting
                 p_w4_the_subscriptions_connection_is_killed_while_waiting;
             drops: p_a3_dropped_waiters_leave_no_subscription;
-            permissions: one_refused_channel_leaves_the_others_their_messages a_server_without_resp3_wakes_waiters_too
-                a_refused_channel_costs_a_connection_once;
+            permissions: one_refused_channel_leaves_the_others_their_messages a_server_without_resp3_wakes_waiters_too;
             starving: a_forgotten_waiter_holds_others_up_for_a_poll_at_most;
             waking: p_w5_two_waiters_of_one_process_are_both_woken p_w3_a_woken_waiter_that_gives_up_passes_it_on
                 p_w3_a_patient_waiter_among_impatient_ones_gets_in;
@@ -68,6 +67,12 @@ macro_rules! hazards {
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
             permissions: p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence;
+        }
+    };
+    // Those who wait listen to one channel, not each to its own.
+    (@one_channel $subject:ident) => {
+        hazards! { @tests $subject;
+            permissions: a_refused_channel_costs_a_connection_once;
         }
     };
     // Those who wait ask seldom, as they are sure to be told.
@@ -114,22 +119,23 @@ macro_rules! hazards {
     };
     (@tests $subject:ident; $($area:ident: $($test:ident)+;)+) => {
         $(mod $area {
-            use crate::{contract::subjects::$subject, hazards::$area as area};
+            use crate::{contract::subjects::$subject, hazards::{$area as area, stage}};
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                area::$test::<$subject>().await;
+                let test = area::$test::<$subject>();
+                tokio::time::timeout(stage::TEST_LIMIT, test).await.expect("the test ends");
             })+
         })+
     };
 }
 
-hazards!(reentrant: Reentrant, every reentrant listening announced patient slow slow_reentrant once);
+hazards!(reentrant: Reentrant, every reentrant listening one_channel announced patient slow slow_reentrant once);
 hazards!(fair: Fair, every reentrant listening patient slow slow_reentrant);
-hazards!(read: Read, every reentrant listening announced patient slow slow_reentrant);
-hazards!(write: Write, every reentrant listening announced patient slow slow_reentrant);
-hazards!(fenced: Fenced, every reentrant listening announced patient);
+hazards!(read: Read, every reentrant listening one_channel announced patient slow slow_reentrant);
+hazards!(write: Write, every reentrant listening one_channel announced patient slow slow_reentrant);
+hazards!(fenced: Fenced, every reentrant listening one_channel announced patient);
 hazards!(spin: Spin, every reentrant announced);
-hazards!(non_reentrant: NonReentrant, every listening announced patient);
+hazards!(non_reentrant: NonReentrant, every listening one_channel announced patient);
 hazards!(non_reentrant_fair: NonReentrantFair, every listening patient);
-hazards!(simple: Simple, every listening announced slow);
+hazards!(simple: Simple, every listening one_channel announced slow);

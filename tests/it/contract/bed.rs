@@ -210,4 +210,4 @@ pub fn watched(lease: Duration) -> Config {
 }
 
 /// Long enough for a busy machine to renew in time, short enough to wait for several times over.
-pub const SHORT: Duration = Duration::from_millis(600);
+pub const SHORT: Duration = Duration::from_millis(900);

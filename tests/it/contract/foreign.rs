@@ -82,11 +82,13 @@ fn foreign_to<S: Subject>() -> impl Iterator<Item = (&'static str, &'static [&'s
 /// Puts a shape at the name, with an expiry that any renewal or loss of it would show.
 async fn put<S: Subject>(bed: &Bed<S>, command: &str, words: &[&str], us: &str) {
     let words: Vec<_> = words.iter().map(|word| word.replace(US, us)).collect();
-    let mut command = vec![command, bed.name.as_str()];
-    command.extend(words.iter().map(String::as_str));
-    bed.ask::<()>(&["DEL", &bed.name]).await;
-    bed.ask::<redis::Value>(&command).await;
-    bed.ask::<u32>(&["PEXPIRE", &bed.name, "600000"]).await;
+    // At once: somebody may wait for a lock that is not there.
+    let mut moment = redis::pipe();
+    moment.atomic().del(&bed.name).ignore();
+    moment.cmd(command).arg(&bed.name).arg(words).ignore();
+    moment.pexpire(&bed.name, 600_000).ignore();
+    let mut admin = bed.server.admin().await;
+    moment.query_async::<()>(&mut admin).await.expect(command);
 }
 
 /// Everything that the server has on the name.

@@ -90,11 +90,11 @@ pub async fn a_hold_that_is_known_to_be_lost_is_none<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed
         .lock
-        .with_lease(Duration::from_millis(100))
+        .with_lease(Duration::from_millis(600))
         .lock()
         .await
         .unwrap();
-    bed.ask::<u32>(&["PERSIST", &bed.name]).await;
+    assert_eq!(bed.ask::<u32>(&["PERSIST", &bed.name]).await, 1);
     let reason = tokio::time::timeout(SOON, guard.lost())
         .await
         .expect("its clock says so");

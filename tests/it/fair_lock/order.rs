@@ -94,15 +94,20 @@ async fn p_f8_redissons_grants_cost_ours_no_place() {
     .await;
     unlock(guard).await;
     unlock(inside("it is first", first_waiter).await).await;
-    for java in [&one, &two] {
-        assert!(line.java_enters(java).await);
-        let_pass(Duration::from_millis(PLACE as u64 / 2)).await;
+    let keep_places = async || {
         let now = line.witness.now().await;
         for entry in [&second, &third, &fourth] {
             let score = line.score(entry).await;
             assert!(score > Some(now), "{score:?} at {now}: Redisson removes it");
         }
         assert!(line.waiting().await.ends_with(&all[3..]), "some are gone");
+    };
+    for java in [&one, &two] {
+        assert!(line.java_enters(java).await);
+        // At once, and not only when they have asked again.
+        keep_places().await;
+        let_pass(Duration::from_millis(PLACE as u64 / 2)).await;
+        keep_places().await;
         line.java_leaves().await;
     }
     unlock(inside("it is next", second_waiter).await).await;

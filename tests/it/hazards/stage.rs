@@ -17,6 +17,8 @@ use crate::contract::subjects::held_by;
 
 /// For what is sure to happen, however busy the machine is.
 pub const GENEROUS: Duration = Duration::from_secs(30);
+/// For a test that hangs.
+pub const TEST_LIMIT: Duration = Duration::from_secs(150);
 /// For what happens at once, as opposed to after a lease of 30 s: what is left behind is gone within it.
 pub const PROMPT: Duration = Duration::from_secs(8);
 

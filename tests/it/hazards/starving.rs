@@ -97,7 +97,7 @@ pub async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most<S: Subject>()
 /// An owner's own forgotten future does not keep its hold from being renewed.
 async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> Unpolled) {
     let stage = Stage::new().await;
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(2);
     let client = stage.client(watched(lease)).await;
     let lock = client.kind::<S>(unique_name("own")).owned_by(&Owner::new());
     let outer = lock.lock().await.unwrap();

@@ -242,3 +242,33 @@ async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
     assert!(shelf.is_free().await, "a hold that is over keeps it");
     shelf.witness.nothing_left().await;
 }
+
+/// The key of both sides lives as long as the longer of them: what the clock has ended is taken away by hand. Found by
+/// the histories, as a lock that nobody held and nobody got.
+#[tokio::test]
+async fn a_write_hold_that_ran_out_does_not_live_on_by_a_read_hold() {
+    let shelf = Shelf::new().await;
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    let other = shelf.lock(&shelf.witness.a_client().await);
+    let brief = Duration::from_millis(300);
+    // The read hold may end before the write hold does, or go on after it.
+    for reads_on in [false, true] {
+        let writing = lock.write().with_lease(brief).lock().await.unwrap();
+        let reading = lock.read().with_lease(MINUTE).lock().await.unwrap();
+        let kept = match reads_on {
+            true => Some(reading),
+            false => {
+                assert_eq!(reading.unlock().await, Ok(Released::Fully));
+                None
+            }
+        };
+        assert_eq!(writing.lost().await, LostReason::Expired);
+        let entered = other.read().try_lock_for(SOON).await.unwrap();
+        let entered = entered.expect("nobody writes any more");
+        assert_eq!(entered.unlock().await, Ok(Released::Fully));
+        if let Some(reading) = kept {
+            assert_eq!(reading.unlock().await, Ok(Released::Fully));
+        }
+        shelf.witness.nothing_left().await;
+    }
+}

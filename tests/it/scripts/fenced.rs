@@ -139,8 +139,8 @@ async fn the_commands_of_each_operation() {
     assert_eq!(acquire(&bed.admin, US, 1).await, Reply::Counted(1));
     let calls = bed.inner_calls().await;
     assert!(
-        calls.values().sum::<u64>() <= 4,
-        "pttl, incr, hset, pexpire: {calls:?}"
+        calls.values().sum::<u64>() <= 5,
+        "pttl, incr, persist, hset, pexpire: {calls:?}"
     );
     bed.server.reset_calls().await;
     assert!(matches!(acquire(&bed.admin, THEM, 1).await, Reply::Busy(_)));

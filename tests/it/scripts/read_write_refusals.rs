@@ -184,3 +184,25 @@ async fn many_operations_in_one_call() {
     );
     assert_eq!(bed.everything().await, before);
 }
+
+/// P-RW6: any number may stand in another's field.
+#[tokio::test]
+async fn another_readers_count_is_not_believed() {
+    let bed = Bed::new().await;
+    let sides = Sides(&bed.admin);
+    assert_eq!(sides.read(US, 1).await, Reply::Done);
+    for (reader, count) in [
+        ("a", "1000000000"),
+        ("b", "1e9"),
+        ("c", "-1"),
+        ("d", "x"),
+        ("e", "nan"),
+    ] {
+        bed.ask::<()>(&["HSET", LOCK, reader, count]).await;
+    }
+    bed.server.reset_calls().await;
+    assert_eq!(sides.read_end(US, 0).await, Reply::Done);
+    let looks = bed.inner_calls().await["pttl"];
+    assert!(looks <= 2000 + 10, "{looks}");
+    bed.is_free().await;
+}
