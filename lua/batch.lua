@@ -11,6 +11,8 @@
 --   FAILED      the server refused a command            detail: its error
 local DONE, BUSY, ABSENT, WRONG_KIND, FAILED = 0, 1, 2, 3, 4
 local call = redis.call
+-- On a cluster whose clients publish to a shard, this line says SPUBLISH (src/wire/script.rs).
+local PUBLISH = 'PUBLISH'
 
 local function refusal(lock, keys, problem)
   -- Servers before 7 raise a string, later ones a table.

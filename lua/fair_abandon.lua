@@ -12,7 +12,7 @@ return each(2, 2, function(k, owner, channel)
   -- Also while the lock is held: the first has to know when the holder's lease ends.
   local head = was_first and call('LINDEX', queue, 0)
   if head then
-    call('PUBLISH', channel .. ':' .. head, '0')
+    call(PUBLISH, channel .. ':' .. head, '0')
   end
   return DONE
 end)

@@ -146,14 +146,14 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
         -- The next learns of a longer lease in time by itself.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
-          redis.pcall('PUBLISH', channel .. ':' .. next_head, '0')
+          redis.pcall(PUBLISH, channel .. ':' .. next_head, '0')
         end
       end
       return DONE
     end
     if nudge == '1' then
       -- It may be asleep: nobody tells it that a lease has run out.
-      redis.pcall('PUBLISH', channel .. ':' .. head, '0')
+      redis.pcall(PUBLISH, channel .. ':' .. head, '0')
     end
   end
   if waited < 0 then

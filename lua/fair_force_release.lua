@@ -15,7 +15,7 @@ return each(2, 1, function(k, channel)
   end
   local head = call('LINDEX', queue, 0)
   if head then
-    call('PUBLISH', channel .. ':' .. head, '0')
+    call(PUBLISH, channel .. ':' .. head, '0')
   end
   call('DEL', lock)
   return DONE

@@ -52,7 +52,7 @@ return each(3, 5, function(k, owner, holds, lease, place, channel)
   if holds == '0' then
     local head = first_in_line(queue, places, owner, tonumber(place))
     if head then
-      call('PUBLISH', channel .. ':' .. head, '0')
+      call(PUBLISH, channel .. ':' .. head, '0')
     end
     call('DEL', lock)
     return DONE

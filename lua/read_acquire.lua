@@ -34,7 +34,7 @@ return each(1, 6, function(k, owner, lease, holds, writes, channel, base)
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
     call('SET', marker, '1', 'PX', lease)
     if is_over then
-      redis.pcall('PUBLISH', channel, '1')
+      redis.pcall(PUBLISH, channel, '1')
       call('HDEL', lock, writer)
       call('HSET', lock, 'mode', 'read')
     end

@@ -20,7 +20,7 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
   local longest = longest_of_others(lock, base, owner, remaining)
   if holds == 0 and not writes and longest <= 0 then
     -- Telling can fail, so it comes before freeing. Nobody else reads: what may be left has lost its lease.
-    call('PUBLISH', channel, '0')
+    call(PUBLISH, channel, '0')
     call('DEL', lock, markers_of(base, owner) .. 1)
     remove_markers(base, owner, 2, held)
     return DONE

@@ -13,7 +13,7 @@ return each(1, 1, function(k, channel)
   if call('EXISTS', lock) == 0 then
     return ABSENT, 0
   end
-  call('PUBLISH', channel, '0')
+  call(PUBLISH, channel, '0')
   call('DEL', lock)
   return DONE
 end)

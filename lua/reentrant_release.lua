@@ -17,7 +17,7 @@ return each(1, 4, function(k, owner, holds, lease, channel)
 
   if holds == '0' then
     -- Telling can fail (no right to the channel), so it comes before freeing. Neither needs memory.
-    call('PUBLISH', channel, '0')
+    call(PUBLISH, channel, '0')
     call('DEL', lock)
     return DONE
   end

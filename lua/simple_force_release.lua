@@ -9,7 +9,7 @@ return each(1, 1, function(k, channel)
   if not call('GET', KEYS[k]) then
     return ABSENT, 0
   end
-  call('PUBLISH', channel, '0')
+  call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
   return DONE
 end)

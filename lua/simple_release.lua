@@ -10,7 +10,7 @@ return each(1, 2, function(k, owner, channel)
     return ABSENT, 0
   end
   -- Telling can fail, so it comes before freeing.
-  call('PUBLISH', channel, '0')
+  call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
   return DONE
 end)

@@ -14,7 +14,7 @@ return each(1, 1, function(k, channel)
   if mode ~= 'write' then
     return ABSENT, 0
   end
-  call('PUBLISH', channel, '1')
+  call(PUBLISH, channel, '1')
   call('DEL', lock)
   return DONE
 end)

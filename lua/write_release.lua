@@ -29,7 +29,7 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
   end
 
   -- Telling can fail, so it comes before freeing. With a downgrade, waiting readers may enter.
-  call('PUBLISH', channel, '1')
+  call(PUBLISH, channel, '1')
   if longest <= 0 then
     call('DEL', lock)
     return DONE

@@ -335,9 +335,9 @@ async fn attempt(
     // An earlier sending was not answered, and may have been granted.
     let mut doubt = false;
     let done = loop {
-        if !engine.lanes.redis().is_ready() {
+        if !engine.lanes.is_ready(&ask.place) {
             tokio::select! {
-                () = engine.lanes.redis().ready() => {}
+                () = engine.lanes.ready(&ask.place) => {}
                 // Nothing has been sent that would have to be taken back.
                 () = caller.gone(), if !doubt => {}
             }

@@ -239,7 +239,7 @@ impl Group<'_> {
             let Member { engine, ask } = member;
             let patience = if !is_majority {
                 engine.config.command_wait
-            } else if engine.lanes.redis().is_ready() {
+            } else if engine.lanes.is_ready(&ask.place) {
                 majority_patience(engine, &ask.lease)
             } else {
                 Duration::ZERO

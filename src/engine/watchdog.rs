@@ -1,7 +1,7 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
     error::LostReason,
-    wire::{Lease, Presence, Refusal, Request, presence, script::Script},
+    wire::{Lease, Presence, Refusal, Request, presence},
 };
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.
@@ -238,30 +238,25 @@ impl Engine {
         self.send_all(renewals.collect());
     }
 
-    /// Sends renewals of one script in batches. Each is a task of its own: what befalls one befalls no other (P-R1).
+    /// Sends renewals of one script and slot in batches. Each is a task of its own: what befalls one befalls no other
+    /// (P-R1), and a node that is silent holds up none of the others (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
-        let mut by_script: Vec<(&'static Script, Vec<Renewal>)> = Vec::new();
+        let mut courses: HashMap<_, Vec<Renewal>> = HashMap::new();
         for renewal in renewals {
-            let script = renewal.request().script;
-            match by_script
-                .iter_mut()
-                .find(|(known, _)| std::ptr::eq(*known, script))
-            {
-                Some((_, batch)) => batch.push(renewal),
-                None => by_script.push((script, vec![renewal])),
-            }
+            let course = self.lanes.course(&renewal.request());
+            courses.entry(course).or_default().push(renewal);
         }
         let most = self.config.watchdog_batch_size;
-        for (script, mut renewals) in by_script {
+        for mut renewals in courses.into_values() {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
                 let batch = std::mem::replace(&mut renewals, rest);
-                tokio::spawn(self.clone().renew(script, batch));
+                tokio::spawn(self.clone().renew(batch));
             }
         }
     }
 
-    async fn renew(self: Arc<Self>, script: &'static Script, renewals: Vec<Renewal>) {
+    async fn renew(self: Arc<Self>, renewals: Vec<Renewal>) {
         // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
         let turns: Vec<_> = renewals
             .iter()
@@ -269,16 +264,16 @@ impl Engine {
             .filter(|(renewal, turn)| renewal.may_go(turn.is_some()))
             .filter(|(renewal, _)| renewal.is_due())
             .collect();
-        let operations = turns
-            .iter()
-            .map(|(renewal, _)| renewal.request().parts)
-            .collect();
-        let sent = Instant::now();
+        let Some((first, _)) = turns.first() else {
+            return;
+        };
         // What waited for a connection could meet the owner's next hold; the reconnection makes renewals of its own.
-        if turns.is_empty() || !self.lanes.redis().is_ready() {
+        if !self.lanes.is_ready(&first.tenure.place) {
             return;
         }
-        let answers = self.lanes.run_together(script, operations).await;
+        let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
+        let sent = Instant::now();
+        let answers = self.lanes.run_together(requests).await;
         for ((renewal, _turn), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(reply) => self.renewed(renewal, sent, presence(reply)),

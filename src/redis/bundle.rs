@@ -1,4 +1,4 @@
-//! Operations that are asked for together and travel together: a call per script, not one per operation.
+//! Operations that are asked for together and travel together: a call per script and slot, not one per operation.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,7 +7,10 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use super::{CallError, Redis, lanes::call_all};
+use super::{
+    CallError, Redis,
+    lanes::{call_all, course},
+};
 use crate::wire::{Reply, Request, script::Script};
 
 /// Operations in one call. More than in a lane's: these have waited for each other anyway.
@@ -108,12 +111,13 @@ impl Bundle {
         let mut waiting = std::mem::take(&mut self.state().waiting);
         while let Some((request, _)) = waiting.first() {
             let script = request.script;
-            let of_script: Vec<_> = waiting
-                .extract_if(.., |(request, _)| std::ptr::eq(request.script, script))
+            let first = course(&*self.redis, request);
+            let same_course: Vec<_> = waiting
+                .extract_if(.., |(request, _)| course(&*self.redis, request) == first)
                 .take(MOST_TOGETHER)
                 .collect();
             self.runtime
-                .spawn(carry(self.redis.clone(), script, of_script));
+                .spawn(carry(self.redis.clone(), script, same_course));
         }
     }
 }

@@ -6,18 +6,18 @@
 //! callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    CallError, Redis,
+    CallError, HashSlot, Redis,
     bundle::{self, Seat},
 };
 use crate::wire::{
-    Refusal, Reply, Request,
+    Place, Refusal, Reply, Request,
     script::{Operation, Script},
 };
 
@@ -32,9 +32,11 @@ const MOST_CARRIERS: usize = 2;
 pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    /// One per script that has been used: few, and soon all there.
-    lanes: RwLock<Vec<Arc<Lane>>>,
+    lanes: RwLock<HashMap<Course, Arc<Lane>>>,
 }
+
+/// What may travel together: by the number of its script, and its slot.
+type Course = (usize, HashSlot);
 
 struct Lane {
     script: &'static Script,
@@ -58,7 +60,7 @@ impl Lanes {
     ///
     /// Dropping the future may leave the operation on its way.
     pub(crate) async fn run(&self, request: Request) -> Result<Reply, CallError> {
-        let lane = self.lane(request.script);
+        let lane = self.lane(&request);
         let admission = lane.queue().admit(request.parts);
         match admission {
             Admission::Alone(operation) => {
@@ -97,33 +99,57 @@ impl Lanes {
         }
     }
 
-    /// Runs operations of one script in one call of their own.
+    /// Runs requests of one course in one call of their own.
     pub(crate) async fn run_together(
         &self,
-        script: &'static Script,
-        operations: Vec<Operation>,
+        requests: Vec<Request>,
     ) -> Vec<Result<Reply, CallError>> {
+        let Some(script) = requests.first().map(|request| request.script) else {
+            return Vec::new();
+        };
+        let operations = requests.into_iter().map(|request| request.parts).collect();
         call_all(&*self.redis, script, operations).await
     }
 
-    fn lane(&self, script: &'static Script) -> Arc<Lane> {
-        let known = |lanes: &[Arc<Lane>]| {
-            let lane = lanes.iter().find(|lane| std::ptr::eq(lane.script, script));
-            lane.cloned()
-        };
-        if let Some(lane) = known(&self.lanes.read().unwrap_or_else(PoisonError::into_inner)) {
-            return lane;
+    fn lane(&self, request: &Request) -> Arc<Lane> {
+        let course = self.course(request);
+        if let Some(lane) = self
+            .lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&course)
+        {
+            return lane.clone();
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        known(&lanes).unwrap_or_else(|| {
-            let lane = Arc::new(Lane {
-                script,
+        let lane = lanes.entry(course).or_insert_with(|| {
+            Arc::new(Lane {
+                script: request.script,
                 queue: Mutex::default(),
-            });
-            lanes.push(lane.clone());
-            lane
-        })
+            })
+        });
+        lane.clone()
     }
+
+    /// Requests of one course may travel together.
+    pub(crate) fn course(&self, request: &Request) -> Course {
+        course(&*self.redis, request)
+    }
+
+    /// Completes once there is a connection to ask about `place` on.
+    pub(crate) async fn ready(&self, place: &Place) {
+        self.redis.ready(self.redis.slot(&place.key)).await;
+    }
+
+    /// Whether [`ready`](Self::ready) would complete at once.
+    pub(crate) fn is_ready(&self, place: &Place) -> bool {
+        self.redis.is_ready(self.redis.slot(&place.key))
+    }
+}
+
+pub(super) fn course(redis: &dyn Redis, request: &Request) -> Course {
+    let key = request.parts.first().map_or(&[][..], |key| &**key);
+    (std::ptr::from_ref(request.script).addr(), redis.slot(key))
 }
 
 impl std::fmt::Debug for Lanes {
@@ -176,7 +202,7 @@ pub(super) async fn call_all(
         Ok(replies) => return replies.into_iter().map(Ok).collect(),
         Err(error) => error,
     };
-    if count == 1 || !matches!(error, CallError::Refused(Refusal::Failed { .. })) {
+    if count == 1 || !may_be_one_of_them(&error) {
         return vec![Err(error); count];
     }
     let mut replies = Vec::with_capacity(count);
@@ -185,6 +211,16 @@ pub(super) async fn call_all(
         replies.push(reply.and_then(|mut replies| replies.pop().ok_or(CallError::Closed)));
     }
     replies
+}
+
+/// Whether the others might be answered without the one that the server will not run: one that is not allowed, or one
+/// whose key is on the way to another node (P-R6).
+fn may_be_one_of_them(error: &CallError) -> bool {
+    match error {
+        CallError::Refused(Refusal::Failed { .. }) => true,
+        CallError::Refused(Refusal::Passing { message }) => message.starts_with("TRYAGAIN"),
+        _ => false,
+    }
 }
 
 /// What a lane has on its way and what waits. Pure.

@@ -16,6 +16,7 @@
 mod bundle;
 mod frame;
 mod lanes;
+mod line;
 mod link;
 mod locator;
 mod server;
@@ -43,9 +44,15 @@ use crate::{
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// What travels together is of one slot: on a cluster that of its keys, elsewhere always the same.
+pub(crate) type HashSlot = u16;
+
 /// One logical Redis server, and no more of it than locks need.
 pub(crate) trait Redis: Send + Sync {
-    /// Runs `operations` of one script in one call. There are as many replies as operations.
+    /// The slot of a key.
+    fn slot(&self, key: &[u8]) -> HashSlot;
+
+    /// Runs `operations` of one script and one slot in one call. There are as many replies as operations.
     ///
     /// Dropping the future may leave the call on its way.
     fn call(
@@ -54,11 +61,11 @@ pub(crate) trait Redis: Send + Sync {
         operations: Arc<[Operation]>,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
 
-    /// Completes once there is a connection to send on.
-    fn ready(&self) -> BoxFuture<()>;
+    /// Completes once there is a connection to send on to `slot`.
+    fn ready(&self, slot: HashSlot) -> BoxFuture<()>;
 
     /// Whether [`ready`](Self::ready) would complete at once.
-    fn is_ready(&self) -> bool;
+    fn is_ready(&self, slot: HashSlot) -> bool;
 
     /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallError, Event,
+    line::PING_EVERY,
     link::{self, Connection, Connector},
-    server::PING_EVERY,
 };
 use crate::wire::Refusal;
 

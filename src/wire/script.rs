@@ -8,32 +8,47 @@ use bytes::Bytes;
 pub struct Script {
     source: &'static str,
     keys: usize,
-    sha: OnceLock<Bytes>,
+    classic: OnceLock<Text>,
+    sharded: OnceLock<Text>,
 }
+
+/// A script's text, for `EVAL`, and its hexadecimal SHA-1, for `EVALSHA`.
+pub(crate) struct Text {
+    pub(crate) source: Bytes,
+    pub(crate) sha: Bytes,
+}
+
+/// How messages are published: all subscribers of a server have to agree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publishing {
+    /// `PUBLISH`.
+    Classic,
+    /// `SPUBLISH`, to the shard of the channel's slot alone.
+    Sharded,
+}
+
+/// The line of `lua/batch.lua` that says how.
+const CLASSIC: &str = "local PUBLISH = 'PUBLISH'";
+const SHARDED: &str = "local PUBLISH = 'SPUBLISH'";
 
 impl Script {
     pub(crate) const fn new(source: &'static str, keys: usize) -> Self {
         Self {
             source,
             keys,
-            sha: OnceLock::new(),
+            classic: OnceLock::new(),
+            sharded: OnceLock::new(),
         }
     }
 
-    /// The text, for `EVAL`.
-    pub(crate) fn source(&self) -> Bytes {
-        Bytes::from_static(self.source.as_bytes())
-    }
-
-    /// The hexadecimal SHA-1 of the text, for `EVALSHA`.
-    pub(crate) fn sha(&self) -> Bytes {
-        let digest = || {
-            sha1_smol::Sha1::from(self.source)
-                .digest()
-                .to_string()
-                .into()
-        };
-        self.sha.get_or_init(digest).clone()
+    /// The text that publishes in this way.
+    pub(crate) fn text(&self, publishing: Publishing) -> &Text {
+        match publishing {
+            Publishing::Classic => self.classic.get_or_init(|| Text::new(self.source.into())),
+            Publishing::Sharded => self
+                .sharded
+                .get_or_init(|| Text::new(self.source.replacen(CLASSIC, SHARDED, 1).into())),
+        }
     }
 
     /// How many of an operation's parts are keys; they come first, the arguments follow.
@@ -42,10 +57,17 @@ impl Script {
     }
 }
 
+impl Text {
+    fn new(source: Bytes) -> Self {
+        let sha = sha1_smol::Sha1::from(&source).digest().to_string().into();
+        Self { source, sha }
+    }
+}
+
 impl std::fmt::Debug for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Script")
-            .field("sha", &self.sha())
+            .field("sha", &self.text(Publishing::Classic).sha)
             .finish_non_exhaustive()
     }
 }
@@ -160,6 +182,16 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sharded_script_differs_in_how_it_publishes_and_in_nothing_else() {
+        static SCRIPT: Script = script!(keys = 1, "reentrant_release");
+        let text =
+            |publishing| String::from_utf8_lossy(&SCRIPT.text(publishing).source).into_owned();
+        let (classic, sharded) = (text(Publishing::Classic), text(Publishing::Sharded));
+        assert_eq!(classic.matches("'PUBLISH'").count(), 1);
+        assert_eq!(sharded, classic.replace("'PUBLISH'", "'SPUBLISH'"));
+    }
 
     #[test]
     fn every_status_has_its_outcome() {

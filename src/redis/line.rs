@@ -1,0 +1,332 @@
+//! A connection for scripts that is opened again whenever it breaks.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fred::{
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Event, frame,
+    link::{self, Connection, Connector, Identity, Router},
+};
+use crate::wire::script::{Operation, Publishing, Script};
+
+/// How often a connection is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The pause after a connection that broke as soon as it was open; it doubles while they do.
+const SHORTEST_BREATH: Duration = Duration::from_millis(20);
+const LONGEST_BREATH: Duration = Duration::from_millis(500);
+/// How long a quiet connection is left alone before a `PING`.
+pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// A connection for scripts, as those who call see it.
+#[derive(Clone)]
+pub(super) struct Line(watch::Sender<State>);
+
+#[derive(Clone)]
+enum State {
+    Up(Arc<Open>),
+    Down,
+    Closed,
+}
+
+/// The line was closed for good.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+impl Line {
+    /// Keeps a connection open until `closed` is cancelled.
+    pub(super) fn keep(
+        connector: Connector,
+        first: Option<Connection>,
+        events: mpsc::UnboundedSender<Event>,
+        closed: CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let line = Line(watch::Sender::new(State::Down));
+        let keeper = Keeper {
+            connector,
+            line: line.clone(),
+            events,
+            closed,
+        };
+        let first = first.map(|connection| keeper.open(connection));
+        tasks.spawn(keeper.keep(first));
+        line
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(*self.0.borrow(), State::Up(_))
+    }
+
+    /// The connection to send on, if there is one.
+    pub(super) fn open(&self) -> Option<Arc<Open>> {
+        match &*self.0.borrow() {
+            State::Up(open) => Some(open.clone()),
+            _ => None,
+        }
+    }
+
+    /// The connection to send on, once there is one.
+    pub(super) async fn opened(&self) -> Result<Arc<Open>, Closed> {
+        match self.open() {
+            Some(open) => Ok(open),
+            None => self.other_than(None).await,
+        }
+    }
+
+    /// Waits until `old` has been replaced: by then the server has dropped it.
+    pub(super) async fn replaced(&self, old: &Arc<Open>) -> Result<(), Closed> {
+        self.other_than(Some(old)).await.map(drop)
+    }
+
+    async fn other_than(&self, old: Option<&Arc<Open>>) -> Result<Arc<Open>, Closed> {
+        let mut states = self.0.subscribe();
+        let settled = states
+            .wait_for(|state| match state {
+                State::Up(open) => old.is_none_or(|old| !Arc::ptr_eq(open, old)),
+                State::Down => false,
+                State::Closed => true,
+            })
+            .await;
+        match settled.as_deref() {
+            Ok(State::Up(open)) => Ok(open.clone()),
+            _ => Err(Closed),
+        }
+    }
+}
+
+/// An open connection for scripts.
+pub(super) struct Open {
+    client: fred::clients::Client,
+    identity: Option<Identity>,
+    /// Cancelled when the connection has ended: fred leaves a command sent after that unanswered.
+    ended: CancellationToken,
+    traffic: Traffic,
+}
+
+/// Whether the server answers.
+struct Traffic {
+    since: Instant,
+    in_flight: AtomicUsize,
+    /// In milliseconds after `since`.
+    last_reply: AtomicU64,
+}
+
+impl Traffic {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            in_flight: AtomicUsize::new(0),
+            last_reply: AtomicU64::new(0),
+        }
+    }
+
+    fn sent(&self) -> InFlight<'_> {
+        // The first call after a quiet time starts the clock anew.
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.mark();
+        }
+        InFlight(self)
+    }
+
+    fn mark(&self) {
+        self.last_reply
+            .store(self.since.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn silence(&self) -> Duration {
+        let last = Duration::from_millis(self.last_reply.load(Ordering::Relaxed));
+        self.since.elapsed().saturating_sub(last)
+    }
+
+    /// A `PING` is due: calls wait and no reply comes, or nothing has been heard for long.
+    fn is_suspicious(&self) -> bool {
+        let waiting = self.in_flight.load(Ordering::Relaxed) > 0;
+        self.silence() >= if waiting { LOOK_EVERY } else { PING_EVERY }
+    }
+}
+
+/// A call that waits for its answer.
+struct InFlight<'a>(&'a Traffic);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.mark();
+    }
+}
+
+impl Open {
+    /// Runs `operations` of `script` in one call; without an answer, says why there is none.
+    pub(super) async fn run(
+        &self,
+        script: &'static Script,
+        publishing: Publishing,
+        operations: &[Operation],
+    ) -> Result<Frame, Arc<str>> {
+        let text = script.text(publishing);
+        let answer = self
+            .send("EVALSHA", arguments(text.sha.clone(), script, operations))
+            .await?;
+        let unknown = frame::error(&answer).is_some_and(|message| message.starts_with("NOSCRIPT"));
+        if !unknown {
+            return Ok(answer);
+        }
+        // The server runs a script that it does not know, or nothing: safe to send again at once (P-T1).
+        self.send("EVAL", arguments(text.source.clone(), script, operations))
+            .await
+    }
+
+    /// Sends one command; without an answer, says why there is none.
+    pub(super) async fn send(
+        &self,
+        name: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Frame, Arc<str>> {
+        let _in_flight = self.traffic.sent();
+        let command = CustomCommand::new_static(name, ClusterHash::Random, false);
+        // fred's future takes 5 KB, which otherwise every future around it would, and be moved with it.
+        let mut answer = Box::pin(self.client.custom_raw(command, args));
+        let mut ended = pin!(self.ended.cancelled());
+        poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(answer.map_err(|error| error.details().into())),
+            Poll::Pending => ended
+                .as_mut()
+                .poll(context)
+                .map(|()| Err("the connection ended".into())),
+        })
+        .await
+    }
+}
+
+/// `text`, the number of keys, the keys of all operations, the arguments of all operations.
+pub(super) fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
+    let parts = operations.iter().map(Vec::len).sum::<usize>();
+    let mut args = Vec::with_capacity(2 + parts);
+    args.push(Value::Bytes(text));
+    args.push(Value::Integer((operations.len() * script.keys()) as i64));
+    let bytes = |part: &Bytes| Value::Bytes(part.clone());
+    args.extend(
+        operations
+            .iter()
+            .flat_map(|parts| parts[..script.keys()].iter().map(bytes)),
+    );
+    args.extend(
+        operations
+            .iter()
+            .flat_map(|parts| parts[script.keys()..].iter().map(bytes)),
+    );
+    args
+}
+
+/// Keeps a line's connection open.
+struct Keeper {
+    connector: Connector,
+    line: Line,
+    events: mpsc::UnboundedSender<Event>,
+    closed: CancellationToken,
+}
+
+impl Keeper {
+    /// Lets callers use `connection`.
+    fn open(&self, connection: Connection) -> (Arc<Open>, Router) {
+        let open = Arc::new(Open {
+            client: connection.client,
+            identity: connection.identity,
+            ended: CancellationToken::new(),
+            traffic: Traffic::new(),
+        });
+        self.line.0.send_replace(State::Up(open.clone()));
+        (open, connection.router)
+    }
+
+    async fn keep(self, first: Option<(Arc<Open>, Router)>) {
+        let mut up = match first {
+            Some(first) => Some(first),
+            None => self.connect(None).await,
+        };
+        let mut opened = Instant::now();
+        let mut breath = SHORTEST_BREATH;
+        while let Some((open, mut router)) = up.take() {
+            let broken = broken(&open, &mut router);
+            let Some(reason) = self.closed.run_until_cancelled(broken).await else {
+                self.line.0.send_replace(State::Closed);
+                // What is unanswered when the line closes is not waited for long.
+                link::quit(&open.client).await;
+                open.ended.cancel();
+                return;
+            };
+            tracing::warn!(%reason, "the connection to Redis broke; connecting again");
+            self.line.0.send_replace(State::Down);
+            drop(router);
+            open.ended.cancel();
+            if opened.elapsed() < LOOK_EVERY {
+                // One that breaks as soon as it is open is not opened over and over without a pause.
+                tokio::time::sleep(breath).await;
+                breath = (breath * 2).min(LONGEST_BREATH);
+            } else {
+                breath = SHORTEST_BREATH;
+            }
+            up = self.connect(Some(&open)).await;
+            opened = Instant::now();
+        }
+    }
+
+    /// Connects, and makes the server drop the connection that was there before.
+    async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
+        let connection = self.connector.connect_until(&self.closed).await?;
+        if let Some(identity) = old.and_then(|old| old.identity.as_ref()) {
+            Connection::kill(&connection.client, identity).await;
+        }
+        let up = self.open(connection);
+        if old.is_some() {
+            let _ = self.events.send(Event::Reconnected);
+        }
+        Some(up)
+    }
+}
+
+impl Drop for Keeper {
+    /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
+    fn drop(&mut self) {
+        self.line.0.send_replace(State::Closed);
+    }
+}
+
+/// Completes, with the reason, when the connection has ended or its server has stopped answering.
+async fn broken(open: &Open, router: &mut Router) -> String {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut number = 0;
+    loop {
+        number += 1;
+        tokio::select! {
+            reason = router.ended() => return reason,
+            _ = looks.tick() => {}
+        }
+        if !open.traffic.is_suspicious() {
+            continue;
+        }
+        if let Err(reason) = router.run(Connection::ping(&open.client, number)).await {
+            return reason;
+        }
+        open.traffic.mark();
+    }
+}
