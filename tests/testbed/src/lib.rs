@@ -4,6 +4,7 @@
 //! Everything panics with a clear message instead of returning errors: its callers are tests.
 
 mod children;
+mod cluster;
 mod conversation;
 mod eventually;
 mod faults;
@@ -16,6 +17,7 @@ mod server;
 mod set_ups;
 
 pub use children::{Child, Silence};
+pub use cluster::{Clustered, Move, slot_of};
 pub use eventually::{eventually, unique_name};
 pub use faults::Faults;
 pub use peer::{Peer, Refused};

@@ -169,7 +169,7 @@ impl Watched {
     }
 }
 
-fn url(scheme: &str, path: &str, servers: &[Server]) -> String {
+pub(crate) fn url(scheme: &str, path: &str, servers: &[Server]) -> String {
     let (first, others) = servers.split_first().expect("there are servers");
     let nodes: Vec<String> = others
         .iter()

@@ -2,6 +2,7 @@
 
 mod bed;
 mod children;
+mod cluster;
 mod losses;
 mod messages;
 mod network;

@@ -1,0 +1,414 @@
+//! A Redis Cluster: masters that share the slots, each with a replica or without.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::{Server, eventually, set_ups, unique_name};
+
+/// The slots of a cluster.
+const SLOTS: u16 = 16_384;
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// A dead master is given up after two of the seconds of `cluster-node-timeout`: half a second later, on a machine that
+/// runs many tests, live ones would be.
+const OPTIONS: [&str; 12] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-config-file",
+    "nodes.conf",
+    "--cluster-node-timeout",
+    "2000",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--repl-ping-replica-period",
+    "1",
+    "--repl-timeout",
+    "5",
+];
+
+/// A cluster of servers on loopback. A node is meant by its number in [`servers`](Self::servers).
+///
+/// What is wanted of several nodes at once is wanted of those that run: kill, stop and start them by the methods here,
+/// which keep book of that.
+#[derive(Debug)]
+pub struct Clustered {
+    /// At the start the masters, in the order of their slots, then the first one's replica, the second one's, and so on.
+    pub servers: Vec<Server>,
+    silent: Mutex<BTreeSet<usize>>,
+}
+
+/// A slot on its way from one node to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    /// The slot.
+    pub slot: u16,
+    /// Who had it.
+    pub from: usize,
+    /// Who gets it.
+    pub to: usize,
+}
+
+/// What a line of `CLUSTER NODES` says.
+#[derive(Debug)]
+struct Seen {
+    id: String,
+    port: u16,
+    flags: Vec<String>,
+    master: String,
+    connected: bool,
+    slots: Vec<RangeInclusive<u16>>,
+}
+
+impl Clustered {
+    /// Three masters with a replica each.
+    pub async fn start() -> Self {
+        Self::start_with(3, true, &[]).await
+    }
+
+    /// Masters without replicas, which are up sooner.
+    pub async fn masters(number: usize) -> Self {
+        Self::start_with(number, false, &[]).await
+    }
+
+    /// So many masters, with a replica each or without, and more options for each server.
+    pub async fn start_with(masters: usize, replicas: bool, options: &[&str]) -> Self {
+        let options = [&OPTIONS[..], options].concat();
+        let mut servers = Vec::new();
+        for _ in 0..masters * if replicas { 2 } else { 1 } {
+            servers.push(Server::start_with(&options).await);
+        }
+        let silent = Mutex::default();
+        let this = Self { servers, silent };
+        this.meet(masters).await;
+        for replica in masters..this.servers.len() {
+            let master = this.id(replica - masters).await;
+            let follow = ["CLUSTER", "REPLICATE", &master];
+            this.servers[replica].command::<()>(&follow).await;
+        }
+        this.settled().await;
+        this
+    }
+
+    /// Gives the masters their slots, and makes everybody know everybody.
+    async fn meet(&self, masters: usize) {
+        for (node, server) in self.servers.iter().enumerate() {
+            // Two masters of one epoch would first have to agree on another.
+            let epoch = (node + 1).to_string();
+            server
+                .command::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])
+                .await;
+            if node < masters {
+                let bound = |node: usize| (usize::from(SLOTS) * node / masters).to_string();
+                let last = usize::from(SLOTS) * (node + 1) / masters - 1;
+                let add = ["CLUSTER", "ADDSLOTSRANGE", &bound(node), &last.to_string()];
+                server.command::<()>(&add).await;
+            }
+            // Each other one, as by hearsay it takes seconds.
+            for other in &self.servers[..node] {
+                let port = other.port().to_string();
+                server
+                    .command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
+                    .await;
+            }
+        }
+        self.all("they know each other", async |node| {
+            let seen = self.seen_by(node).await;
+            seen.len() == self.servers.len() && seen.iter().all(Seen::is_well)
+        })
+        .await;
+    }
+
+    /// `redis-cluster://..` with all of them.
+    pub fn url(&self) -> String {
+        set_ups::url("redis-cluster", "", &self.servers)
+    }
+
+    /// The one that listens on `port`.
+    pub fn on_port(&self, port: u16) -> usize {
+        let index = self.servers.iter().position(|server| server.port() == port);
+        index.expect("the port is one of theirs")
+    }
+
+    /// Waits until those that run agree who has which slot, take each other for well, and replicas are up to date.
+    pub async fn settled(&self) {
+        let running = self.running();
+        self.all("the cluster is settled", async |node| {
+            let seen = self.seen_by(node).await;
+            let theirs = |seen: &&Seen| running.contains(&self.on_port(seen.port));
+            let info: String = self.servers[node].command(&["CLUSTER", "INFO"]).await;
+            info.contains("cluster_state:ok")
+                && seen.iter().filter(theirs).all(Seen::is_well)
+                && slots_of(&seen) == slots_of(&self.seen_by(running[0]).await)
+                && self.is_up_to_date(node).await
+        })
+        .await;
+    }
+
+    /// Waits until `condition` holds of each node that runs.
+    async fn all(&self, what: &str, condition: impl AsyncFn(usize) -> bool) {
+        for node in self.running() {
+            eventually(what, SETTLED_WITHIN, async || condition(node).await).await;
+        }
+    }
+
+    async fn is_up_to_date(&self, node: usize) -> bool {
+        let info = self.servers[node].info("replication").await;
+        info["role"] == "master" || info["master_link_status"] == "up"
+    }
+
+    /// Whether it takes itself for a master.
+    pub async fn is_master(&self, node: usize) -> bool {
+        self.servers[node].info("replication").await["role"] == "master"
+    }
+
+    /// The replica of `master` that runs.
+    pub async fn replica_of(&self, master: usize) -> usize {
+        let (id, running) = (self.id(master).await, self.running());
+        let seen = self.seen_by(running[0]).await;
+        let replicas = seen.iter().filter(|seen| seen.master == id);
+        let mut replicas = replicas.map(|seen| self.on_port(seen.port));
+        let replica = replicas.find(|node| running.contains(node));
+        replica.expect("the master has a replica that runs")
+    }
+
+    /// Makes `replica` the master although the present one is well.
+    pub async fn order_failover(&self, replica: usize) {
+        let order = ["CLUSTER", "FAILOVER"];
+        self.servers[replica].command::<()>(&order).await;
+    }
+
+    /// Waits until everybody who runs takes `node` for a master with slots, and the cluster for complete.
+    pub async fn takes_over(&self, node: usize) {
+        let port = self.servers[node].port();
+        self.all("another takes over", async |other| {
+            let seen = self.seen_by(other).await;
+            let info: String = self.servers[other].command(&["CLUSTER", "INFO"]).await;
+            info.contains("cluster_state:ok")
+                && seen
+                    .iter()
+                    .any(|seen| seen.port == port && !seen.slots.is_empty())
+        })
+        .await;
+    }
+
+    /// Who has `slot`, as the first one that runs sees it.
+    pub async fn owner_of(&self, slot: u16) -> usize {
+        let seen = self.seen_by(self.running()[0]).await;
+        let owner = seen.iter().find(|seen| seen.has(slot));
+        self.on_port(owner.expect("the slot is somebody's").port)
+    }
+
+    /// A name that no other test uses, in a slot of `node`'s.
+    pub async fn name_on(&self, node: usize, prefix: &str) -> String {
+        let (port, seen) = (self.servers[node].port(), self.seen_by(node).await);
+        let mut own = seen.iter().filter(|seen| seen.port == port);
+        let own = own.next().expect("it knows itself");
+        assert!(!own.slots.is_empty(), "node {node} has no slots");
+        let mut names = std::iter::repeat_with(|| unique_name(prefix));
+        names.find(|name| own.has(slot_of(name))).expect("one fits")
+    }
+
+    /// Begins to move `slot` to `to`: from here on, keys that are not there are looked for at `to`.
+    pub async fn begin_move(&self, slot: u16, to: usize) -> Move {
+        let from = self.owner_of(slot).await;
+        assert_ne!(from, to, "the slot {slot} is there");
+        let (source, target) = (self.id(from).await, self.id(to).await);
+        self.set_slot(to, slot, &["IMPORTING", &source]).await;
+        self.set_slot(from, slot, &["MIGRATING", &target]).await;
+        Move { slot, from, to }
+    }
+
+    /// Moves the slot's keys.
+    pub async fn move_keys(&self, Move { slot, from, to }: Move) {
+        let (slot, port) = (slot.to_string(), self.servers[to].port().to_string());
+        loop {
+            let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "100"];
+            let keys: Vec<String> = self.servers[from].command(&list).await;
+            if keys.is_empty() {
+                return;
+            }
+            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            // It answers NOKEY for those that have gone meanwhile.
+            let words = [&migrate[..], &keys].concat();
+            self.servers[from].command::<String>(&words).await;
+        }
+    }
+
+    /// Ends a move, of which every master is told.
+    pub async fn end_move(&self, Move { slot, from, to }: Move) {
+        let owner = self.id(to).await;
+        // Who gets it comes first: between the two, each would send a client to the other.
+        self.set_slot(to, slot, &["NODE", &owner]).await;
+        self.set_slot(from, slot, &["NODE", &owner]).await;
+        for node in self.running() {
+            if node != from && node != to && self.is_master(node).await {
+                self.set_slot(node, slot, &["NODE", &owner]).await;
+            }
+        }
+    }
+
+    /// Moves `slot` with its keys to `to`.
+    pub async fn move_slot(&self, slot: u16, to: usize) {
+        let on_its_way = self.begin_move(slot, to).await;
+        self.move_keys(on_its_way).await;
+        self.end_move(on_its_way).await;
+    }
+
+    async fn set_slot(&self, node: usize, slot: u16, state: &[&str]) {
+        let slot = slot.to_string();
+        let words = [&["CLUSTER", "SETSLOT", &slot], state].concat();
+        self.servers[node].command::<()>(&words).await;
+    }
+
+    /// Kills a node's process.
+    pub fn kill(&self, node: usize) {
+        self.silent().insert(node);
+        self.servers[node].kill();
+    }
+
+    /// Stops a node's process: connections stay open, nothing answers.
+    pub fn pause(&self, node: usize) {
+        self.silent().insert(node);
+        self.servers[node].pause();
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.servers[node].resume();
+        self.silent().remove(&node);
+    }
+
+    /// Starts a node again, on its port, with what it had written down: the cluster as it knew it, and its data if its
+    /// options say so.
+    pub async fn restart(&self, node: usize) {
+        self.kill(node);
+        self.servers[node].restart().await;
+        self.silent().remove(&node);
+    }
+
+    fn running(&self) -> Vec<usize> {
+        let silent = self.silent();
+        let nodes = 0..self.servers.len();
+        nodes.filter(|node| !silent.contains(node)).collect()
+    }
+
+    fn silent(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the others call a node, which need not answer.
+    async fn id(&self, node: usize) -> String {
+        let port = self.servers[node].port();
+        let mut asked = node;
+        if self.silent().contains(&node) {
+            asked = self.running()[0];
+        }
+        let seen = self.seen_by(asked).await;
+        let own = seen.into_iter().find(|seen| seen.port == port);
+        own.expect("the node is known").id
+    }
+
+    async fn seen_by(&self, node: usize) -> Vec<Seen> {
+        let nodes: String = self.servers[node].command(&["CLUSTER", "NODES"]).await;
+        let seen = |line| read(line).unwrap_or_else(|| panic!("not a node: {line}"));
+        nodes.lines().map(seen).collect()
+    }
+}
+
+impl Seen {
+    fn is_well(&self) -> bool {
+        let bad = |flag: &String| {
+            let flag = flag.as_str();
+            matches!(flag, "fail" | "fail?" | "handshake" | "noaddr")
+        };
+        self.connected && !self.flags.iter().any(bad)
+    }
+
+    fn has(&self, slot: u16) -> bool {
+        self.slots.iter().any(|range| range.contains(&slot))
+    }
+}
+
+/// `<id> <ip>:<port>@<bus>[,<host>] <flags> <master> <ping> <pong> <epoch> <link> [<slot>|<slot>-<slot>|[<move>]]..`
+fn read(line: &str) -> Option<Seen> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [id, address, flags, master, _, _, _, link, slots @ ..] = &words[..] else {
+        return None;
+    };
+    let range = |word: &&str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    let settled = slots.iter().filter(|word| !word.starts_with('['));
+    Some(Seen {
+        id: (*id).to_owned(),
+        port: address
+            .split_once('@')?
+            .0
+            .rsplit_once(':')?
+            .1
+            .parse()
+            .ok()?,
+        flags: flags.split(',').map(str::to_owned).collect(),
+        master: (*master).to_owned(),
+        connected: *link == "connected",
+        slots: settled.map(range).collect::<Option<_>>()?,
+    })
+}
+
+/// Who has what, in one order for all who say so.
+fn slots_of(seen: &[Seen]) -> BTreeSet<(u16, u16, u16)> {
+    let mut slots = BTreeSet::new();
+    for node in seen {
+        let ranges = node.slots.iter();
+        slots.extend(ranges.map(|range| (*range.start(), *range.end(), node.port)));
+    }
+    slots
+}
+
+/// The slot of a key: of what stands in its first braces, or of the whole key.
+pub fn slot_of(key: &str) -> u16 {
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let tag = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty());
+    crc16(tag.unwrap_or(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+        assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
+        assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{bar"));
+        assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+    }
+
+    #[test]
+    fn nodes_are_read() {
+        let line = "a1 127.0.0.1:7001@17001,host myself,master - 0 1 2 connected 0-5 7 [9->-b2]";
+        let seen = read(line).expect("it is a node");
+        assert_eq!((seen.port, seen.slots), (7001, vec![0..=5, 7..=7]));
+        assert!(read("a1 127.0.0.1:7001@17001 slave,fail").is_none());
+    }
+}
