@@ -16,7 +16,7 @@ use crate::{
     multi_lock::{MultiLock, RedLock},
     owner::OwnerId,
     read_write_lock::ReadWriteLock,
-    wire::{Kind, name},
+    wire::Kind,
 };
 
 /// A connection to Redis or Valkey, from which locks are had.
@@ -365,7 +365,7 @@ impl LockClient {
             "" => name,
             prefix => format!("{prefix}{name}"),
         };
-        let place = match name::check(&name) {
+        let place = match self.engine.check_name(&name) {
             Ok(()) => Ok(Arc::new(K::WIRE.place(name.into(), &self.engine.config))),
             Err(reason) => Err(Error::InvalidName {
                 name: shortened(name),

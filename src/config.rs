@@ -70,6 +70,13 @@ pub struct Config {
     #[serde(rename = "checkLockSyncedSlaves")]
     pub check_replicas: bool,
 
+    /// How the messages that wake waiters travel on a cluster; elsewhere it has no effect. Default: [`ShardedPubSub::Auto`].
+    ///
+    /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same: whoever
+    /// listens in another way hears nothing, and only asks now and then ([`poll_floor`](Self::poll_floor)).
+    #[serde(rename = "shardedSubscriptionMode")]
+    pub sharded_pubsub: ShardedPubSub,
+
     /// Put in front of every lock's name. Default: empty.
     ///
     /// Redisson: a `NameMapper` that adds a prefix; both sides must use the same.
@@ -96,6 +103,19 @@ pub struct Config {
     pub outage_wait: Duration,
 }
 
+/// How messages travel on a cluster: [`Config::sharded_pubsub`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ShardedPubSub {
+    /// Within a shard (`SPUBLISH`) where the servers can, which those of Redis 7.0 and Valkey do; otherwise to all nodes.
+    #[default]
+    Auto,
+    /// Within a shard.
+    On,
+    /// To all nodes (`PUBLISH`): for a fleet with services that know nothing else, such as Redisson before 3.22.0.
+    Off,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -104,6 +124,7 @@ impl Default for Config {
             fair_lock_wait: Duration::from_secs(300),
             replica_wait: Duration::from_secs(1),
             check_replicas: true,
+            sharded_pubsub: ShardedPubSub::default(),
             name_prefix: String::new(),
             poll_floor: Duration::from_secs(5),
             command_wait: Duration::from_secs(3),
@@ -158,7 +179,7 @@ mod tests {
     fn redissons_own_names_and_units() {
         let config: Config = serde_json::from_str(
             r#"{"lockWatchdogTimeout": 30000, "fairLockWaitTimeout": 300000, "lockWatchdogBatchSize": 100,
-                "slavesSyncTimeout": 1000, "checkLockSyncedSlaves": true}"#,
+                "slavesSyncTimeout": 1000, "checkLockSyncedSlaves": true, "shardedSubscriptionMode": "AUTO"}"#,
         )
         .unwrap();
         assert_eq!(config, Config::default());

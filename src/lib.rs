@@ -22,7 +22,7 @@ pub use any_lock::AnyLock;
 pub use back_off::BackOff;
 pub use client::{LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
-pub use config::Config;
+pub use config::{Config, ShardedPubSub};
 pub use error::{Error, LostReason};
 pub use guard::Guard;
 pub use lock::{

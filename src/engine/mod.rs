@@ -46,7 +46,7 @@ use crate::{
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
-    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, Wire, presence},
+    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, Wire, name, presence},
 };
 use holds::{SlotRef, Slots};
 use release::Jobs;
@@ -101,7 +101,7 @@ impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
     pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
-        let (redis, events) = redis::connect(target).await?;
+        let (redis, events) = redis::connect(target, config.sharded_pubsub).await?;
         Ok(Self::start_on(redis, events, config, watchdog_lease))
     }
 
@@ -139,6 +139,17 @@ impl EngineHandle {
 impl Engine {
     fn slot(self: &Arc<Self>, place: &Place, owner: Owner) -> SlotRef {
         self.slots.enter(&place.name, OwnerId::new(self.id, owner))
+    }
+
+    /// Refuses a name that no lock here can have, with the reason.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), &'static str> {
+        name::check(name)?;
+        if self.lanes.redis().is_cluster() && !name::shares_slot(name) {
+            return Err(
+                "its braces put the lock and its channel into different slots of the cluster",
+            );
+        }
+        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

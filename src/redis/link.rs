@@ -75,7 +75,7 @@ impl Connector {
 
     /// Connects, in RESP3 where the server speaks it.
     pub(super) async fn connect(&self) -> Result<Connection, Error> {
-        let tls = self.asks_for_tls();
+        let tls = asks_for_tls(&self.config);
         let address = self.locator.locate().await?;
         let mut moved = self.locator.moved(address.as_ref());
         let mut connection = tokio::select! {
@@ -106,16 +106,6 @@ impl Connector {
         self.connect_with(config, RespVersion::RESP2)
             .await
             .map_err(|error| explain(error, tls))
-    }
-
-    #[cfg(feature = "rustls")]
-    fn asks_for_tls(&self) -> bool {
-        self.config.tls.is_some()
-    }
-
-    #[cfg(not(feature = "rustls"))]
-    fn asks_for_tls(&self) -> bool {
-        false
     }
 
     /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
@@ -171,11 +161,21 @@ impl Connector {
             identity: info.as_deref().and_then(Identity::read),
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == RespVersion::RESP3
-                && info.as_deref().and_then(subscriptions).is_some(),
+                && info.as_deref().and_then(Subscriptions::read).is_some(),
             client,
             router,
         })
     }
+}
+
+#[cfg(feature = "rustls")]
+pub(super) fn asks_for_tls(config: &Config) -> bool {
+    config.tls.is_some()
+}
+
+#[cfg(not(feature = "rustls"))]
+pub(super) fn asks_for_tls(_: &Config) -> bool {
+    false
 }
 
 fn connection_config(wait: Duration) -> ConnectionConfig {
@@ -296,7 +296,7 @@ impl Connection {
     }
 
     /// How many channels the server has subscribed the connection to.
-    pub(super) async fn subscriptions(client: &Client) -> Result<usize, String> {
+    pub(super) async fn subscriptions(client: &Client) -> Result<Subscriptions, String> {
         match timeout(PING_WAIT, command(client, "CLIENT", vec!["INFO".into()])).await {
             Err(_) => Err("no answer to a CLIENT INFO".into()),
             Ok(Err(error)) => Err(error.details().to_owned()),
@@ -304,7 +304,7 @@ impl Connection {
                 Some(message) => Err(message),
                 None => frame::text(&answer)
                     .as_deref()
-                    .and_then(subscriptions)
+                    .and_then(Subscriptions::read)
                     .ok_or_else(|| "the answer to a CLIENT INFO was another one's".into()),
             },
         }
@@ -392,8 +392,21 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn subscriptions(info: &str) -> Option<usize> {
-    field(info, "sub")?.parse().ok()
+/// How many channels the server has subscribed a connection to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Subscriptions {
+    pub(super) everywhere: usize,
+    /// Not all servers that have shards count these.
+    pub(super) of_shard: Option<usize>,
+}
+
+impl Subscriptions {
+    fn read(info: &str) -> Option<Self> {
+        Some(Self {
+            everywhere: field(info, "sub")?.parse().ok()?,
+            of_shard: field(info, "ssub").and_then(|count| count.parse().ok()),
+        })
+    }
 }
 
 impl Identity {
@@ -413,9 +426,12 @@ mod tests {
 
     #[test]
     fn client_info_is_read() {
-        let info = "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0 sub=12 psub=0";
-        assert_eq!(subscriptions(info), Some(12));
-        assert_eq!(subscriptions("PONG"), None);
+        let info =
+            "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0 sub=12 psub=0 ssub=3";
+        let read = |info| Subscriptions::read(info).map(|count| (count.everywhere, count.of_shard));
+        assert_eq!(read(info), Some((12, Some(3))));
+        assert_eq!(read("sub=12 psub=0"), Some((12, None)));
+        assert_eq!(read("PONG"), None);
         let identity = Identity::read(info).unwrap();
         assert_eq!(
             (identity.id.as_str(), identity.address.as_str()),

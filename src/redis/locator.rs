@@ -13,7 +13,9 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BoxFuture, frame,
+    BoxFuture,
+    cluster::Topology,
+    frame,
     link::{self, Connection, Connector},
 };
 use crate::error::Error;
@@ -35,6 +37,8 @@ pub(super) enum Locator {
     Fixed,
     /// By asking others.
     Asked(Arc<Nodes>),
+    /// Any node of a cluster will do.
+    Member(Arc<Topology>),
 }
 
 /// What is asked of the nodes.
@@ -224,13 +228,24 @@ impl Locator {
                 nodes.note(&master);
                 Ok(Some(master))
             }),
+            Locator::Member(topology) => Box::pin(std::future::ready(
+                topology
+                    .any_node()
+                    .map(Some)
+                    .ok_or_else(|| Error::unavailable("no node of the cluster can be reached")),
+            )),
         }
     }
 
     /// Completes when the master is no longer at `address`.
     pub(super) fn moved(&self, address: Option<&Address>) -> BoxFuture<String> {
-        let (Locator::Asked(nodes), Some(address)) = (self, address.cloned()) else {
+        let Some(address) = address.cloned() else {
             return Box::pin(std::future::pending());
+        };
+        let nodes = match self.clone() {
+            Locator::Fixed => return Box::pin(std::future::pending()),
+            Locator::Member(topology) => return Box::pin(topology.left(address)),
+            Locator::Asked(nodes) => nodes,
         };
         let mut master = nodes.master.subscribe();
         Box::pin(async move {
@@ -280,6 +295,7 @@ impl fmt::Debug for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Locator::Fixed => f.write_str("Fixed"),
+            Locator::Member(_) => f.write_str("Member"),
             Locator::Asked(nodes) => {
                 let known: Vec<_> = nodes
                     .known()

@@ -14,6 +14,7 @@
 //!   does not end by itself ([`url`], [`link`]).
 
 mod bundle;
+mod cluster;
 mod frame;
 mod lanes;
 mod line;
@@ -29,12 +30,15 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 pub(crate) use bundle::Seat;
+use cluster::Cluster;
 pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
 pub(crate) use locator::AddressMap;
-pub(crate) use server::{SingleServer, Target};
+use server::SingleServer;
+pub(crate) use server::Target;
 
 use crate::{
+    config::ShardedPubSub,
     error::Error,
     wire::{
         Refusal, Reply,
@@ -51,6 +55,11 @@ pub(crate) type HashSlot = u16;
 pub(crate) trait Redis: Send + Sync {
     /// The slot of a key.
     fn slot(&self, key: &[u8]) -> HashSlot;
+
+    /// Whether names have to keep all their keys and channels in one slot.
+    fn is_cluster(&self) -> bool {
+        false
+    }
 
     /// Runs `operations` of one script and one slot in one call. There are as many replies as operations.
     ///
@@ -101,13 +110,24 @@ pub(crate) enum CallError {
     Closed,
 }
 
-/// Connects to the server that `target` names.
+/// Connects to what `target` names.
 ///
 /// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of those who call.
-pub(crate) fn connect(target: Target) -> BoxFuture<Result<(Arc<dyn Redis>, Events), Error>> {
+pub(crate) fn connect(
+    mut target: Target,
+    sharded: ShardedPubSub,
+) -> BoxFuture<Result<(Arc<dyn Redis>, Events), Error>> {
     Box::pin(async move {
-        let (server, events) = SingleServer::connect(target).await?;
-        let server: Arc<dyn Redis> = Arc::new(server);
-        Ok((server, events))
+        let connected: (Arc<dyn Redis>, _) = match target.seeds.take() {
+            Some(seeds) => {
+                let (cluster, events) = Cluster::connect(target, seeds, sharded).await?;
+                (Arc::new(cluster), events)
+            }
+            None => {
+                let (server, events) = SingleServer::connect(target).await?;
+                (Arc::new(server), events)
+            }
+        };
+        Ok(connected)
     })
 }

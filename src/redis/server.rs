@@ -12,7 +12,7 @@ use super::{
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
-    subscriptions::{self, Want},
+    subscriptions::{Channels, Subscriber, Want},
     url,
 };
 use crate::{
@@ -33,7 +33,9 @@ pub(crate) struct Target {
     pub(super) config: Config,
     /// Who knows where the master is, if the configuration does not say.
     pub(super) asked: Option<Asked>,
-    map: Option<AddressMap>,
+    /// Nodes of the cluster, if it is one.
+    pub(super) seeds: Option<Vec<Address>>,
+    pub(super) map: Option<AddressMap>,
 }
 
 /// Those who are asked where the master is.
@@ -57,6 +59,7 @@ impl Target {
         Self {
             config,
             asked: None,
+            seeds: None,
             map: None,
         }
     }
@@ -64,6 +67,13 @@ impl Target {
     pub(super) fn asking(config: Config, asked: Asked) -> Self {
         Self {
             asked: Some(asked),
+            ..Self::fixed(config)
+        }
+    }
+
+    pub(super) fn cluster(config: Config, seeds: Vec<Address>) -> Self {
+        Self {
+            seeds: Some(seeds),
             ..Self::fixed(config)
         }
     }
@@ -88,9 +98,10 @@ impl Target {
 impl fmt::Debug for Target {
     /// fred's own prints the password (P-T7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = match &self.asked {
-            Some(asked) => format!("{:?} of {:?}", asked.question, asked.addresses),
-            None => format!("{:?}", self.config.server),
+        let server = match (&self.asked, &self.seeds) {
+            (Some(asked), _) => format!("{:?} of {:?}", asked.question, asked.addresses),
+            (None, Some(seeds)) => format!("cluster of {seeds:?}"),
+            (None, None) => format!("{:?}", self.config.server),
         };
         f.debug_tuple("Target").field(&server).finish()
     }
@@ -131,9 +142,13 @@ impl SingleServer {
             closed.clone(),
             &tasks,
         );
-        let subscriptions =
-            subscriptions::serve(listener, first_listening, wanted, events, closed.clone());
-        tasks.spawn(subscriptions);
+        let subscriber = Subscriber {
+            connector: listener,
+            channels: Channels::Everywhere,
+            events,
+            closed: closed.clone(),
+        };
+        tasks.spawn(subscriber.serve(Some(first_listening), wanted));
         tasks.spawn(locator.watch(closed.clone()));
         let server = Self {
             line,

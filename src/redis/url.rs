@@ -27,15 +27,11 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
         "rediss-sentinel" | "valkeys-sentinel" => sentinel(&url, tls),
         "redis-replicated" | "valkey-replicated" => replicated(&url, tcp),
         "rediss-replicated" | "valkeys-replicated" => replicated(&url, tls),
-        "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "valkeys-cluster" => {
-            Err(Error::config(
-                "clusters are not supported by this version of redisson-lock: give the URL of a single server, of \
-                 sentinels or of a replicated set-up",
-            ))
-        }
+        "redis-cluster" | "valkey-cluster" => cluster(&url, tcp),
+        "rediss-cluster" | "valkeys-cluster" => cluster(&url, tls),
         other => Err(Error::config(format!(
-            "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel or \
-             redis-replicated"
+            "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
+             redis-replicated or redis-cluster"
         ))),
     }
 }
@@ -88,6 +84,18 @@ fn replicated(url: &Url, read: Read) -> Result<Target, Error> {
             addresses: addresses(url, SERVER_PORT)?,
         },
     ))
+}
+
+/// `scheme://[user:password@]host[:port][?node=host:port..]`
+fn cluster(url: &Url, read: Read) -> Result<Target, Error> {
+    let database = url.path_segments().and_then(|mut path| path.next());
+    if !matches!(database, None | Some("" | "0")) {
+        return Err(Error::config(
+            "the URL's path is a database number, and a cluster has only database 0",
+        ));
+    }
+    let config = server_config(url, None, read)?;
+    Ok(Target::cluster(config, addresses(url, SERVER_PORT)?))
 }
 
 /// As whom to connect to the servers themselves.
@@ -167,10 +175,13 @@ pub(super) fn of_donor(donor: &fred::clients::Client) -> Result<Target, Error> {
             };
             Ok(Target::asking(config, asked))
         }
-        _ => Err(Error::config(
-            "the fred client is one for a cluster, which this version of redisson-lock does not support: give one for \
-             a single server or for sentinels",
-        )),
+        ServerConfig::Clustered { hosts, .. } => {
+            let seeds = hosts
+                .iter()
+                .map(|server| (server.host.to_string(), server.port));
+            let seeds = seeds.collect();
+            Ok(Target::cluster(config, seeds))
+        }
     }
 }
 

@@ -67,7 +67,6 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
 
 /// Whether every key and channel made of `name` is in the hash slot of `name`. Where it is not, the lock cannot work on a
 /// cluster: its script would name keys of two slots.
-#[cfg_attr(not(test), expect(dead_code, reason = "clusters will ask"))]
 pub(crate) fn shares_slot(name: &str) -> bool {
     match name.split_once('{') {
         // A cluster goes by what stands between the first `{` and the first `}` behind it, if there is anything.

@@ -1,0 +1,357 @@
+//! A cluster: a connection for scripts to each node that has slots, and subscriptions by shard or anywhere.
+//!
+//! Not by fred's own cluster client, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
+//! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
+//! send scripts again (P-FR1).
+
+mod sharded;
+mod slot_map;
+mod topology;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fred::{types::Resp3Frame as Frame, util::redis_keyslot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{
+    BoxFuture, CallError, Event, Events, HashSlot, Redis, frame,
+    line::{Closed, Open, arguments},
+    link::Connector,
+    locator::{Address, Locator},
+    server::{CONNECT_WAIT, MESSAGES, Target},
+    subscriptions::{Channels, Subscriber, Want},
+};
+use crate::{
+    config::ShardedPubSub,
+    error::Error,
+    wire::{
+        Refusal, Reply,
+        script::{Operation, Publishing, Script},
+    },
+};
+pub(super) use topology::Topology;
+use topology::{ANSWER_WAIT, Node};
+
+/// How often one call follows from node to node.
+const MOST_HOPS: usize = 5;
+
+/// One cluster.
+pub(super) struct Cluster {
+    topology: Arc<Topology>,
+    wants: mpsc::UnboundedSender<Want>,
+}
+
+impl Cluster {
+    pub(super) async fn connect(
+        target: Target,
+        seeds: Vec<Address>,
+        sharded: ShardedPubSub,
+    ) -> Result<(Self, Events), Error> {
+        let (config, map) = (target.config, target.map);
+        let asking = timeout(CONNECT_WAIT, topology::first_answer(&config, &seeds));
+        let first = asking.await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "no connection within {CONNECT_WAIT:?}"
+            )))
+        })?;
+        let publishing = match sharded {
+            ShardedPubSub::Auto if !first.has_shards => Publishing::Classic,
+            ShardedPubSub::Off => Publishing::Classic,
+            ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
+        };
+        let (events, receiver) = mpsc::unbounded_channel();
+        let topology = Topology::new(config, map, publishing, &first.listed, events.clone());
+        let topology = Arc::new(topology);
+        let (wants, wanted) = mpsc::unbounded_channel();
+        topology.tasks.spawn(topology.clone().watch());
+        subscribe(&topology, wanted, events);
+        let cluster = Self { topology, wants };
+        // Those who ask at once need not wait for a connection then.
+        let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
+        Ok((cluster, receiver))
+    }
+
+    async fn all_ready(&self) {
+        let routes = self.topology.routes.borrow().clone();
+        for node in routes.nodes() {
+            let _ = node.line.opened().await;
+        }
+    }
+}
+
+fn subscribe(
+    topology: &Arc<Topology>,
+    wanted: mpsc::UnboundedReceiver<Want>,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    let tasks = &topology.tasks;
+    match topology.publishing {
+        Publishing::Sharded => {
+            tasks.spawn(sharded::serve(topology.clone(), wanted, events));
+        }
+        Publishing::Classic => {
+            let anywhere = Subscriber {
+                connector: Connector::new(topology.config().clone(), MESSAGES)
+                    .to(&Locator::Member(topology.clone())),
+                channels: Channels::Everywhere,
+                events,
+                closed: topology.closed.clone(),
+            };
+            tasks.spawn(anywhere.serve(None, wanted));
+        }
+    }
+}
+
+impl Redis for Cluster {
+    fn slot(&self, key: &[u8]) -> HashSlot {
+        redis_keyslot(key)
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
+    }
+
+    fn call(
+        &self,
+        script: &'static Script,
+        operations: Arc<[Operation]>,
+    ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
+        let topology = self.topology.clone();
+        Box::pin(async move { topology.call(script, &operations).await })
+    }
+
+    fn ready(&self, slot: HashSlot) -> BoxFuture<()> {
+        let topology = self.topology.clone();
+        Box::pin(async move {
+            let _ = topology.opened(slot).await;
+        })
+    }
+
+    fn is_ready(&self, slot: HashSlot) -> bool {
+        let routes = self.topology.routes.borrow();
+        routes.node(slot).is_some_and(|node| node.line.is_up())
+    }
+
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
+        let (done, answer) = oneshot::channel();
+        let _ = self.wants.send(Want::Subscribe { channel, done });
+        Box::pin(async move { answer.await.unwrap_or(Err(CallError::Closed)) })
+    }
+
+    fn unsubscribe(&self, channel: Bytes) {
+        let _ = self.wants.send(Want::Unsubscribe { channel });
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let topology = self.topology.clone();
+        topology.closed.cancel();
+        topology.tasks.close();
+        Box::pin(async move { topology.tasks.wait().await })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.topology.closed.cancel();
+    }
+}
+
+/// Where a redirection leads.
+#[derive(Debug, PartialEq, Eq)]
+enum Redirection {
+    /// The slot has moved.
+    Moved(Address),
+    /// What is not there any more is on its way.
+    Ask(Address),
+}
+
+impl Redirection {
+    /// Reads `MOVED 3999 127.0.0.1:6381` or `ASK ..`. Without a host it is the one that was asked.
+    fn read(message: &str, asked: &Address) -> Option<Self> {
+        let mut words = message.split(' ');
+        let (kind, _slot, address) = (words.next()?, words.next()?, words.next()?);
+        let (host, port) = address.rsplit_once(':')?;
+        let host = if matches!(host, "" | "?") {
+            &asked.0
+        } else {
+            host
+        };
+        let address = (host.to_owned(), port.parse().ok()?);
+        match kind {
+            "MOVED" => Some(Self::Moved(address)),
+            "ASK" => Some(Self::Ask(address)),
+            _ => None,
+        }
+    }
+}
+
+impl Topology {
+    /// Runs operations of one slot, wherever that is.
+    async fn call(
+        &self,
+        script: &'static Script,
+        operations: &[Operation],
+    ) -> Result<Vec<Reply>, CallError> {
+        let slot = operations.first().and_then(|parts| parts.first());
+        let slot = slot.map_or(0, |key| redis_keyslot(key));
+        let mut ask = None;
+        let mut hops = 0;
+        loop {
+            let (asked, frame) = match ask.take() {
+                None => self.run(slot, script, operations).await?,
+                Some(address) => self.run_aside(address, script, operations).await?,
+            };
+            let message = frame::error(&frame);
+            let redirection = message
+                .as_deref()
+                .and_then(|message| Redirection::read(message, &asked));
+            hops += 1;
+            match redirection {
+                Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
+                Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
+                _ => {
+                    if message.is_some() {
+                        self.doubt();
+                    }
+                    return frame::replies(frame, operations.len());
+                }
+            }
+        }
+    }
+
+    /// Runs them at the owner of the slot; says where that was, and what it answered.
+    async fn run(
+        &self,
+        slot: HashSlot,
+        script: &'static Script,
+        operations: &[Operation],
+    ) -> Result<(Address, Frame), CallError> {
+        let (node, open) = self.opened(slot).await?;
+        match open.run(script, self.publishing, operations).await {
+            Ok(frame) => Ok((node.address.clone(), frame)),
+            Err(reason) => {
+                self.doubt();
+                // Whoever had the slot and has it no more runs nothing for it.
+                let replaced = self
+                    .while_owner(slot, &node, node.line.replaced(&open))
+                    .await;
+                match replaced {
+                    Some(Err(Closed)) if self.closed.is_cancelled() => Err(CallError::Closed),
+                    _ => Err(CallError::Unanswered { reason }),
+                }
+            }
+        }
+    }
+
+    /// Runs them at a node that has taken over some keys of a slot, and not yet the slot.
+    async fn run_aside(
+        &self,
+        address: Address,
+        script: &'static Script,
+        operations: &[Operation],
+    ) -> Result<(Address, Frame), CallError> {
+        let aside = self.aside(&address);
+        let _turn = aside.turn.lock().await;
+        aside.is_used();
+        let Ok(open) = timeout(ANSWER_WAIT, aside.line.opened()).await else {
+            let message = format!("ASK: no connection to {}:{}", address.0, address.1);
+            return Err(CallError::Refused(Refusal::Passing { message }));
+        };
+        let open = open?;
+        // With its text, as a second ASKING would have to precede a second try.
+        let source = script.text(self.publishing).source.clone();
+        let (_asking, answer) = tokio::join!(
+            biased;
+            open.send("ASKING", Vec::new()),
+            open.send("EVAL", arguments(source, script, operations)),
+        );
+        match answer {
+            Ok(frame) => Ok((address, frame)),
+            Err(reason) => {
+                let _ = timeout(ANSWER_WAIT, aside.line.replaced(&open)).await;
+                Err(CallError::Unanswered { reason })
+            }
+        }
+    }
+
+    /// The connection to the owner of `slot`, once there is one.
+    async fn opened(&self, slot: HashSlot) -> Result<(Arc<Node>, Arc<Open>), CallError> {
+        loop {
+            let node = self.owner(slot).await?;
+            if let Some(Ok(open)) = self.while_owner(slot, &node, node.line.opened()).await {
+                return Ok((node, open));
+            }
+            if self.closed.is_cancelled() {
+                return Err(CallError::Closed);
+            }
+        }
+    }
+
+    async fn owner(&self, slot: HashSlot) -> Result<Arc<Node>, CallError> {
+        if let Some(node) = self.routes.borrow().node(slot) {
+            return Ok(node.clone());
+        }
+        let mut routes = self.routes.subscribe();
+        let known = routes.wait_for(|routes| routes.node(slot).is_some());
+        let known = self.closed.run_until_cancelled(known).await;
+        let node = known.and_then(|routes| routes.ok()?.node(slot).cloned());
+        node.ok_or(CallError::Closed)
+    }
+
+    /// `future`, unless `slot` gets another owner than `node`.
+    async fn while_owner<T>(
+        &self,
+        slot: HashSlot,
+        node: &Arc<Node>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut routes = self.routes.subscribe();
+        let is_another = |now: &Arc<Node>| !Arc::ptr_eq(now, node);
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            _ = routes.wait_for(|routes| routes.node(slot).is_none_or(is_another)) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirections_are_read() {
+        let read = |message| Redirection::read(message, &("asked".into(), 1));
+        let at = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(
+            read("MOVED 3999 10.0.0.2:6381"),
+            Some(Redirection::Moved(at("10.0.0.2", 6381)))
+        );
+        assert_eq!(
+            read("ASK 1 ::1:6381"),
+            Some(Redirection::Ask(at("::1", 6381)))
+        );
+        assert_eq!(
+            read("MOVED 1 :6381"),
+            Some(Redirection::Moved(at("asked", 6381)))
+        );
+        assert_eq!(
+            read("MOVED 1 ?:6381"),
+            Some(Redirection::Moved(at("asked", 6381)))
+        );
+        for odd in [
+            "MOVED",
+            "MOVED 1",
+            "MOVED 1 host",
+            "ASK 1 host:x",
+            "TRYAGAIN a b:1",
+            "",
+        ] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+    }
+}

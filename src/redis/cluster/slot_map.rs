@@ -1,0 +1,261 @@
+//! Who has which slot, by what the nodes of a cluster say. Pure.
+
+use std::ops::RangeInclusive;
+
+use crate::redis::{HashSlot, locator::Address};
+
+/// The slots of a cluster.
+const SLOTS: usize = 16_384;
+
+/// A node, as a line of `CLUSTER NODES` has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    id: String,
+    /// By number and, where it has one, by name.
+    addresses: Vec<Address>,
+    /// The node that it follows, if it is a replica.
+    master: Option<String>,
+    /// Of two who claim a slot, the one of the later epoch has it.
+    epoch: u64,
+    slots: Vec<RangeInclusive<HashSlot>>,
+}
+
+/// Reads what the node at `asked` answered to `CLUSTER NODES`. What makes no sense is left out.
+pub(super) fn read(text: &str, asked: &Address) -> Vec<Listed> {
+    text.lines()
+        .filter_map(|line| read_line(line, &asked.0))
+        .collect()
+}
+
+fn read_line(line: &str, asked: &str) -> Option<Listed> {
+    let mut words = line.split_ascii_whitespace();
+    let (id, address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let epoch = words.nth(2)?.parse().ok()?;
+    let slots = words.skip(1).filter_map(read_slots).collect();
+    let has = |flag| flags.split(',').any(|has| has == flag);
+    if has("noaddr") || has("handshake") {
+        return None;
+    }
+    Some(Listed {
+        id: id.to_owned(),
+        addresses: read_addresses(address, asked)?,
+        master: has("slave").then(|| master.to_owned()),
+        epoch,
+        slots,
+    })
+}
+
+/// `ip:port@bus[,name[,more=..]]`. A node that does not know its own address yet is where it was asked.
+fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
+    let mut parts = text.split(',');
+    let (host, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    let host = if host.is_empty() { asked } else { host };
+    let name = parts
+        .next()
+        .filter(|name| !name.is_empty() && !name.contains('='));
+    let hosts = [Some(host), name].into_iter().flatten();
+    Some(hosts.map(|host| (host.to_owned(), port)).collect())
+}
+
+/// `7` or `0-5460`; what is on the way, in brackets, is still with the node that it leaves.
+fn read_slots(word: &str) -> Option<RangeInclusive<HashSlot>> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (usize::from(last) < SLOTS).then_some(first..=last)
+}
+
+/// What a node is called in a [`SlotMap`].
+pub(super) type NodeIndex = usize;
+
+#[derive(Debug, Clone)]
+pub(super) struct SlotMap {
+    owners: Vec<Option<Owner>>,
+    nodes: Vec<Known>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    node: NodeIndex,
+    epoch: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    id: String,
+    addresses: Vec<Address>,
+    replicas: usize,
+}
+
+impl SlotMap {
+    pub(super) fn new() -> Self {
+        Self {
+            owners: vec![None; SLOTS],
+            nodes: Vec::new(),
+        }
+    }
+
+    pub(super) fn owner(&self, slot: HashSlot) -> Option<NodeIndex> {
+        let owner = self.owners.get(usize::from(slot)).copied().flatten();
+        owner.map(|owner| owner.node)
+    }
+
+    /// Whether every slot is somebody's.
+    pub(super) fn is_whole(&self) -> bool {
+        self.owners.iter().all(Option::is_some)
+    }
+
+    /// Those who have slots.
+    pub(super) fn owners(&self) -> Vec<NodeIndex> {
+        let mut has = vec![false; self.nodes.len()];
+        for owner in self.owners.iter().flatten() {
+            has[owner.node] = true;
+        }
+        (0..has.len()).filter(|node| has[*node]).collect()
+    }
+
+    /// Where a node is: by name, if that is asked for and it has one.
+    pub(super) fn address(&self, node: NodeIndex, by_name: bool) -> &Address {
+        let addresses = &self.nodes[node].addresses;
+        let last = addresses.len() - 1;
+        &addresses[if by_name { last } else { 0 }]
+    }
+
+    /// How many replicas a node has, those that are down included.
+    pub(super) fn replicas(&self, node: NodeIndex) -> usize {
+        self.nodes[node].replicas
+    }
+
+    /// All addresses that have been heard of.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.nodes.iter().map(|node| &node.addresses[0])
+    }
+
+    /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show.
+    pub(super) fn hear(&mut self, listed: &[Listed]) {
+        for node in listed {
+            let index = self.know(node);
+            let follow = |other: &&Listed| other.master.as_ref() == Some(&node.id);
+            self.nodes[index].replicas = listed.iter().filter(follow).count();
+            let claim = Owner {
+                node: index,
+                epoch: node.epoch,
+            };
+            for slot in node.slots.iter().cloned().flatten() {
+                let owner = &mut self.owners[usize::from(slot)];
+                if owner.is_none_or(|owner| claim.epoch > owner.epoch) {
+                    *owner = Some(claim);
+                }
+            }
+        }
+    }
+
+    /// The owner of `slot` itself says that the node at `address` has it now, which it knows best. Says whether that node
+    /// is known.
+    pub(super) fn moved(&mut self, slot: HashSlot, address: &Address) -> bool {
+        let mut nodes = self.nodes.iter();
+        let Some(node) = nodes.position(|node| node.addresses.contains(address)) else {
+            return false;
+        };
+        if let Some(owner) = &mut self.owners[usize::from(slot)] {
+            owner.node = node;
+        }
+        true
+    }
+
+    fn know(&mut self, listed: &Listed) -> NodeIndex {
+        let known = self.nodes.iter().position(|node| node.id == listed.id);
+        let index = known.unwrap_or_else(|| {
+            self.nodes.push(Known {
+                id: listed.id.clone(),
+                addresses: Vec::new(),
+                replicas: 0,
+            });
+            self.nodes.len() - 1
+        });
+        self.nodes[index].addresses.clone_from(&listed.addresses);
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: &str = "\
+aaa 10.0.0.1:7001@17001,one.example myself,master - 0 0 3 connected 0-8191 [7->-bbb]
+bbb 10.0.0.2:7002@17002,,shard-id=1f master - 0 1700000000000 2 connected 8192-16382 16383
+ccc ::1:7003@17003 slave aaa 0 1700000000000 3 connected
+ddd :0@0 master,noaddr - 0 0 1 disconnected
+eee :7005@17005 myself,slave bbb 0 0 2 connected
+";
+
+    fn at(host: &str, port: u16) -> Address {
+        (host.to_owned(), port)
+    }
+
+    fn map_of(text: &str) -> SlotMap {
+        let mut map = SlotMap::new();
+        map.hear(&read(text, &at("asked", 1)));
+        map
+    }
+
+    #[test]
+    fn the_list_of_nodes_is_read() {
+        let map = map_of(NODES);
+        assert!(map.is_whole());
+        let owners = [0, 8191, 8192, 16383].map(|slot| map.owner(slot).unwrap());
+        assert_eq!(owners[0], owners[1]);
+        assert_eq!(owners[2], owners[3]);
+        let (one, two) = (owners[0], owners[2]);
+        assert_eq!(map.owners(), [one, two]);
+        assert_eq!(map.address(one, false), &at("10.0.0.1", 7001));
+        assert_eq!(map.address(one, true), &at("one.example", 7001));
+        assert_eq!(map.address(two, true), &at("10.0.0.2", 7002));
+        assert_eq!((map.replicas(one), map.replicas(two)), (1, 1));
+        let mut all = map.addresses();
+        assert!(all.any(|address| *address == at("::1", 7003)));
+        assert!(all.any(|address| *address == at("asked", 7005)));
+    }
+
+    #[test]
+    fn nonsense_is_left_out() {
+        let text =
+            "\n-\nx y z\naaa 10.0.0.1:7001@1 master - 0 0 1 connected 5-1 20000 1-99999 a-b 4\n";
+        let map = map_of(text);
+        assert_eq!(map.owner(4), Some(0));
+        assert_eq!(map.owner(5), None);
+        assert!(!map.is_whole());
+        assert!(map.owner(20_000).is_none());
+    }
+
+    #[test]
+    fn the_later_epoch_is_believed_in_any_order() {
+        let old = "aaa h:1@1 master - 0 0 3 connected 0-9\nbbb h:2@1 slave aaa 0 0 3 connected\n";
+        let new =
+            "aaa h:1@1 master,fail - 0 0 3 connected\nbbb h:2@1 master - 0 0 4 connected 0-9\n";
+        for order in [[old, new, old], [new, old, old], [new, old, new]] {
+            let mut map = SlotMap::new();
+            for text in order {
+                map.hear(&read(text, &at("h", 1)));
+            }
+            let owner = map.owner(7).unwrap();
+            assert_eq!(map.address(owner, false), &at("h", 2), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_knows_better_is_believed_until_the_next_epoch() {
+        let text =
+            "aaa h:1@1 master - 0 0 3 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10\n";
+        let mut map = map_of(text);
+        assert!(map.moved(7, &at("h", 2)));
+        assert!(!map.moved(8, &at("unknown", 2)));
+        map.hear(&read(text, &at("h", 1)));
+        let owner = |map: &SlotMap, slot| map.address(map.owner(slot).unwrap(), false).1;
+        assert_eq!((owner(&map, 7), owner(&map, 8)), (2, 1));
+        let later = text.replace("0 0 3", "0 0 5");
+        map.hear(&read(&later, &at("h", 1)));
+        assert_eq!(owner(&map, 7), 1);
+    }
+}

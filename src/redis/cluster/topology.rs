@@ -1,0 +1,414 @@
+//! Where the slots are, and a connection to each node that has some.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fred::types::{
+    Resp3Frame as Frame,
+    config::{Config, ServerConfig},
+};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::slot_map::{self, Listed, NodeIndex, SlotMap};
+use crate::{
+    error::Error,
+    redis::{
+        Event, HashSlot, frame,
+        line::Line,
+        link::{self, Connector},
+        locator::{Address, AddressMap},
+    },
+    wire::script::Publishing,
+};
+
+/// How long a node may take to connect, or to say what it knows: others know it, too.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
+/// How often the nodes are asked who has which slot, while nothing seems to have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The same while a node is out of reach, or a slot without an owner.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// The shortest time between two looks.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// How many of the nodes are asked at a time.
+const ASKED: usize = 3;
+/// How long a connection for what is on its way to another node is kept without use.
+const ASIDE_KEPT: Duration = Duration::from_secs(10);
+
+/// The present way to each slot.
+pub(super) struct Routes {
+    map: SlotMap,
+    nodes: HashMap<NodeIndex, Arc<Node>>,
+}
+
+/// A node that has slots.
+pub(super) struct Node {
+    /// As announced.
+    announced: Address,
+    /// Where it is reached from here.
+    pub(super) address: Address,
+    pub(super) line: Line,
+    closed: CancellationToken,
+}
+
+/// A connection of its own to a node, for calls that an `ASKING` precedes: nothing must come between the two.
+pub(super) struct Aside {
+    pub(super) line: Line,
+    pub(super) turn: tokio::sync::Mutex<()>,
+    used: Mutex<Instant>,
+    closed: CancellationToken,
+}
+
+/// What is known of a cluster, and kept up to date.
+pub(in crate::redis) struct Topology {
+    config: Config,
+    map: Option<AddressMap>,
+    pub(super) publishing: Publishing,
+    pub(super) routes: watch::Sender<Arc<Routes>>,
+    asides: Mutex<HashMap<Address, Arc<Aside>>>,
+    doubts: Notify,
+    events: mpsc::UnboundedSender<Event>,
+    pub(super) closed: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+impl Routes {
+    pub(super) fn node(&self, slot: HashSlot) -> Option<&Arc<Node>> {
+        self.nodes.get(&self.map.owner(slot)?)
+    }
+
+    /// Whether there is a way to every slot.
+    fn is_whole(&self) -> bool {
+        self.map.is_whole() && self.nodes.values().all(|node| node.line.is_up())
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl Aside {
+    pub(super) fn is_used(&self) {
+        *lock(&self.used) = Instant::now();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Topology {
+    pub(super) fn new(
+        config: Config,
+        map: Option<AddressMap>,
+        publishing: Publishing,
+        listed: &[Listed],
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        let none = Routes {
+            map: SlotMap::new(),
+            nodes: HashMap::new(),
+        };
+        let topology = Self {
+            config,
+            map,
+            publishing,
+            routes: watch::Sender::new(Arc::new(none)),
+            asides: Mutex::default(),
+            doubts: Notify::new(),
+            events,
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        topology.change(|map| map.hear(listed));
+        topology
+    }
+
+    /// A node that can be reached, it seems.
+    pub(in crate::redis) fn any_node(&self) -> Option<Address> {
+        let routes = self.routes.borrow().clone();
+        let up: Vec<_> = routes.nodes().filter(|node| node.line.is_up()).collect();
+        let node = fastrand::choice(up)?;
+        Some(node.address.clone())
+    }
+
+    /// Completes, with the reason, when the node at `address` has no slots any more.
+    pub(in crate::redis) async fn left(self: Arc<Self>, address: Address) -> String {
+        let mut routes = self.routes.subscribe();
+        let has_left = |routes: &Arc<Routes>| routes.nodes().all(|node| node.address != address);
+        let left = routes.wait_for(has_left).await.is_ok();
+        match left {
+            true => "the node has left the cluster, or no slots any more".into(),
+            false => std::future::pending().await,
+        }
+    }
+
+    /// As whom to connect, to whichever node.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// As whom to connect to the node at `address`.
+    pub(super) fn connector(&self, address: &Address, messages: usize) -> Connector {
+        connector(&self.config, address, messages)
+    }
+
+    /// Something does not fit: the nodes are asked soon.
+    pub(in crate::redis) fn doubt(&self) {
+        self.doubts.notify_one();
+    }
+
+    /// The owner of `slot` says that the node at `address`, as announced, has it now.
+    pub(super) fn moved(&self, slot: HashSlot, address: &Address) {
+        self.change(|map| {
+            map.moved(slot, address);
+        });
+        self.doubt();
+    }
+
+    /// Changes the map, and the ways by it. Where slots have moved, what they have is to be looked at.
+    fn change(&self, change: impl FnOnce(&mut SlotMap)) {
+        let changed = self.routes.send_if_modified(|routes| {
+            let mut map = routes.map.clone();
+            change(&mut map);
+            let same = |slot| {
+                let node = map.owner(slot);
+                node == routes.map.owner(slot)
+                    && node.is_none_or(|node| {
+                        let announced = routes.nodes.get(&node).map(|node| &node.announced);
+                        announced == Some(self.announced(&map, node))
+                    })
+            };
+            let changed = !(0..=HashSlot::MAX).take(1 << 14).all(same);
+            let nodes = if changed {
+                self.nodes(&map, &routes.nodes)
+            } else {
+                routes.nodes.clone()
+            };
+            *routes = Arc::new(Routes { map, nodes });
+            changed
+        });
+        if changed {
+            let _ = self.events.send(Event::Reconnected);
+        }
+    }
+
+    /// Those who have slots; who has none any more is dropped, and with it its connection.
+    fn nodes(
+        &self,
+        map: &SlotMap,
+        old: &HashMap<NodeIndex, Arc<Node>>,
+    ) -> HashMap<NodeIndex, Arc<Node>> {
+        let node = |index| {
+            let announced = self.announced(map, index);
+            let known = old.get(&index).filter(|node| node.announced == *announced);
+            let node = known
+                .cloned()
+                .unwrap_or_else(|| Arc::new(self.open(announced)));
+            (index, node)
+        };
+        map.owners().into_iter().map(node).collect()
+    }
+
+    fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
+        map.address(node, link::asks_for_tls(&self.config))
+    }
+
+    fn open(&self, announced: &Address) -> Node {
+        let address = self.mapped(announced);
+        let (line, closed) = self.line(&address);
+        Node {
+            announced: announced.clone(),
+            address,
+            line,
+            closed,
+        }
+    }
+
+    fn line(&self, address: &Address) -> (Line, CancellationToken) {
+        let closed = self.closed.child_token();
+        let line = Line::keep(
+            self.connector(address, 1),
+            None,
+            self.events.clone(),
+            closed.clone(),
+            &self.tasks,
+        );
+        (line, closed)
+    }
+
+    fn mapped(&self, announced: &Address) -> Address {
+        match &self.map {
+            Some(map) => map(&announced.0, announced.1),
+            None => announced.clone(),
+        }
+    }
+
+    /// The connection for `ASKING` to the node that announces itself at `address`.
+    pub(super) fn aside(&self, address: &Address) -> Arc<Aside> {
+        let mut asides = lock(&self.asides);
+        let aside = asides.entry(address.clone()).or_insert_with(|| {
+            let (line, closed) = self.line(&self.mapped(address));
+            Arc::new(Aside {
+                line,
+                turn: tokio::sync::Mutex::default(),
+                used: Mutex::new(Instant::now()),
+                closed,
+            })
+        });
+        aside.clone()
+    }
+
+    /// Keeps the map up to date until the client is closed.
+    pub(super) async fn watch(self: Arc<Self>) {
+        let watching = async {
+            loop {
+                let whole = self.routes.borrow().is_whole();
+                let pause = if whole { LOOK_EVERY } else { LOOK_AGAIN };
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.doubts.notified() => {}
+                }
+                self.look().await;
+                lock(&self.asides).retain(|_, aside| lock(&aside.used).elapsed() < ASIDE_KEPT);
+                tokio::time::sleep(SHORTEST_PAUSE).await;
+            }
+        };
+        let _: Option<()> = self.closed.run_until_cancelled(watching).await;
+    }
+
+    /// Asks some of those who can be asked, or else everybody who was ever heard of.
+    async fn look(&self) {
+        let routes = self.routes.borrow().clone();
+        let mut up: Vec<_> = routes
+            .nodes()
+            .filter_map(|node| Some((node, node.line.open()?)))
+            .collect();
+        fastrand::shuffle(&mut up);
+        let mut asked: FuturesUnordered<_> = up
+            .into_iter()
+            .take(ASKED)
+            .map(|(node, open)| async move {
+                let asking = open.send("CLUSTER", vec!["NODES".into()]);
+                let answer = timeout(ANSWER_WAIT, asking).await.ok()?.ok()?;
+                read(&answer, &node.address)
+            })
+            .collect();
+        let mut heard = false;
+        while let Some(answer) = asked.next().await {
+            if let Some(listed) = answer {
+                heard = true;
+                self.change(|map| map.hear(&listed));
+            }
+        }
+        if heard {
+            return;
+        }
+        let addresses: Vec<_> = routes
+            .map
+            .addresses()
+            .map(|address| self.mapped(address))
+            .collect();
+        if let Ok(first) = first_answer(&self.config, &addresses).await {
+            self.change(|map| map.hear(&first.listed));
+        }
+    }
+}
+
+fn connector(config: &Config, address: &Address, messages: usize) -> Connector {
+    let mut config = config.clone();
+    config.server = ServerConfig::new_centralized(address.0.clone(), address.1);
+    Connector::new(config, messages).within(ANSWER_WAIT)
+}
+
+/// What the first of several nodes that answers says.
+pub(super) struct FirstAnswer {
+    pub(super) listed: Vec<Listed>,
+    /// Whether it can publish to a shard.
+    pub(super) has_shards: bool,
+}
+
+/// Asks all of `addresses` at a time.
+pub(super) async fn first_answer(
+    config: &Config,
+    addresses: &[Address],
+) -> Result<FirstAnswer, Error> {
+    let mut answers: FuturesUnordered<_> = addresses
+        .iter()
+        .map(|address| ask(config, address))
+        .collect();
+    let mut error = Error::unavailable("the URL names no node");
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(answer) => return Ok(answer),
+            // What has to be corrected says more than what may pass.
+            Err(_) if matches!(error, Error::Config { .. }) => {}
+            Err(new) => error = new,
+        }
+    }
+    Err(error)
+}
+
+async fn ask(config: &Config, address: &Address) -> Result<FirstAnswer, Error> {
+    let mut connection = connector(config, address, 1).connect().await?;
+    let client = connection.client.clone();
+    let unanswered =
+        |reason: String| Error::unavailable(format!("a node of the cluster: {reason}"));
+    let asking = async {
+        let nodes = link::command(&client, "CLUSTER", vec!["NODES".into()]).await;
+        let shards = link::command(&client, "PUBSUB", vec!["SHARDNUMSUB".into()]).await;
+        let answers = nodes.and_then(|nodes| Ok((nodes, shards?)));
+        answers.map_err(|error| error.details().to_owned())
+    };
+    let answers = timeout(ANSWER_WAIT, connection.router.run(asking)).await;
+    link::quit(&client).await;
+    let (nodes, shards) = answers
+        .unwrap_or_else(|_| Err("no answer".into()))
+        .map_err(unanswered)?;
+    match read(&nodes, address) {
+        Some(listed) => Ok(FirstAnswer {
+            listed,
+            has_shards: frame::error(&shards).is_none(),
+        }),
+        None => Err(no_answer(frame::error(&nodes))),
+    }
+}
+
+fn no_answer(message: Option<String>) -> Error {
+    let message = message.unwrap_or_else(|| "an odd answer to CLUSTER NODES".into());
+    if message.contains("cluster support disabled") {
+        Error::config("the URL names a server that is no node of a cluster: use redis://")
+    } else if message.starts_with("NOPERM") {
+        Error::config(format!(
+            "the user may not ask for the nodes of the cluster: {message}"
+        ))
+    } else {
+        Error::unavailable(format!("a node of the cluster: {message}"))
+    }
+}
+
+fn read(answer: &Frame, asked: &Address) -> Option<Vec<Listed>> {
+    match frame::error(answer) {
+        Some(_) => None,
+        None => Some(slot_map::read(&frame::text(answer)?, asked)),
+    }
+}

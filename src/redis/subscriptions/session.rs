@@ -1,0 +1,205 @@
+//! One connection's worth of subscribing. Nothing else uses the connection, and one change at a time is on its way.
+
+use std::{collections::HashSet, time::Duration};
+
+use bytes::Bytes;
+use fred::{clients::Client, interfaces::PubsubInterface};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::{
+    Channels,
+    wanted::{Change, Wanted},
+};
+use crate::redis::{
+    frame,
+    line::PING_EVERY,
+    link::{self, Connection},
+};
+
+/// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
+pub(super) const AT_ONCE: usize = 256;
+/// How often a shard is asked whether all subscriptions are still there: fred keeps it to itself when the server ends
+/// one because its slot has moved (P-W7).
+const COUNT_EVERY: Duration = Duration::from_millis(500);
+
+pub(super) struct Session<'a> {
+    client: Client,
+    channels: &'a Channels,
+    /// The server can be asked how many channels it has subscribed to.
+    counts: bool,
+    /// Those that it should have.
+    subscribed: HashSet<Bytes>,
+    /// Those whose slot the server does not have, or not yet.
+    missing: HashSet<Bytes>,
+    pings: u64,
+    looked: Instant,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(connection: &Connection, channels: &'a Channels) -> Self {
+        Self {
+            client: connection.client.clone(),
+            channels,
+            counts: connection.counts_subscriptions,
+            subscribed: HashSet::new(),
+            missing: HashSet::new(),
+            pings: 0,
+            looked: Instant::now(),
+        }
+    }
+
+    pub(super) async fn apply(
+        &mut self,
+        change: Change,
+        wanted: &mut Wanted,
+    ) -> Result<(), String> {
+        for channel in change.forget.iter().chain(&change.unsubscribe) {
+            self.missing.remove(channel);
+        }
+        for channel in &change.forget {
+            self.subscribed.remove(channel);
+        }
+        self.unsubscribe(&change.unsubscribe).await?;
+        match self.channels {
+            Channels::Everywhere => self.subscribe_in_batches(&change.subscribe, wanted).await?,
+            Channels::OfShard(_) => self.subscribe_to_shard(&change.subscribe, wanted).await?,
+        }
+        wanted.confirmed(&self.missing);
+        Ok(())
+    }
+
+    async fn unsubscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
+        let subscribed = channels
+            .iter()
+            .filter(|channel| self.subscribed.remove(*channel));
+        let channels: Vec<String> = subscribed.map(text).collect();
+        if channels.is_empty() {
+            return Ok(());
+        }
+        let unsubscribed = match self.channels {
+            Channels::Everywhere => self.client.unsubscribe(channels).await,
+            // Those of one command would have to be of one slot.
+            Channels::OfShard(_) => {
+                let each = channels
+                    .into_iter()
+                    .map(|channel| self.client.sunsubscribe(channel));
+                join_all(each).await.into_iter().collect()
+            }
+        };
+        unsubscribed.map_err(|error| error.details().to_owned())
+    }
+
+    async fn subscribe_in_batches(
+        &mut self,
+        channels: &[Bytes],
+        wanted: &mut Wanted,
+    ) -> Result<(), String> {
+        let at_once = if wanted.one_by_one { 1 } else { AT_ONCE };
+        for channels in channels.chunks(at_once) {
+            if let Err(reason) = self.subscribe(channels).await {
+                if reason.starts_with("NOPERM") {
+                    wanted.refuse(channels);
+                }
+                // After an error every answer is one behind (P-FR7): this connection is of no use any more.
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Subscribes; the answer to a question behind it says that the server has done so (P-FR6).
+    async fn subscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
+        self.subscribed.extend(channels.iter().cloned());
+        let texts: Vec<String> = channels.iter().map(text).collect();
+        let client = self.client.clone();
+        // Handed over together: fred drops an error that comes when no command is on its way.
+        let (subscribed, confirmed) = tokio::join!(biased; client.subscribe(texts), self.confirm());
+        subscribed.map_err(|error| error.details().to_owned())?;
+        confirmed
+    }
+
+    async fn confirm(&mut self) -> Result<(), String> {
+        if !self.counts {
+            return self.ping().await;
+        }
+        // An error that fred has dropped all the same is a channel too few.
+        match Connection::subscriptions(&self.client).await? {
+            count if count.everywhere >= self.subscribed.len() => Ok(()),
+            _ => Err("NOPERM: the server has not subscribed".into()),
+        }
+    }
+
+    /// Subscribes to one channel after the other: to a shard, fred takes what comes back for the answer to the command.
+    async fn subscribe_to_shard(
+        &mut self,
+        channels: &[Bytes],
+        wanted: &mut Wanted,
+    ) -> Result<(), String> {
+        for channels in channels.chunks(AT_ONCE) {
+            let ask = |channel: &Bytes| {
+                link::command(&self.client, "SSUBSCRIBE", vec![text(channel).into()])
+            };
+            let answers = tokio::time::timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
+            let answers = answers.await.map_err(|_| "no answer to a SSUBSCRIBE")?;
+            for (channel, answer) in channels.iter().zip(answers) {
+                let answer = answer.map_err(|error| error.details().to_owned())?;
+                match frame::error(&answer) {
+                    None => {
+                        self.subscribed.insert(channel.clone());
+                        self.missing.remove(channel);
+                    }
+                    Some(message) if message.starts_with("NOPERM") => {
+                        wanted.refuse(std::slice::from_ref(channel));
+                    }
+                    Some(_) => {
+                        self.missing.insert(channel.clone());
+                    }
+                }
+            }
+        }
+        if !self.missing.is_empty() {
+            self.channels.doubt();
+        }
+        Ok(())
+    }
+
+    /// When to [`look`](Self::look) next.
+    pub(super) fn next_look(&self) -> Instant {
+        let idle = self.subscribed.is_empty() && self.missing.is_empty();
+        let rest = match self.channels {
+            Channels::OfShard(_) if !idle => COUNT_EVERY,
+            _ => PING_EVERY,
+        };
+        self.looked + rest
+    }
+
+    /// Sees to it that all is as it should be; says whether messages may have been missed.
+    pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
+        self.looked = Instant::now();
+        if let Channels::Everywhere = self.channels {
+            return self.ping().await.map(|()| false);
+        }
+        let count = Connection::subscriptions(&self.client).await?;
+        if count
+            .of_shard
+            .is_some_and(|count| count < self.subscribed.len())
+        {
+            self.channels.doubt();
+            return Err("the server has ended a subscription".into());
+        }
+        let missing: Vec<Bytes> = self.missing.iter().cloned().collect();
+        self.subscribe_to_shard(&missing, wanted).await?;
+        wanted.confirmed(&self.missing);
+        Ok(self.missing.len() < missing.len())
+    }
+
+    async fn ping(&mut self) -> Result<(), String> {
+        self.pings += 1;
+        Connection::ping(&self.client, self.pings).await
+    }
+}
+
+fn text(channel: &Bytes) -> String {
+    String::from_utf8_lossy(channel).into_owned()
+}

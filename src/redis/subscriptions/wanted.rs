@@ -1,0 +1,213 @@
+//! What should be subscribed to. Pure.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::{redis::CallError, wire::Refusal};
+
+/// A change to what is subscribed to.
+#[derive(Debug)]
+pub(in crate::redis) enum Want {
+    Subscribe {
+        channel: Bytes,
+        done: oneshot::Sender<Result<(), CallError>>,
+    },
+    Unsubscribe {
+        channel: Bytes,
+    },
+    /// The channel has moved to another server, which has ended the subscription here.
+    Forget {
+        channel: Bytes,
+    },
+}
+
+/// What should be subscribed to, and who waits to hear that it is.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    channels: HashSet<Bytes>,
+    /// Those of `channels` that the server has confirmed on the present connection.
+    confirmed: HashSet<Bytes>,
+    asking: Vec<(Bytes, oneshot::Sender<Result<(), CallError>>)>,
+    /// What the server refused: asked again, it would cost the connection each time.
+    refused: HashSet<Bytes>,
+    /// Some channel of several was refused; which one, only asking one by one can tell.
+    pub(super) one_by_one: bool,
+}
+
+/// What the server has to be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) subscribe: Vec<Bytes>,
+    pub(super) unsubscribe: Vec<Bytes>,
+    /// What need not be unsubscribed from.
+    pub(super) forget: Vec<Bytes>,
+}
+
+impl Wanted {
+    /// Takes up `wants` in order; says what changes once all of them are in.
+    pub(super) fn take_up(&mut self, wants: impl IntoIterator<Item = Want>) -> Change {
+        let mut touched = HashSet::new();
+        let mut forget = Vec::new();
+        for want in wants {
+            match want {
+                Want::Subscribe { channel, done } if self.refused.contains(&channel) => {
+                    let _ = done.send(Err(no_permission()));
+                }
+                Want::Subscribe { channel, done } if self.confirmed.contains(&channel) => {
+                    let _ = done.send(Ok(()));
+                }
+                Want::Subscribe { channel, done } => {
+                    self.channels.insert(channel.clone());
+                    self.asking.push((channel.clone(), done));
+                    touched.insert(channel);
+                }
+                Want::Unsubscribe { channel } => {
+                    self.channels.remove(&channel);
+                    self.confirmed.remove(&channel);
+                    touched.insert(channel);
+                }
+                Want::Forget { channel } => {
+                    self.channels.remove(&channel);
+                    self.confirmed.remove(&channel);
+                    // They are not told that it is in place: elsewhere it is asked for anew.
+                    self.asking.retain(|(asked, _)| *asked != channel);
+                    touched.remove(&channel);
+                    forget.push(channel);
+                }
+            }
+        }
+        let is_wanted = |channel: &Bytes| self.channels.contains(channel);
+        let (subscribe, unsubscribe) = touched.into_iter().partition(is_wanted);
+        Change {
+            subscribe,
+            unsubscribe,
+            forget,
+        }
+    }
+
+    /// Everything, for a connection that has nothing yet.
+    pub(super) fn everything(&mut self) -> Change {
+        self.confirmed.clear();
+        Change {
+            subscribe: self.channels.iter().cloned().collect(),
+            ..Change::default()
+        }
+    }
+
+    /// All that is wanted is in place, but for `missing`.
+    pub(super) fn confirmed(&mut self, missing: &HashSet<Bytes>) {
+        self.one_by_one = false;
+        self.confirmed = self.channels.difference(missing).cloned().collect();
+        let is_confirmed = |(channel, _): &mut (Bytes, _)| !missing.contains(channel);
+        for (_, done) in self.asking.extract_if(.., is_confirmed) {
+            let _ = done.send(Ok(()));
+        }
+    }
+
+    /// The server refused to subscribe to at least one of `channels`.
+    pub(super) fn refuse(&mut self, channels: &[Bytes]) {
+        let [channel] = channels else {
+            self.one_by_one = true;
+            return;
+        };
+        tracing::warn!(
+            channel = %String::from_utf8_lossy(channel),
+            "Redis refuses the subscription: those who wait for this lock have to ask now and then"
+        );
+        self.channels.remove(channel);
+        self.refused.insert(channel.clone());
+        for (_, done) in self.asking.extract_if(.., |(asked, _)| asked == channel) {
+            let _ = done.send(Err(no_permission()));
+        }
+    }
+}
+
+fn no_permission() -> CallError {
+    CallError::Refused(Refusal::Failed {
+        message: "NOPERM no permission to subscribe to the lock's channel".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Answer = oneshot::Receiver<Result<(), CallError>>;
+
+    fn subscribe(channel: &'static str) -> (Want, Answer) {
+        let (done, answer) = oneshot::channel();
+        let channel = channel.into();
+        (Want::Subscribe { channel, done }, answer)
+    }
+
+    fn unsubscribe(channel: &'static str) -> Want {
+        Want::Unsubscribe {
+            channel: channel.into(),
+        }
+    }
+
+    #[test]
+    fn the_last_want_of_a_batch_decides() {
+        let mut wanted = Wanted::default();
+        let (a, mut a_done) = subscribe("a");
+        let (b, _b_done) = subscribe("b");
+        let change = wanted.take_up([unsubscribe("a"), a, b, unsubscribe("b")]);
+        assert_eq!(change.subscribe, ["a"]);
+        assert_eq!(change.unsubscribe, ["b"]);
+        assert!(
+            a_done.try_recv().is_err(),
+            "nobody hears of it before it is confirmed"
+        );
+        wanted.confirmed(&HashSet::new());
+        assert_eq!(a_done.try_recv(), Ok(Ok(())));
+        let (again, mut again_done) = subscribe("a");
+        assert_eq!(wanted.take_up([again]), Change::default());
+        assert_eq!(again_done.try_recv(), Ok(Ok(())), "confirmed already");
+        assert_eq!(wanted.everything().subscribe, ["a"]);
+    }
+
+    #[test]
+    fn what_is_missing_or_moved_is_not_confirmed() {
+        let mut wanted = Wanted::default();
+        let (a, mut a_done) = subscribe("a");
+        let (b, mut b_done) = subscribe("b");
+        wanted.take_up([a, b]);
+        wanted.confirmed(&HashSet::from(["b".into()]));
+        assert_eq!(a_done.try_recv(), Ok(Ok(())));
+        assert!(matches!(
+            b_done.try_recv(),
+            Err(oneshot::error::TryRecvError::Empty)
+        ));
+        let channel = "b".into();
+        let change = wanted.take_up([Want::Forget { channel }]);
+        assert_eq!(change.forget, ["b"]);
+        assert!(change.subscribe.is_empty() && change.unsubscribe.is_empty());
+        assert!(matches!(
+            b_done.try_recv(),
+            Err(oneshot::error::TryRecvError::Closed)
+        ));
+        assert_eq!(wanted.everything().subscribe, ["a"]);
+    }
+
+    #[test]
+    fn a_refused_channel_is_found_and_not_asked_again() {
+        let mut wanted = Wanted::default();
+        let (a, mut a_done) = subscribe("a");
+        let (b, mut b_done) = subscribe("b");
+        wanted.take_up([a, b]);
+        wanted.refuse(&["a".into(), "b".into()]);
+        assert!(wanted.one_by_one && a_done.try_recv().is_err());
+        wanted.refuse(&["a".into()]);
+        assert!(matches!(a_done.try_recv(), Ok(Err(CallError::Refused(_)))));
+        wanted.confirmed(&HashSet::new());
+        assert_eq!(b_done.try_recv(), Ok(Ok(())));
+        let (again, mut again_done) = subscribe("a");
+        assert_eq!(wanted.take_up([again]), Change::default());
+        assert!(matches!(
+            again_done.try_recv(),
+            Ok(Err(CallError::Refused(_)))
+        ));
+    }
+}
