@@ -180,11 +180,10 @@ impl Stage {
             Language::Rust(name) => Service {
                 name,
                 library: "redisson-lock",
-                peer: Peer::start(
-                    name,
-                    rust_peer::command(&url, LEASE, rust_peer::NO_POLLS, &[]),
-                )
-                .await,
+                peer: {
+                    let settings = rust_peer::settings(LEASE, rust_peer::NO_POLLS);
+                    Peer::start(name, rust_peer::command(&url, &url, &settings, &[])).await
+                },
             },
         }
     }

@@ -7,10 +7,11 @@ use std::fmt::Write;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, from_redis_value};
 use testbed::peer::Answer;
-use testbed::{Peer, Server, eventually, unique_name};
+use testbed::{Peer, eventually, unique_name};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
+use crate::ground::Ground;
 use crate::kinds::{Kind, Waits};
 use crate::stage::{AMPLE, Case, Stage};
 use crate::worker::{Lock, Worker};
@@ -304,7 +305,7 @@ impl<'a> Scene<'a> {
 }
 
 /// A connection to ask with, and what is published meanwhile.
-async fn listener(server: &Server) -> (MultiplexedConnection, UnboundedReceiver<PushInfo>) {
+async fn listener(server: &Ground) -> (MultiplexedConnection, UnboundedReceiver<PushInfo>) {
     let client = Client::open(format!("{}/?protocol=resp3", server.url()));
     let (sender, pushes) = unbounded_channel();
     let settings = AsyncConnectionConfig::new()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use testbed::{eventually, unique_name};
+use testbed::eventually;
 
 use crate::kinds::Kind;
 use crate::stage::{AMPLE, Case, LONG, Pace, Stage, Version, together};
@@ -195,7 +195,7 @@ pub async fn a_counter_that_only_the_lock_protects(case: Case) {
 
 /// The workers count so often each, all of them up one counter.
 pub async fn count(stage: &Stage, workers: &[Worker<'_>], times: usize) {
-    let counter = unique_name("counter");
+    let counter = stage.server.counter().await;
     let working: Vec<_> = workers
         .iter()
         .map(|worker| worker.ask("work", &[&counter, &times.to_string()]))

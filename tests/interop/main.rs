@@ -5,6 +5,7 @@
 mod conformance;
 mod fair;
 mod fenced;
+mod ground;
 mod holding;
 mod kinds;
 mod multi;
@@ -181,6 +182,8 @@ against_the_newest! {
     spin_locks { : spin_lock }
     red_locks { : red_lock }
 }
+
+mod topologies;
 
 /// Not a test: the process of a Rust service, when the tests start this binary as one.
 #[test]

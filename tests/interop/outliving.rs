@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use testbed::Peer;
 
 use crate::kinds::Waits;
-use crate::stage::{AMPLE, Pace, Stage, Version, now_ms, rust_peer, together};
+use crate::stage::{AMPLE, Pace, Stage, Version, now_ms, together};
 use crate::worker::{Lock, Worker};
 
 /// Clocks: the server's knows ms, and each process reads its own.
@@ -30,7 +30,7 @@ pub async fn a_lease_that_runs_out_lets_the_next_in(version: Version) {
 async fn company(version: Version, stage: &Stage) -> Option<Peer> {
     let sleeps = version.is_before(3, 38);
     if sleeps {
-        Some(rust_peer(&stage.server, Pace::SHORT_PLACES).await)
+        Some(stage.rust_peer(Pace::SHORT_PLACES).await)
     } else {
         None
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{Config, Error, LockClient, Owner};
+use serde_json::{Value, json};
 use testbed::peer::{decode, encode};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,20 +25,25 @@ mod any_lock;
 /// What the KIND of a lock argument `KIND:NAME` means.
 pub type Kinds = &'static [(&'static str, fn(&LockClient, &str) -> Box<dyn AnyLock>)];
 
-/// Set in the environment of a process that is to be a peer: `<redis url> <watchdog ms> <poll floor ms>`.
+/// Set in the environment of a process that is to be a peer: `<url> <url of the counters> <configuration in JSON>`.
 const TO_BE_ONE: &str = "REDISSON_LOCK_PEER";
 
 /// A poll floor so long that no wait ends by it.
 pub const NO_POLLS: Duration = Duration::from_secs(600);
 
-/// This program, to be started again (with `args`) as a peer.
-pub fn command(url: &str, watchdog: Duration, poll_floor: Duration, args: &[&str]) -> Command {
+/// A configuration.
+pub fn settings(watchdog: Duration, poll_floor: Duration) -> Value {
+    let [watchdog, poll_floor] = [watchdog, poll_floor].map(|time| time.as_millis() as u64);
+    json!({ "lockWatchdogTimeout": watchdog, "pollFloor": poll_floor })
+}
+
+/// This program, to be started again (with `args`) as a peer that has its locks at `url` and its counters at `counting`.
+pub fn command(url: &str, counting: &str, config: &Value, args: &[&str]) -> Command {
     let this = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(this);
-    let (watchdog, poll_floor) = (watchdog.as_millis(), poll_floor.as_millis());
     command
         .args(args)
-        .env(TO_BE_ONE, format!("{url} {watchdog} {poll_floor}"));
+        .env(TO_BE_ONE, format!("{url} {counting} {config}"));
     command
 }
 
@@ -54,17 +60,15 @@ pub fn serve_if_asked(kinds: Kinds) {
 }
 
 async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
-    let words: Vec<&str> = asked.split(' ').collect();
-    let [url, watchdog, poll_floor] = words[..] else {
+    let words: Vec<&str> = asked.splitn(3, ' ').collect();
+    let [url, counting, config] = words[..] else {
         return Err(format!("{TO_BE_ONE} is not understood: {asked}").into());
     };
-    let mut config = Config::default();
-    config.watchdog_lease = Duration::from_millis(watchdog.parse()?);
-    config.poll_floor = Duration::from_millis(poll_floor.parse()?);
+    let config: Config = serde_json::from_str(config)?;
     let builder = LockClient::builder().url(url).config(config);
     let service = Arc::new(Service {
         client: builder.build().await?,
-        redis: redis::Client::open(url)?
+        redis: redis::Client::open(counting)?
             .get_multiplexed_async_connection()
             .await?,
         kinds,

@@ -1,4 +1,4 @@
-//! A server, a Java service and a Rust service: what a test runs on.
+//! Servers, a Java service and a Rust service: what a test runs on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,9 +7,10 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use testbed::{Peer, Server, eventually, java};
+use testbed::{Peer, eventually, java};
 use tokio::sync::Mutex;
 
+use crate::ground::{Ground, Topology};
 use crate::kinds::{ALL, Kind, MADE_BY, Waits};
 use crate::rust_peer::{self, NO_POLLS};
 use crate::worker::{Lock, Worker};
@@ -19,9 +20,12 @@ pub const AMPLE: Duration = Duration::from_secs(20);
 /// A lease so long that no test sees its end.
 pub const LONG: Duration = Duration::from_secs(600);
 
-/// A version of Redisson: a test runs against each.
+/// A version of Redisson, and what it runs on: a test runs against each.
 #[derive(Clone, Copy, Debug)]
-pub struct Version(&'static str);
+pub struct Version {
+    number: &'static str,
+    on: Topology,
+}
 
 /// A version and a kind of lock: a test runs for each.
 #[derive(Clone, Copy, Debug)]
@@ -32,14 +36,29 @@ pub struct Case {
 
 impl Version {
     pub fn newest() -> Self {
-        Self("4.7.0")
+        Self {
+            number: "4.7.0",
+            on: Topology::Single,
+        }
+    }
+
+    pub fn on_sentinels() -> Self {
+        Self::newest().on(Topology::Sentinels)
+    }
+
+    /// The same, on other servers.
+    pub fn on(self, on: Topology) -> Self {
+        Self { on, ..self }
     }
 
     /// The one that `OLDER_REDISSON` names, as `make interop-all` has it name one after the other.
     pub fn older() -> Self {
         static OLDER: LazyLock<String> =
             LazyLock::new(|| std::env::var("OLDER_REDISSON").unwrap_or("3.27.0".to_owned()));
-        Self(&OLDER)
+        Self {
+            number: &OLDER,
+            on: Topology::Single,
+        }
     }
 
     /// The version, or nothing where Java is left out on purpose; panics when it is left out by mistake.
@@ -48,7 +67,7 @@ impl Version {
             println!("INTEROP=skip: skipped, nothing was tested against Redisson {self}");
             return None;
         }
-        if let Err(missing) = java::check(self.0) {
+        if let Err(missing) = java::check(self.number) {
             panic!("{missing}. INTEROP=skip leaves the tests against Java out.");
         }
         Some(self)
@@ -56,7 +75,7 @@ impl Version {
 
     /// Whether it came before this one.
     pub fn is_before(self, major: u32, minor: u32) -> bool {
-        let mut numbers = self.0.split('.').map(|part| part.parse::<u32>());
+        let mut numbers = self.number.split('.').map(|part| part.parse::<u32>());
         let mut number = || numbers.next().and_then(Result::ok).expect("a.b.c");
         (number(), number()) < (major, minor)
     }
@@ -76,28 +95,42 @@ impl Version {
 
     /// The stage of every test that neither kills nor tunes its services, with Redisson's own settings.
     pub async fn stage(self) -> Arc<Stage> {
-        static STAGES: Mutex<BTreeMap<&str, Weak<Stage>>> = Mutex::const_new(BTreeMap::new());
+        type Stages = BTreeMap<(&'static str, Topology), Weak<Stage>>;
+        static STAGES: Mutex<Stages> = Mutex::const_new(BTreeMap::new());
         let mut stages = STAGES.lock().await;
-        if let Some(stage) = stages.get(self.0).and_then(Weak::upgrade) {
+        let kept = (self.number, self.on);
+        if let Some(stage) = stages.get(&kept).and_then(Weak::upgrade) {
             return stage;
         }
         let stage = Arc::new(self.own_stage(Pace::REDISSONS).await);
-        stages.insert(self.0, Arc::downgrade(&stage));
+        stages.insert(kept, Arc::downgrade(&stage));
         stage
     }
 
     /// A stage for one test alone.
     pub async fn own_stage(self, pace: Pace) -> Stage {
-        let server = Server::start().await;
-        let java = java::start(self.0, &server.url(), Some(pace.watchdog)).await;
-        let rust = rust_peer(&server, pace).await;
-        Stage { server, java, rust }
+        let server = self.on.start().await;
+        let java = self.java_peer(&server, pace).await;
+        let rust = rust_peer(&server, self.on, pace).await;
+        Stage {
+            server,
+            on: self.on,
+            java,
+            rust,
+        }
+    }
+
+    /// A Java service on `server`.
+    pub async fn java_peer(self, server: &Ground, pace: Pace) -> Peer {
+        let (url, watchdog) = (server.url(), pace.watchdog.as_millis().to_string());
+        let settings = [&url, &watchdog[..]].into_iter().chain(self.on.sharded());
+        java::start_with(self.number, &settings.collect::<Vec<_>>()).await
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.number.fmt(f)
     }
 }
 
@@ -135,14 +168,19 @@ impl Pace {
 }
 
 /// A Rust service on `server`: a process of its own.
-pub async fn rust_peer(server: &Server, pace: Pace) -> Peer {
+async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     let test = [
         "--exact",
         "rust_peer_process",
         "--nocapture",
         "--test-threads=2",
     ];
-    let command = rust_peer::command(&server.url(), pace.watchdog, pace.poll_floor, &test);
+    let mut config = rust_peer::settings(pace.watchdog, pace.poll_floor);
+    if let Some(mode) = on.sharded() {
+        config["shardedSubscriptionMode"] = mode.into();
+    }
+    let counting = server.counting().await.url();
+    let command = rust_peer::command(&server.url(), &counting, &config, &test);
     Peer::start("Rust", command).await
 }
 
@@ -153,12 +191,18 @@ pub fn serve_if_asked() {
 
 #[derive(Debug)]
 pub struct Stage {
-    pub server: Server,
+    pub server: Ground,
+    on: Topology,
     pub java: Peer,
     pub rust: Peer,
 }
 
 impl Stage {
+    /// Another Rust service on the same servers.
+    pub async fn rust_peer(&self, pace: Pace) -> Peer {
+        rust_peer(&self.server, self.on, pace).await
+    }
+
     /// Two new workers on one new lock: the first in Java and the second in Rust, and the other way round. The second one's
     /// lock is the rival of the first one's.
     pub fn both_ways(&self, kind: &'static Kind) -> [(Worker<'_>, Worker<'_>); 2] {
@@ -176,20 +220,9 @@ impl Stage {
         let channel = (lock.kind.channel)(&lock.name);
         let what = format!("{connections} connections listen to {channel}");
         eventually(&what, AMPLE, async || {
-            self.listeners(&channel).await == connections
+            self.server.listeners(&channel).await == connections
         })
         .await;
-    }
-
-    async fn listeners(&self, channel: &str) -> u64 {
-        let pattern = format!("{channel}*");
-        let channels: Vec<String> = self.server.command(&["PUBSUB", "CHANNELS", &pattern]).await;
-        let question = [&["PUBSUB", "NUMSUB"], &refs(&channels)[..]].concat();
-        let counted: Vec<(String, u64)> = self.server.command(&question).await;
-        counted
-            .into_iter()
-            .map(|(_, connections)| connections)
-            .sum()
     }
 
     /// Waits until one process waits for `lock`, and rests.
@@ -238,8 +271,4 @@ pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.expect("it is later than 1970").as_millis();
     since.try_into().expect("it is before the year 500 million")
-}
-
-fn refs(texts: &[String]) -> Vec<&str> {
-    texts.iter().map(String::as_str).collect()
 }

@@ -43,6 +43,13 @@ fn runs() -> bool {
 /// Starts the Java service with Redisson `version` on the server at `url`, with Redisson's own watchdog timeout or with
 /// this one; panics if it does not become ready.
 pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Peer {
+    let watchdog = watchdog.map(|watchdog| watchdog.as_millis().to_string());
+    start_with(version, &[&[url], watchdog.as_deref().as_slice()].concat()).await
+}
+
+/// As [`start`], with all that the service can be told: the URL, which can be `redis-sentinel://..` or
+/// `redis-cluster://..`, the watchdog timeout in ms, and Redisson's `shardedSubscriptionMode`.
+pub async fn start_with(version: &str, args: &[&str]) -> Peer {
     let build = build(version);
     let mut classes = build.join("peer.jar").into_os_string();
     classes.push(":");
@@ -53,8 +60,8 @@ pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Peer
         .args(["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
         .arg("-cp")
         .arg(classes)
-        .args(["Peer", url])
-        .args(watchdog.map(|watchdog| watchdog.as_millis().to_string()));
+        .arg("Peer")
+        .args(args);
     let peer = Peer::start("Java", command).await;
     assert_eq!(peer.version(), version, "the build has another Redisson");
     peer

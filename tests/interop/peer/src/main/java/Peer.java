@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.net.URI;
 import java.net.URLDecoder;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
@@ -24,14 +23,12 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
-import org.redisson.config.Config;
-import org.redisson.config.SingleServerConfig;
 
 /**
  * A Java service with Redisson locks, driven over stdin and stdout by the interop tests.
  *
  * <pre>
- * Peer &lt;redis url&gt; [watchdogTimeoutMs]
+ * Peer &lt;url of {@link Settings}&gt; [watchdogTimeoutMs [shardedSubscriptionMode]]
  *
  * first line:  ready &lt;redisson version&gt; &lt;client uuid&gt;
  * request:     &lt;id&gt; &lt;thread&gt; &lt;verb&gt; [args...]      one space between tokens, tokens percent-encoded
@@ -131,13 +128,14 @@ public final class Peer {
         // Whatever a library prints goes to stderr; only answers go to stdout.
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
-        if (argv.length < 1 || argv.length > 2) {
-            System.err.println("usage: Peer <redis url> [watchdogTimeoutMs]");
+        if (argv.length < 1 || argv.length > 3) {
+            System.err.println("usage: Peer <url> [watchdogTimeoutMs [shardedSubscriptionMode]]");
             System.exit(2);
         }
         RedissonClient client;
         try {
-            client = Redisson.create(config(argv[0], argv.length > 1 ? Long.parseLong(argv[1]) : 0));
+            long watchdogTimeoutMs = argv.length > 1 ? Long.parseLong(argv[1]) : 0;
+            client = Redisson.create(Settings.of(argv[0], watchdogTimeoutMs, argv.length > 2 ? argv[2] : null));
         } catch (Exception e) {
             Throwable cause = e;
             while (cause.getCause() != null) {
@@ -150,36 +148,6 @@ public final class Peer {
         Peer peer = new Peer(client, out);
         peer.say("ready " + redissonVersion() + " " + client.getId());
         peer.serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
-    }
-
-    /** One server, small pools, and nothing that takes time at startup. */
-    private static Config config(String url, long watchdogTimeoutMs) {
-        URI uri = URI.create(url);
-        Config config = new Config();
-        config.setCodec(StringCodec.INSTANCE).setThreads(4).setNettyThreads(4);
-        if (watchdogTimeoutMs > 0) {
-            config.setLockWatchdogTimeout(watchdogTimeoutMs);
-        }
-        SingleServerConfig server = config.useSingleServer()
-                .setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + uri.getPort())
-                .setConnectionPoolSize(16)
-                .setConnectionMinimumIdleSize(1)
-                .setSubscriptionConnectionPoolSize(16)
-                .setSubscriptionConnectionMinimumIdleSize(1)
-                .setDnsMonitoringInterval(-1);
-        if (uri.getPath() != null && uri.getPath().length() > 1) {
-            server.setDatabase(Integer.parseInt(uri.getPath().substring(1)));
-        }
-        if (uri.getUserInfo() != null) {
-            String[] user = uri.getUserInfo().split(":", 2);
-            if (!user[0].isEmpty()) {
-                server.setUsername(user[0]);
-            }
-            if (user.length > 1) {
-                server.setPassword(user[1]);
-            }
-        }
-        return config;
     }
 
     private static String redissonVersion() throws IOException {

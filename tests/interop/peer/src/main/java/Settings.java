@@ -1,0 +1,126 @@
+import java.net.URI;
+import java.util.stream.Stream;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseConfig;
+import org.redisson.config.BaseMasterSlaveServersConfig;
+import org.redisson.config.ClusterServersConfig;
+import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
+import org.redisson.config.SentinelServersConfig;
+import org.redisson.config.SingleServerConfig;
+
+/**
+ * How the peer connects: Redisson's defaults, with small pools, and nothing that takes time at startup.
+ *
+ * <pre>
+ * redis://[user:password@]host:port[/database]
+ * redis-sentinel://host:port/master name[?node=host:port&amp;node=..]
+ * redis-cluster://host:port[/?node=host:port&amp;node=..]
+ * </pre>
+ */
+final class Settings {
+
+    private Settings() {}
+
+    /** With Redisson's own watchdog timeout if that given is 0, and its own mode of subscribing if that given is null. */
+    static Config of(String url, long watchdogTimeoutMs, String shardedSubscriptionMode) {
+        URI uri = URI.create(url);
+        Config config = new Config();
+        config.setCodec(StringCodec.INSTANCE).setThreads(4).setNettyThreads(4);
+        if (watchdogTimeoutMs > 0) {
+            config.setLockWatchdogTimeout(watchdogTimeoutMs);
+        }
+        switch (uri.getScheme()) {
+            case "redis-sentinel":
+                sentinels(config.useSentinelServers(), uri);
+                break;
+            case "redis-cluster":
+                cluster(config.useClusterServers(), uri, shardedSubscriptionMode);
+                break;
+            default:
+                single(config.useSingleServer(), uri);
+        }
+        return config;
+    }
+
+    private static void single(SingleServerConfig server, URI uri) {
+        server.setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + uri.getPort())
+                .setConnectionPoolSize(16)
+                .setConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionPoolSize(16)
+                .setSubscriptionConnectionMinimumIdleSize(1)
+                .setDnsMonitoringInterval(-1);
+        if (!path(uri).isEmpty()) {
+            server.setDatabase(Integer.parseInt(path(uri)));
+        }
+        identify(server, uri);
+    }
+
+    private static void sentinels(SentinelServersConfig servers, URI uri) {
+        servers.setMasterName(path(uri)).addSentinelAddress(nodes(uri));
+        several(servers, uri);
+    }
+
+    private static void cluster(ClusterServersConfig servers, URI uri, String shardedSubscriptionMode) {
+        // The default is 5 s, which would be most of what a failover takes.
+        servers.setScanInterval(1000).addNodeAddress(nodes(uri));
+        several(servers, uri);
+        if (shardedSubscriptionMode != null) {
+            setShardedSubscriptionMode(servers, shardedSubscriptionMode);
+        }
+    }
+
+    private static void several(BaseMasterSlaveServersConfig<?> servers, URI uri) {
+        servers.setMasterConnectionPoolSize(16)
+                .setMasterConnectionMinimumIdleSize(1)
+                .setSlaveConnectionPoolSize(16)
+                .setSlaveConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionPoolSize(16)
+                .setSubscriptionConnectionMinimumIdleSize(1)
+                .setDnsMonitoringInterval(-1);
+        // What "work" counts is read behind what was written.
+        servers.setReadMode(ReadMode.MASTER);
+        identify(servers, uri);
+    }
+
+    /** Older versions of Redisson, which this must compile with, have none. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static void setShardedSubscriptionMode(ClusterServersConfig servers, String mode) {
+        try {
+            Class type = Class.forName("org.redisson.config.ShardedSubscriptionMode");
+            ClusterServersConfig.class
+                    .getMethod("setShardedSubscriptionMode", type)
+                    .invoke(servers, Enum.valueOf(type, mode));
+        } catch (ReflectiveOperationException e) {
+            throw new UnsupportedOperationException("this Redisson has no shardedSubscriptionMode", e);
+        }
+    }
+
+    private static void identify(BaseConfig<?> servers, URI uri) {
+        if (uri.getUserInfo() == null) {
+            return;
+        }
+        String[] user = uri.getUserInfo().split(":", 2);
+        if (!user[0].isEmpty()) {
+            servers.setUsername(user[0]);
+        }
+        if (user.length > 1) {
+            servers.setPassword(user[1]);
+        }
+    }
+
+    private static String path(URI uri) {
+        return uri.getPath() == null || uri.getPath().isEmpty() ? "" : uri.getPath().substring(1);
+    }
+
+    /** The first address and those of the query's. */
+    private static String[] nodes(URI uri) {
+        String query = uri.getQuery() == null ? "" : uri.getQuery();
+        Stream<String> others = Stream.of(query.split("&"))
+                .filter(word -> word.startsWith("node="))
+                .map(word -> word.substring("node=".length()));
+        return Stream.concat(Stream.of(uri.getHost() + ":" + uri.getPort()), others)
+                .map(address -> "redis://" + address)
+                .toArray(String[]::new);
+    }
+}
