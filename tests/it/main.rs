@@ -1,6 +1,7 @@
 //! The integration tests: the contract that every kind of lock keeps, then one module per hazard.
 
 mod bad_input;
+mod cluster;
 mod contract;
 mod fair_lock;
 mod fenced_lock;
