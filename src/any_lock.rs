@@ -4,6 +4,7 @@ use std::{any::TypeId, sync::Arc};
 
 use crate::{
     back_off::BackOff,
+    durability::Durability,
     engine::{Ask, EngineHandle},
     error::Error,
     lock::Lock,
@@ -22,6 +23,7 @@ pub struct AnyLock {
     pub(crate) kind: TypeId,
     lease: Option<Result<Lease, Error>>,
     back_off: Option<BackOff>,
+    durability: Durability,
 }
 
 impl AnyLock {
@@ -42,6 +44,7 @@ impl AnyLock {
             watched: lease.is_none(),
             lease: lease.unwrap_or_else(|| self.engine.watchdog_lease.clone()),
             back_off: self.back_off.clone(),
+            durability: self.durability,
         })
     }
 }
@@ -55,6 +58,7 @@ impl<K: Kind> From<Lock<K>> for AnyLock {
             kind: TypeId::of::<K>(),
             lease: lock.lease,
             back_off: lock.back_off,
+            durability: lock.durability,
         }
     }
 }

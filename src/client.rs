@@ -378,6 +378,7 @@ impl LockClient {
             lease: None,
             owner: None,
             back_off: None,
+            durability: self.engine.config.durability,
             kind: PhantomData,
         }
     }

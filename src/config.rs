@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use crate::{error::Error, wire::Lease};
+use crate::{durability::Durability, error::Error, wire::Lease};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
@@ -56,19 +56,30 @@ pub struct Config {
     #[serde(rename = "fairLockWaitTimeout", deserialize_with = "millis")]
     pub fair_lock_wait: Duration,
 
-    /// How long an acquisition waits for replicas. Default: 1 s. Read so that a configuration can be shared with Java;
-    /// with the single server of this version there is nothing to wait for.
+    /// How many replicas are to have an acquisition before it counts. Default: [`Durability::Auto`], as Redisson. A lock can
+    /// have its own: [`Lock::with_durability`](crate::Lock::with_durability).
+    pub durability: Durability,
+
+    /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most 1 min.
     ///
     /// Redisson: `slavesSyncTimeout`.
     #[serde(rename = "slavesSyncTimeout", deserialize_with = "millis")]
     pub replica_wait: Duration,
 
-    /// Whether an acquisition that no replica acknowledged fails. Default: true. Read so that a configuration can be
-    /// shared with Java; with the single server of this version it has no effect.
+    /// Whether an acquisition that fewer replicas acknowledged than were wanted is given back, and fails with
+    /// [`Error::Replication`](crate::Error::Replication). Default: true. Otherwise it is kept, and its guard says how many
+    /// there were ([`Guard::acknowledgements`](crate::Guard::acknowledgements)).
     ///
     /// Redisson: `checkLockSyncedSlaves`.
     #[serde(rename = "checkLockSyncedSlaves")]
     pub check_replicas: bool,
+
+    /// Whether those who acknowledge are to have it on their disks, and so the master (`WAITAOF`). Default: false. It takes
+    /// Redis 7.2 or Valkey, and append-only files; where the server refuses, the log says so once, and replicas are waited
+    /// for without their disks.
+    ///
+    /// Redisson: none.
+    pub wait_for_disk: bool,
 
     /// How the messages that wake waiters travel on a cluster; elsewhere it has no effect. Default: [`ShardedPubSub::Auto`].
     ///
@@ -122,8 +133,10 @@ impl Default for Config {
             watchdog_lease: Duration::from_secs(30),
             watchdog_batch_size: 100,
             fair_lock_wait: Duration::from_secs(300),
+            durability: Durability::default(),
             replica_wait: Duration::from_secs(1),
             check_replicas: true,
+            wait_for_disk: false,
             sharded_pubsub: ShardedPubSub::default(),
             name_prefix: String::new(),
             poll_floor: Duration::from_secs(5),
@@ -145,6 +158,7 @@ impl Config {
         ] {
             *wait = (*wait).min(Lease::MAX);
         }
+        self.replica_wait = self.replica_wait.min(LONGEST_REPLICA_WAIT);
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
                 return Err(Error::config(format!(
@@ -154,6 +168,7 @@ impl Config {
             Ok(())
         };
         least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
+        least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
         least("command_wait", self.command_wait, Duration::from_millis(1))?;
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
         if !(1..=10_000).contains(&self.watchdog_batch_size) {
@@ -166,6 +181,9 @@ impl Config {
             .map_err(|reason| Error::config(format!("watchdog_lease: {reason}")))
     }
 }
+
+/// A connection on which nothing comes back for longer is as good as none.
+const LONGEST_REPLICA_WAIT: Duration = Duration::from_secs(60);
 
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u64::deserialize(deserializer).map(Duration::from_millis)

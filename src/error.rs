@@ -107,6 +107,21 @@ pub enum Error {
         reason: String,
     },
 
+    /// The lock was free, but fewer replicas acknowledged it in time than were wanted
+    /// ([`Durability`](crate::Durability)). Nothing is held: what was taken has been given back.
+    #[error(
+        "`{name}` was given back, as {acknowledged} of {wanted} replicas acknowledged it in time"
+    )]
+    #[non_exhaustive]
+    Replication {
+        /// The lock.
+        name: Arc<str>,
+        /// How many replicas acknowledged.
+        acknowledged: u32,
+        /// How many were to.
+        wanted: u32,
+    },
+
     /// The name cannot be a lock's.
     #[error("{name:?} cannot be the name of a lock: {reason}")]
     #[non_exhaustive]

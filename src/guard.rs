@@ -80,6 +80,12 @@ impl<K: Kind> Guard<K> {
         self.held.release().await
     }
 
+    /// How many replicas had acknowledged the acquisition when it was answered. `None` where none were waited for
+    /// ([`Durability`](crate::Durability)), or the server would not say.
+    pub fn acknowledgements(&self) -> Option<u32> {
+        self.held.acknowledged
+    }
+
     /// Completes, with the reason, when the hold is lost; never if it is released before.
     ///
     /// # Cancel safety

@@ -5,6 +5,7 @@ mod back_off;
 mod client;
 mod client_builder;
 mod config;
+mod durability;
 mod engine;
 mod error;
 mod guard;
@@ -23,6 +24,7 @@ pub use back_off::BackOff;
 pub use client::{LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
+pub use durability::Durability;
 pub use error::{Error, LostReason};
 pub use guard::Guard;
 pub use lock::{

@@ -4,6 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use crate::{
     back_off::BackOff,
+    durability::Durability,
     engine::{Ask, EngineHandle, Limit},
     error::Error,
     guard::Guard,
@@ -52,6 +53,7 @@ pub struct Lock<K: Kind> {
     pub(crate) lease: Option<Result<Lease, Error>>,
     pub(crate) owner: Option<Owner>,
     pub(crate) back_off: Option<BackOff>,
+    pub(crate) durability: Durability,
     pub(crate) kind: PhantomData<K>,
 }
 
@@ -195,6 +197,36 @@ impl<K: Kind> Lock<K> {
         }
     }
 
+    /// The same lock, whose acquisitions and renewals wait for replicas as `durability` says, instead of
+    /// [`Config::durability`](crate::Config::durability).
+    ///
+    /// # Redisson
+    ///
+    /// None for a single lock; `slavesSyncTimeout` and `checkLockSyncedSlaves` for all.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{Durability, Error};
+    ///
+    /// let payments = client.reentrant_lock("payments").with_durability(Durability::Majority);
+    /// match payments.lock().await {
+    ///     Ok(guard) => println!("{:?} replicas have it", guard.acknowledgements()),
+    ///     Err(Error::Replication { acknowledged, .. }) => eprintln!("only {acknowledged} replicas"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is another handle; this one stays as it is"]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self {
+            durability,
+            ..self.clone()
+        }
+    }
+
     /// The same lock, for `owner` instead of the current one.
     ///
     /// # Redisson
@@ -329,6 +361,7 @@ impl<K: Kind> Lock<K> {
             owner: self.owner(),
             watched: self.lease.is_none(),
             back_off: self.back_off.clone(),
+            durability: self.durability,
             lease,
         })
     }
@@ -382,6 +415,7 @@ impl<K: Kind> Clone for Lock<K> {
             lease: self.lease.clone(),
             owner: self.owner,
             back_off: self.back_off.clone(),
+            durability: self.durability,
             kind: PhantomData,
         }
     }

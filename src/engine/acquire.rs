@@ -15,10 +15,11 @@ use super::{
 };
 use crate::{
     back_off::BackOff,
+    durability::Durability,
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Attempt, Claim, Count, Lease, Place, Refusal, Wait, Wire},
+    wire::{Attempt, Claim, Count, Lease, Place, Refusal, Wait, Wire, script::Acknowledged},
 };
 
 /// How long after its caller's limit an answer that is on its way is still waited for: a lock that was granted at the
@@ -36,6 +37,7 @@ pub(crate) struct Ask {
     pub(crate) watched: bool,
     /// How it is polled, for a lock that is.
     pub(crate) back_off: Option<BackOff>,
+    pub(crate) durability: Durability,
 }
 
 /// How long to wait for a lock that is taken.
@@ -232,6 +234,12 @@ impl Engine {
         }
     }
 
+    /// Too few replicas have it, for those who care.
+    pub(super) fn is_short(&self, acknowledged: Option<Acknowledged>) -> bool {
+        let short = acknowledged.is_some_and(|acknowledged| !acknowledged.is_enough());
+        short && self.config.check_replicas
+    }
+
     /// Takes a grant into the books, unless it cannot be relied upon any more.
     fn note_grant(
         self: &Arc<Self>,
@@ -247,6 +255,7 @@ impl Engine {
             sent,
             lease: &ask.lease,
             watched: ask.watched,
+            durability: ask.durability,
             token,
         };
         let (tenure, id) = slot.grant(tenure, grant)?;
@@ -317,6 +326,14 @@ impl Limit {
     }
 }
 
+fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
+    Error::Replication {
+        name: place.name.clone(),
+        acknowledged: acknowledged.map_or(0, |acknowledged| acknowledged.by),
+        wanted: acknowledged.map_or(0, |acknowledged| acknowledged.wanted),
+    }
+}
+
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
@@ -363,10 +380,20 @@ async fn attempt(
             wait: wait.map(|wait| wait.as_sent(sent)),
         };
         let request = ask.wire.acquire(&ask.place, &claim);
-        let refusal = match engine.lanes.run_from(seat.take(), request).await {
+        let answer = engine
+            .lanes
+            .run_from(seat.take(), request, ask.durability)
+            .await;
+        let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
+        let refusal = match answer {
             Ok(reply) => match ask.wire.attempt(reply) {
+                Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
+                    engine.give_back(&ask.place, ask.wire, &slot).await;
+                    return Err(too_few(&ask.place, acknowledged));
+                }
                 Ok(Attempt::Granted { token }) => {
-                    if let Some(held) = engine.note_grant(&slot, &ask, tenure, sent, token) {
+                    if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token) {
+                        held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
                         return Ok(Tried::Granted(held));
                     }
                     engine.give_back(&ask.place, ask.wire, &slot).await;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::holding::{Duty, HoldId, Holding, Phase, validity};
 use crate::{
+    durability::Durability,
     error::{Error, LostReason},
     owner::OwnerId,
     wire::{Count, Lease, Place, Wire},
@@ -146,6 +147,7 @@ impl SlotRef {
             sent,
             lease,
             watched,
+            durability,
             token,
         } = grant;
         let now = Instant::now();
@@ -155,7 +157,7 @@ impl SlotRef {
             if holding.lost(now).is_none() {
                 let id = holding.grant(sent, lease, watched);
                 drop(holding);
-                tenure.count_as(token);
+                tenure.count_as(token, durability);
                 return Some((tenure, id));
             }
             let reason = holding.lost;
@@ -182,6 +184,7 @@ impl SlotRef {
             wire,
             holding: Mutex::new(holding),
             told: Mutex::new(None),
+            durability: Mutex::new(durability),
             fence: token.map(OnceLock::from).unwrap_or_default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
@@ -200,6 +203,7 @@ pub(super) struct Grant<'a> {
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
+    pub(super) durability: Durability,
     pub(super) token: Option<i64>,
 }
 
@@ -213,6 +217,8 @@ pub(crate) struct Tenure {
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
     told: Mutex<Option<CancellationToken>>,
+    /// The strictest of its holds'.
+    durability: Mutex<Durability>,
     /// The fencing token of the first hold that had one.
     fence: OnceLock<i64>,
     /// Different from every other tenure's.
@@ -234,6 +240,11 @@ impl Tenure {
         &self.slot
     }
 
+    /// How durable its renewals are to be.
+    pub(super) fn durability(&self) -> Durability {
+        lock(&self.durability).of_renewals()
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.place.name
     }
@@ -244,7 +255,9 @@ impl Tenure {
     }
 
     /// An inner hold was counted: the outermost's token stays (P-M6).
-    fn count_as(&self, token: Option<i64>) {
+    fn count_as(&self, token: Option<i64>, durability: Durability) {
+        let mut strictest = lock(&self.durability);
+        *strictest = (*strictest).max(durability);
         if let Some(token) = token {
             let _ = self.fence.set(token);
         }

@@ -25,6 +25,7 @@ fn grant(slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
         sent: Instant::now(),
         lease: &lease(),
         watched: true,
+        durability: Durability::default(),
         token: None,
     };
     slot.grant(tenure, grant).unwrap()

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{CallError, Engine, PASSING_PAUSE, acquire::Ask, holds::SlotRef};
+use crate::durability::Durability;
 use crate::wire::{Refusal, Request, fair::place_lasts, presence};
 
 /// An acquisition that may have a place in its lock's queue.
@@ -62,7 +63,7 @@ impl Engine {
         let over = Instant::now() + place_lasts(&self.config);
         let left = timeout_at(over, async {
             loop {
-                let answered = self.lanes.run(abandon.clone()).await;
+                let answered = self.lanes.run(abandon.clone(), Durability::Local).await;
                 match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
                     Err(CallError::Unanswered { .. }) => {}
                     Err(CallError::Refused(Refusal::Passing { .. })) => sleep(PASSING_PAUSE).await,

@@ -43,6 +43,7 @@ pub(crate) use release::Held;
 use crate::{
     client::{ShutdownReport, Unreleased},
     config::Config,
+    durability::Durability,
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
@@ -101,7 +102,7 @@ impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
     pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
-        let (redis, events) = redis::connect(target, config.sharded_pubsub).await?;
+        let (redis, events) = redis::connect(target, &config).await?;
         Ok(Self::start_on(redis, events, config, watchdog_lease))
     }
 
@@ -161,7 +162,7 @@ impl Engine {
     async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
         let answered = async {
             loop {
-                match self.lanes.run(request.clone()).await {
+                match self.lanes.run(request.clone(), Durability::Local).await {
                     Ok(reply) => return Ok(reply),
                     Err(CallError::Unanswered { .. }) if repeated => {}
                     Err(CallError::Unanswered { reason }) => {

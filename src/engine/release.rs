@@ -7,6 +7,7 @@ use tokio_util::sync::DropGuard;
 
 use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
 use crate::{
+    durability::Durability,
     engine::{
         carried::Carried,
         holding::HoldId,
@@ -48,6 +49,8 @@ pub(crate) struct Held {
     engine: Arc<Engine>,
     tenure: Arc<Tenure>,
     id: HoldId,
+    /// How many replicas had acknowledged it when it was granted, if they were waited for.
+    pub(crate) acknowledged: Option<u32>,
     armed: bool,
 }
 
@@ -57,6 +60,7 @@ impl Held {
             engine,
             tenure,
             id,
+            acknowledged: None,
             armed: true,
         }
     }
@@ -266,7 +270,11 @@ impl Engine {
         let mut doubt = false;
         loop {
             let request = wire.release(place, &slot.owner, lease, holds);
-            let refusal = match self.lanes.run_from(seat.take(), request).await {
+            let refusal = match self
+                .lanes
+                .run_from(seat.take(), request, Durability::Local)
+                .await
+            {
                 Ok(reply) => match presence(reply) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),

@@ -13,6 +13,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
+    durability::Durability,
     error::LostReason,
     wire::{Lease, Presence, Refusal, Request, presence},
 };
@@ -243,7 +244,8 @@ impl Engine {
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
         let mut courses: HashMap<_, Vec<Renewal>> = HashMap::new();
         for renewal in renewals {
-            let course = self.lanes.course(&renewal.request());
+            let durability = self.durability_of(&renewal.tenure);
+            let course = self.lanes.course(&renewal.request(), durability);
             courses.entry(course).or_default().push(renewal);
         }
         let most = self.config.watchdog_batch_size;
@@ -253,6 +255,13 @@ impl Engine {
                 let batch = std::mem::replace(&mut renewals, rest);
                 tokio::spawn(self.clone().renew(batch));
             }
+        }
+    }
+
+    fn durability_of(&self, tenure: &Tenure) -> Durability {
+        match self.config.check_replicas {
+            true => tenure.durability(),
+            false => Durability::Local,
         }
     }
 
@@ -273,11 +282,17 @@ impl Engine {
         }
         let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
         let sent = Instant::now();
-        let answers = self.lanes.run_together(requests).await;
+        let durability = self.durability_of(&first.tenure);
+        let answers = self.lanes.run_together(requests, durability).await;
         for ((renewal, _turn), answer) in turns.iter().zip(answers) {
             match answer {
-                Ok(reply) => self.renewed(renewal, sent, presence(reply)),
-                Err(CallError::Refused(refusal)) => self.renewed(renewal, sent, Err(refusal)),
+                Ok(reply) => {
+                    let short = self.is_short(reply.acknowledged);
+                    self.renewed(renewal, sent, presence(reply), short);
+                }
+                Err(CallError::Refused(refusal)) => {
+                    self.renewed(renewal, sent, Err(refusal), false);
+                }
                 Err(CallError::Unanswered { .. }) => {
                     renewal.tenure.hurry(Instant::now());
                     self.watch(&renewal.tenure);
@@ -292,9 +307,15 @@ impl Engine {
         renewal: &Renewal,
         sent: Instant,
         answer: Result<Presence, Refusal>,
+        short: bool,
     ) {
         let Renewal { tenure, lease } = renewal;
         match answer {
+            // Where too few have it, the hold may end when it would have without.
+            Ok(Presence::Present) if short => {
+                tenure.hurry(Instant::now() + self.watchdog_lease.duration / 30);
+                self.watch(tenure);
+            }
             Ok(Presence::Present) => {
                 if let Some(lease) = lease {
                     tenure.renewed(sent, lease);

@@ -9,16 +9,23 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     CallError, Redis,
-    lanes::{call_all, course},
+    lanes::{Course, call_all, course},
 };
-use crate::wire::{Reply, Request, script::Script};
+use crate::{
+    durability::Durability,
+    wire::{Reply, Request},
+};
 
 /// Operations in one call. More than in a lane's: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
 /// How long those who are there wait for another to come: two bundles of one owner could wait for each other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-type Passenger = (Request, oneshot::Sender<Result<Reply, CallError>>);
+struct Passenger {
+    request: Request,
+    course: Course,
+    answer: oneshot::Sender<Result<Reply, CallError>>,
+}
 
 struct Bundle {
     redis: Arc<dyn Redis>,
@@ -55,10 +62,14 @@ impl Seat {
     /// Runs one operation with the others.
     ///
     /// Dropping the future may leave the operation on its way.
-    pub(crate) async fn run(self, request: Request) -> Result<Reply, CallError> {
+    pub(crate) async fn run(
+        self,
+        request: Request,
+        durability: Durability,
+    ) -> Result<Reply, CallError> {
         let bundle = self.0.clone();
         let (answer, mut reply) = oneshot::channel();
-        bundle.board(request, answer);
+        bundle.board(request, durability, answer);
         drop(self);
         while bundle.waits() {
             let latest = bundle.state().last + PATIENCE;
@@ -89,9 +100,19 @@ impl Bundle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn board(&self, request: Request, answer: oneshot::Sender<Result<Reply, CallError>>) {
+    fn board(
+        &self,
+        request: Request,
+        durability: Durability,
+        answer: oneshot::Sender<Result<Reply, CallError>>,
+    ) {
+        let course = course(&*self.redis, &request, durability);
         let mut state = self.state();
-        state.waiting.push((request, answer));
+        state.waiting.push(Passenger {
+            request,
+            course,
+            answer,
+        });
         state.last = Instant::now();
     }
 
@@ -109,25 +130,27 @@ impl Bundle {
     /// Sends what waits.
     fn depart(&self) {
         let mut waiting = std::mem::take(&mut self.state().waiting);
-        while let Some((request, _)) = waiting.first() {
-            let script = request.script;
-            let first = course(&*self.redis, request);
+        while let Some(first) = waiting.first() {
+            let course = first.course;
             let same_course: Vec<_> = waiting
-                .extract_if(.., |(request, _)| course(&*self.redis, request) == first)
+                .extract_if(.., |passenger| passenger.course == course)
                 .take(MOST_TOGETHER)
                 .collect();
-            self.runtime
-                .spawn(carry(self.redis.clone(), script, same_course));
+            self.runtime.spawn(carry(self.redis.clone(), same_course));
         }
     }
 }
 
-async fn carry(redis: Arc<dyn Redis>, script: &'static Script, passengers: Vec<Passenger>) {
+async fn carry(redis: Arc<dyn Redis>, passengers: Vec<Passenger>) {
+    let Some(first) = passengers.first() else {
+        return;
+    };
+    let (script, (.., durability)) = (first.request.script, first.course);
     let (operations, answers): (Vec<_>, Vec<_>) = passengers
         .into_iter()
-        .map(|(request, answer)| (request.parts, answer))
+        .map(|passenger| (passenger.request.parts, passenger.answer))
         .unzip();
-    let replies = call_all(&*redis, script, operations).await;
+    let replies = call_all(&*redis, script, operations, durability).await;
     for (answer, reply) in answers.into_iter().zip(replies) {
         let _ = answer.send(reply);
     }

@@ -11,15 +11,17 @@ mod topology;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fred::{types::Resp3Frame as Frame, util::redis_keyslot};
+use fred::util::redis_keyslot;
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
 };
 
 use super::{
-    BoxFuture, CallError, Event, Events, HashSlot, Redis, frame,
-    line::{Closed, Open, arguments},
+    BoxFuture, CallError, Event, Events, HashSlot, Redis,
+    durable::{Answered, Wait},
+    frame,
+    line::Open,
     link::Connector,
     locator::{Address, Locator},
     server::{CONNECT_WAIT, MESSAGES, Target},
@@ -27,6 +29,7 @@ use super::{
 };
 use crate::{
     config::ShardedPubSub,
+    durability::Durability,
     error::Error,
     wire::{
         Refusal, Reply,
@@ -50,6 +53,7 @@ impl Cluster {
         target: Target,
         seeds: Vec<Address>,
         sharded: ShardedPubSub,
+        wait: Wait,
     ) -> Result<(Self, Events), Error> {
         let (config, map) = (target.config, target.map);
         let asking = timeout(CONNECT_WAIT, topology::first_answer(&config, &seeds));
@@ -64,7 +68,7 @@ impl Cluster {
             ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
         };
         let (events, receiver) = mpsc::unbounded_channel();
-        let topology = Topology::new(config, map, publishing, &first.listed, events.clone());
+        let topology = Topology::new(config, map, publishing, wait, &first.listed, events.clone());
         let topology = Arc::new(topology);
         let (wants, wanted) = mpsc::unbounded_channel();
         topology.tasks.spawn(topology.clone().watch());
@@ -119,9 +123,10 @@ impl Redis for Cluster {
         &self,
         script: &'static Script,
         operations: Arc<[Operation]>,
+        durability: Durability,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
         let topology = self.topology.clone();
-        Box::pin(async move { topology.call(script, &operations).await })
+        Box::pin(async move { topology.call(script, operations, durability).await })
     }
 
     fn ready(&self, slot: HashSlot) -> BoxFuture<()> {
@@ -149,8 +154,7 @@ impl Redis for Cluster {
     fn close(&self) -> BoxFuture<()> {
         let topology = self.topology.clone();
         topology.closed.cancel();
-        topology.tasks.close();
-        Box::pin(async move { topology.tasks.wait().await })
+        topology.tasks.ended()
     }
 }
 
@@ -192,20 +196,24 @@ impl Redirection {
 impl Topology {
     /// Runs operations of one slot, wherever that is.
     async fn call(
-        &self,
+        self: &Arc<Self>,
         script: &'static Script,
-        operations: &[Operation],
+        operations: Arc<[Operation]>,
+        durability: Durability,
     ) -> Result<Vec<Reply>, CallError> {
         let slot = operations.first().and_then(|parts| parts.first());
         let slot = slot.map_or(0, |key| redis_keyslot(key));
         let mut ask = None;
         let mut hops = 0;
         loop {
-            let (asked, frame) = match ask.take() {
-                None => self.run(slot, script, operations).await?,
-                Some(address) => self.run_aside(address, script, operations).await?,
+            let (asked, answered) = match ask.take() {
+                None => self.run(slot, script, &operations, durability).await?,
+                Some(address) => {
+                    self.run_aside(address, script, &operations, durability)
+                        .await?
+                }
             };
-            let message = frame::error(&frame);
+            let message = frame::error(&answered.frame);
             let redirection = message
                 .as_deref()
                 .and_then(|message| Redirection::read(message, &asked));
@@ -217,7 +225,7 @@ impl Topology {
                     if message.is_some() {
                         self.doubt();
                     }
-                    return frame::replies(frame, operations.len());
+                    return answered.replies(operations.len());
                 }
             }
         }
@@ -225,25 +233,41 @@ impl Topology {
 
     /// Runs them at the owner of the slot; says where that was, and what it answered.
     async fn run(
-        &self,
+        self: &Arc<Self>,
         slot: HashSlot,
         script: &'static Script,
-        operations: &[Operation],
-    ) -> Result<(Address, Frame), CallError> {
+        operations: &Arc<[Operation]>,
+        durability: Durability,
+    ) -> Result<(Address, Answered), CallError> {
         let (node, open) = self.opened(slot).await?;
-        match open.run(script, self.publishing, operations).await {
-            Ok(frame) => Ok((node.address.clone(), frame)),
-            Err(reason) => {
+        let answer = if self.waits(slot, durability) {
+            let durable = self.durable(&node);
+            let running = durable.run(script, operations.clone(), durability);
+            let moved = || Err("the slot has moved to another node".into());
+            let answer = self.while_owner(slot, &node, running).await;
+            answer.unwrap_or_else(moved)
+        } else {
+            let answer = open.run(script, self.publishing, operations).await;
+            if answer.is_err() {
                 self.doubt();
                 // Whoever had the slot and has it no more runs nothing for it.
-                let replaced = self
-                    .while_owner(slot, &node, node.line.replaced(&open))
-                    .await;
-                match replaced {
-                    Some(Err(Closed)) if self.closed.is_cancelled() => Err(CallError::Closed),
-                    _ => Err(CallError::Unanswered { reason }),
-                }
+                let replaced = node.line.replaced(&open);
+                self.while_owner(slot, &node, replaced).await;
             }
+            answer.map(Answered::from)
+        };
+        match answer {
+            Ok(answered) => Ok((node.address.clone(), answered)),
+            Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
+            Err(reason) => Err(CallError::Unanswered { reason }),
+        }
+    }
+
+    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
+        match durability {
+            Durability::Local => false,
+            Durability::Auto => self.replicas(slot) > 0,
+            _ => true,
         }
     }
 
@@ -253,7 +277,8 @@ impl Topology {
         address: Address,
         script: &'static Script,
         operations: &[Operation],
-    ) -> Result<(Address, Frame), CallError> {
+        durability: Durability,
+    ) -> Result<(Address, Answered), CallError> {
         let aside = self.aside(&address);
         let _turn = aside.turn.lock().await;
         aside.is_used();
@@ -267,10 +292,20 @@ impl Topology {
         let (_asking, answer) = tokio::join!(
             biased;
             open.send("ASKING", Vec::new()),
-            open.send("EVAL", arguments(source, script, operations)),
+            open.eval("EVAL", source, script, operations),
         );
         match answer {
-            Ok(frame) => Ok((address, frame)),
+            Ok(frame) => {
+                let wanted = durability.wanted(None, self.replicas_at(&address));
+                let acknowledged = self.wait.on(&open, wanted).await;
+                Ok((
+                    address,
+                    Answered {
+                        frame,
+                        acknowledged,
+                    },
+                ))
+            }
             Err(reason) => {
                 let _ = timeout(ANSWER_WAIT, aside.line.replaced(&open)).await;
                 Err(CallError::Unanswered { reason })

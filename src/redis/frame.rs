@@ -16,6 +16,11 @@ pub(super) fn error(frame: &Frame) -> Option<String> {
     }
 }
 
+/// Whether the server does not know the script, and so has run nothing.
+pub(super) fn is_unknown_script(frame: &Frame) -> bool {
+    error(frame).is_some_and(|message| message.starts_with("NOSCRIPT"))
+}
+
 /// Text, whatever kind of string carries it.
 pub(super) fn text(frame: &Frame) -> Option<String> {
     match frame {
@@ -67,6 +72,25 @@ pub(super) fn number_at(frame: &Frame, index: usize) -> Option<u64> {
     }
 }
 
+/// A number, or the last one of a list.
+pub(super) fn last_number(frame: &Frame) -> Option<u32> {
+    match frame {
+        Frame::Array { data, .. } => data.last().and_then(last_number),
+        frame => number(frame)?.try_into().ok(),
+    }
+}
+
+/// The length of the list at `index` of a list.
+pub(super) fn list_len_at(frame: &Frame, index: usize) -> Option<usize> {
+    let Frame::Array { data, .. } = frame else {
+        return None;
+    };
+    match data.get(index)? {
+        Frame::Array { data, .. } => Some(data.len()),
+        _ => None,
+    }
+}
+
 /// The replies to `operations` operations: of each a status, or a list of a status and a detail. That of a single
 /// operation comes without a list around it.
 pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, CallError> {
@@ -95,7 +119,11 @@ fn reply(frame: Frame) -> Option<Reply> {
         }
         status => (number(&status)?, Detail::Nothing),
     };
-    Some(Reply { status, detail })
+    Some(Reply {
+        status,
+        detail,
+        acknowledged: None,
+    })
 }
 
 fn detail(frame: Frame) -> Option<Detail> {
@@ -156,7 +184,11 @@ mod tests {
             array(vec![int(3), blob("string")]),
             array(vec![int(0), array(vec![int(-1), int(2)])]),
         ]);
-        let reply = |status, detail| Reply { status, detail };
+        let reply = |status, detail| Reply {
+            status,
+            detail,
+            acknowledged: None,
+        };
         assert_eq!(
             replies(frame, 3).unwrap(),
             [

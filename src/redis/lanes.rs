@@ -16,9 +16,12 @@ use super::{
     CallError, HashSlot, Redis,
     bundle::{self, Seat},
 };
-use crate::wire::{
-    Place, Refusal, Reply, Request,
-    script::{Operation, Script},
+use crate::{
+    durability::Durability,
+    wire::{
+        Place, Refusal, Reply, Request,
+        script::{Operation, Script},
+    },
 };
 
 /// Operations in one call.
@@ -35,11 +38,12 @@ pub(crate) struct Lanes {
     lanes: RwLock<HashMap<Course, Arc<Lane>>>,
 }
 
-/// What may travel together: by the number of its script, and its slot.
-type Course = (usize, HashSlot);
+/// What may travel together: by the number of its script, its slot, and how durable it is to be.
+pub(crate) type Course = (usize, HashSlot, Durability);
 
 struct Lane {
     script: &'static Script,
+    durability: Durability,
     queue: Mutex<Queue<Operation, Result<Reply, CallError>>>,
 }
 
@@ -59,13 +63,20 @@ impl Lanes {
     /// Runs one operation, alone or with others.
     ///
     /// Dropping the future may leave the operation on its way.
-    pub(crate) async fn run(&self, request: Request) -> Result<Reply, CallError> {
-        let lane = self.lane(&request);
+    pub(crate) async fn run(
+        &self,
+        request: Request,
+        durability: Durability,
+    ) -> Result<Reply, CallError> {
+        let lane = self.lane(&request, durability);
         let admission = lane.queue().admit(request.parts);
         match admission {
             Admission::Alone(operation) => {
                 let _leave = Alone(&lane);
-                let mut replies = self.redis.call(lane.script, Arc::new([operation])).await?;
+                let mut replies = self
+                    .redis
+                    .call(lane.script, Arc::new([operation]), durability)
+                    .await?;
                 replies.pop().ok_or(CallError::Closed)
             }
             Admission::Queued { reply, carrier } => {
@@ -92,10 +103,11 @@ impl Lanes {
         &self,
         seat: Option<Seat>,
         request: Request,
+        durability: Durability,
     ) -> Result<Reply, CallError> {
         match seat {
-            Some(seat) => seat.run(request).await,
-            None => self.run(request).await,
+            Some(seat) => seat.run(request, durability).await,
+            None => self.run(request, durability).await,
         }
     }
 
@@ -103,16 +115,17 @@ impl Lanes {
     pub(crate) async fn run_together(
         &self,
         requests: Vec<Request>,
+        durability: Durability,
     ) -> Vec<Result<Reply, CallError>> {
         let Some(script) = requests.first().map(|request| request.script) else {
             return Vec::new();
         };
         let operations = requests.into_iter().map(|request| request.parts).collect();
-        call_all(&*self.redis, script, operations).await
+        call_all(&*self.redis, script, operations, durability).await
     }
 
-    fn lane(&self, request: &Request) -> Arc<Lane> {
-        let course = self.course(request);
+    fn lane(&self, request: &Request, durability: Durability) -> Arc<Lane> {
+        let course = self.course(request, durability);
         if let Some(lane) = self
             .lanes
             .read()
@@ -125,6 +138,7 @@ impl Lanes {
         let lane = lanes.entry(course).or_insert_with(|| {
             Arc::new(Lane {
                 script: request.script,
+                durability,
                 queue: Mutex::default(),
             })
         });
@@ -132,8 +146,8 @@ impl Lanes {
     }
 
     /// Requests of one course may travel together.
-    pub(crate) fn course(&self, request: &Request) -> Course {
-        course(&*self.redis, request)
+    pub(crate) fn course(&self, request: &Request, durability: Durability) -> Course {
+        course(&*self.redis, request, durability)
     }
 
     /// Completes once there is a connection to ask about `place` on.
@@ -147,9 +161,10 @@ impl Lanes {
     }
 }
 
-pub(super) fn course(redis: &dyn Redis, request: &Request) -> Course {
+pub(super) fn course(redis: &dyn Redis, request: &Request, durability: Durability) -> Course {
     let key = request.parts.first().map_or(&[][..], |key| &**key);
-    (std::ptr::from_ref(request.script).addr(), redis.slot(key))
+    let script = std::ptr::from_ref(request.script).addr();
+    (script, redis.slot(key), durability)
 }
 
 impl std::fmt::Debug for Lanes {
@@ -182,7 +197,7 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
             return;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let replies = call_all(&*redis, lane.script, operations).await;
+        let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
         for (answer, reply) in answers.into_iter().zip(replies) {
             let _ = answer.send(reply);
         }
@@ -195,10 +210,11 @@ pub(super) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
     operations: Vec<Operation>,
+    durability: Durability,
 ) -> Vec<Result<Reply, CallError>> {
     let count = operations.len();
     let operations: Arc<[Operation]> = operations.into();
-    let error = match redis.call(script, operations.clone()).await {
+    let error = match redis.call(script, operations.clone(), durability).await {
         Ok(replies) => return replies.into_iter().map(Ok).collect(),
         Err(error) => error,
     };
@@ -207,7 +223,9 @@ pub(super) async fn call_all(
     }
     let mut replies = Vec::with_capacity(count);
     for operation in &*operations {
-        let reply = redis.call(script, Arc::new([operation.clone()])).await;
+        let reply = redis
+            .call(script, Arc::new([operation.clone()]), durability)
+            .await;
         replies.push(reply.and_then(|mut replies| replies.pop().ok_or(CallError::Closed)));
     }
     replies

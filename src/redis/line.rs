@@ -20,10 +20,10 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event, frame,
+    Event, Tasks, frame,
     link::{self, Connection, Connector, Identity, Router},
 };
 use crate::wire::script::{Operation, Publishing, Script};
@@ -58,7 +58,7 @@ impl Line {
         first: Option<Connection>,
         events: mpsc::UnboundedSender<Event>,
         closed: CancellationToken,
-        tasks: &TaskTracker,
+        tasks: &Tasks,
     ) -> Self {
         let line = Line(watch::Sender::new(State::Down));
         let keeper = Keeper {
@@ -117,6 +117,8 @@ impl Line {
 pub(super) struct Open {
     client: fred::clients::Client,
     identity: Option<Identity>,
+    /// How long a `PING` may stay unanswered.
+    ping_wait: Duration,
     /// Cancelled when the connection has ended: fred leaves a command sent after that unanswered.
     ended: CancellationToken,
     traffic: Traffic,
@@ -183,16 +185,25 @@ impl Open {
         operations: &[Operation],
     ) -> Result<Frame, Arc<str>> {
         let text = script.text(publishing);
-        let answer = self
-            .send("EVALSHA", arguments(text.sha.clone(), script, operations))
-            .await?;
-        let unknown = frame::error(&answer).is_some_and(|message| message.starts_with("NOSCRIPT"));
-        if !unknown {
+        let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
+        let answer = answer.await?;
+        if !frame::is_unknown_script(&answer) {
             return Ok(answer);
         }
         // The server runs a script that it does not know, or nothing: safe to send again at once (P-T1).
-        self.send("EVAL", arguments(text.source.clone(), script, operations))
+        self.eval("EVAL", text.source.clone(), script, operations)
             .await
+    }
+
+    /// `EVALSHA` or `EVAL`, once.
+    pub(super) fn eval(
+        &self,
+        name: &'static str,
+        text: Bytes,
+        script: &Script,
+        operations: &[Operation],
+    ) -> impl Future<Output = Result<Frame, Arc<str>>> + use<'_> {
+        self.send(name, arguments(text, script, operations))
     }
 
     /// Sends one command; without an answer, says why there is none.
@@ -218,7 +229,7 @@ impl Open {
 }
 
 /// `text`, the number of keys, the keys of all operations, the arguments of all operations.
-pub(super) fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
+fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
     let parts = operations.iter().map(Vec::len).sum::<usize>();
     let mut args = Vec::with_capacity(2 + parts);
     args.push(Value::Bytes(text));
@@ -251,6 +262,7 @@ impl Keeper {
         let open = Arc::new(Open {
             client: connection.client,
             identity: connection.identity,
+            ping_wait: connection.ping_wait,
             ended: CancellationToken::new(),
             traffic: Traffic::new(),
         });
@@ -324,7 +336,10 @@ async fn broken(open: &Open, router: &mut Router) -> String {
         if !open.traffic.is_suspicious() {
             continue;
         }
-        if let Err(reason) = router.run(Connection::ping(&open.client, number)).await {
+        if let Err(reason) = router
+            .run(Connection::ping(&open.client, number, open.ping_wait))
+            .await
+        {
             return reason;
         }
         open.traffic.mark();

@@ -42,6 +42,8 @@ pub(super) struct Connector {
     messages: usize,
     /// How long a connection may take to open.
     wait: Duration,
+    /// How long a `PING` may stay unanswered.
+    ping_wait: Duration,
     locator: Locator,
     without_resp3: std::sync::Arc<AtomicBool>,
 }
@@ -53,6 +55,7 @@ impl Connector {
             config,
             messages,
             wait: CONNECT_WAIT,
+            ping_wait: PING_WAIT,
             locator: Locator::Fixed,
             without_resp3: std::sync::Arc::default(),
         }
@@ -60,6 +63,12 @@ impl Connector {
 
     pub(super) fn within(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// For commands that the server may take so long to answer, and everything behind them.
+    pub(super) fn blocking(mut self, longest: Duration) -> Self {
+        self.ping_wait = PING_WAIT + longest;
         self
     }
 
@@ -162,6 +171,7 @@ impl Connector {
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == RespVersion::RESP3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
+            ping_wait: self.ping_wait,
             client,
             router,
         })
@@ -251,6 +261,8 @@ pub(super) struct Connection {
     pub(super) identity: Option<Identity>,
     /// Whether the server says on it how many channels it has subscribed to.
     pub(super) counts_subscriptions: bool,
+    /// How long a `PING` on it may stay unanswered.
+    pub(super) ping_wait: Duration,
     /// The task of fred that moves the bytes.
     pub(super) router: Router,
 }
@@ -275,14 +287,9 @@ impl Connection {
     }
 
     /// Asks for `number` back. Anything else is no answer: replies have shifted (P-FR7).
-    pub(super) async fn ping(client: &Client, number: u64) -> Result<(), String> {
+    pub(super) async fn ping(client: &Client, number: u64, wait: Duration) -> Result<(), String> {
         let number = number.to_string();
-        match timeout(
-            PING_WAIT,
-            command(client, "PING", vec![number.clone().into()]),
-        )
-        .await
-        {
+        match timeout(wait, command(client, "PING", vec![number.clone().into()])).await {
             Err(_) => Err("no answer to a PING".into()),
             Ok(Err(error)) => Err(error.details().to_owned()),
             Ok(Ok(answer)) => match frame::error(&answer) {

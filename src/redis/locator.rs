@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -57,6 +60,8 @@ pub(super) struct Nodes {
     config: Config,
     known: Mutex<Vec<Arc<Node>>>,
     map: Option<AddressMap>,
+    /// How many replicas there are, by the last answer.
+    replicas: AtomicUsize,
     /// The last answer.
     master: watch::Sender<Option<Address>>,
 }
@@ -72,6 +77,7 @@ struct Answer {
     master: Option<Address>,
     /// Of two answers, the one of the later failover is right.
     epoch: u64,
+    replicas: usize,
 }
 
 impl Nodes {
@@ -86,6 +92,7 @@ impl Nodes {
             config,
             known: Mutex::default(),
             map,
+            replicas: AtomicUsize::new(0),
             master: watch::Sender::new(None),
         };
         for address in addresses {
@@ -141,6 +148,9 @@ impl Nodes {
                 break;
             }
         }
+        if let Some(best) = &best {
+            self.replicas.store(best.replicas, Ordering::Relaxed);
+        }
         match best.and_then(|best| best.master) {
             Some(master) => Ok(self.mapped(master)),
             None if heard == 0 => Err(Error::unavailable(self.nobody())),
@@ -194,6 +204,7 @@ impl Nodes {
                     Ok(Answer {
                         master: is_master(&role).then(|| node.address.clone()),
                         epoch: frame::number_at(&role, 1).unwrap_or(0),
+                        replicas: self.known().len() - 1,
                     })
                 }
             }
@@ -273,6 +284,14 @@ impl Locator {
         let _: Option<()> = closed.run_until_cancelled(watching).await;
     }
 
+    /// How many replicas the master has, those that are down included, as far as others know.
+    pub(super) fn replicas(&self) -> usize {
+        match self {
+            Locator::Asked(nodes) => nodes.replicas.load(Ordering::Relaxed),
+            Locator::Fixed | Locator::Member(_) => 0,
+        }
+    }
+
     /// Whether the server has to be asked if it is a master.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self, Locator::Asked(_))
@@ -334,6 +353,10 @@ fn read_master(answer: &fred::types::Resp3Frame) -> Answer {
         .and_then(|epoch| epoch.parse().ok())
         .unwrap_or(0);
     Answer {
+        replicas: fields
+            .get("num-slaves")
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0),
         master: address_of(&fields),
         epoch,
     }

@@ -15,6 +15,7 @@
 
 mod bundle;
 mod cluster;
+mod durable;
 mod frame;
 mod lanes;
 mod line;
@@ -27,10 +28,12 @@ mod url;
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::{runtime::Handle, sync::mpsc};
+use tokio_util::task::TaskTracker;
 
 pub(crate) use bundle::Seat;
 use cluster::Cluster;
+use durable::Wait;
 pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
 pub(crate) use locator::AddressMap;
@@ -38,7 +41,8 @@ use server::SingleServer;
 pub(crate) use server::Target;
 
 use crate::{
-    config::ShardedPubSub,
+    config::Config,
+    durability::Durability,
     error::Error,
     wire::{
         Refusal, Reply,
@@ -61,13 +65,15 @@ pub(crate) trait Redis: Send + Sync {
         false
     }
 
-    /// Runs `operations` of one script and one slot in one call. There are as many replies as operations.
+    /// Runs `operations` of one script and one slot in one call, and waits for replicas as `durability` says. There are as
+    /// many replies as operations.
     ///
     /// Dropping the future may leave the call on its way.
     fn call(
         &self,
         script: &'static Script,
         operations: Arc<[Operation]>,
+        durability: Durability,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
 
     /// Completes once there is a connection to send on to `slot`.
@@ -110,21 +116,52 @@ pub(crate) enum CallError {
     Closed,
 }
 
+/// The tasks behind the connections, on the runtime that they were begun on: calls may come from elsewhere.
+#[derive(Clone)]
+struct Tasks {
+    tracker: TaskTracker,
+    runtime: Handle,
+}
+
+impl Tasks {
+    fn here() -> Self {
+        Self {
+            tracker: TaskTracker::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn_on(task, &self.runtime);
+    }
+
+    /// Completes when all have ended.
+    fn ended(&self) -> BoxFuture<()> {
+        self.tracker.close();
+        let tracker = self.tracker.clone();
+        Box::pin(async move { tracker.wait().await })
+    }
+}
+
+pub(crate) type Connected = (Arc<dyn Redis>, Events);
+
 /// Connects to what `target` names.
 ///
 /// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of those who call.
-pub(crate) fn connect(
-    mut target: Target,
-    sharded: ShardedPubSub,
-) -> BoxFuture<Result<(Arc<dyn Redis>, Events), Error>> {
+pub(crate) fn connect(mut target: Target, config: &Config) -> BoxFuture<Result<Connected, Error>> {
+    let wait = Wait {
+        longest: config.replica_wait,
+        for_disk: config.wait_for_disk,
+    };
+    let sharded = config.sharded_pubsub;
     Box::pin(async move {
-        let connected: (Arc<dyn Redis>, _) = match target.seeds.take() {
+        let connected: Connected = match target.seeds.take() {
             Some(seeds) => {
-                let (cluster, events) = Cluster::connect(target, seeds, sharded).await?;
+                let (cluster, events) = Cluster::connect(target, seeds, sharded, wait).await?;
                 (Arc::new(cluster), events)
             }
             None => {
-                let (server, events) = SingleServer::connect(target).await?;
+                let (server, events) = SingleServer::connect(target, wait).await?;
                 (Arc::new(server), events)
             }
         };

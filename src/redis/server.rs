@@ -1,14 +1,20 @@
 //! A single server, wherever it is: one connection for scripts, one for subscriptions.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use fred::types::config::Config;
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    BoxFuture, CallError, Events, HashSlot, Redis, frame,
+    BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
+    durable::{Durable, Wait},
+    frame,
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
@@ -16,6 +22,7 @@ use super::{
     url,
 };
 use crate::{
+    durability::Durability,
     error::Error,
     wire::{
         Reply,
@@ -109,15 +116,26 @@ impl fmt::Debug for Target {
 
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
-    line: Line,
+    lines: Arc<Lines>,
     wants: mpsc::UnboundedSender<Want>,
+}
+
+/// The connections for scripts.
+struct Lines {
+    line: Line,
+    connector: Connector,
+    locator: Locator,
+    wait: Wait,
+    /// Made when the first call waits for replicas.
+    durable: OnceLock<Durable>,
+    events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
-    tasks: TaskTracker,
+    tasks: Tasks,
 }
 
 impl SingleServer {
-    pub(super) async fn connect(target: Target) -> Result<(Self, Events), Error> {
-        let connecting = tokio::time::timeout(CONNECT_WAIT, Self::connect_all(target));
+    pub(super) async fn connect(target: Target, wait: Wait) -> Result<(Self, Events), Error> {
+        let connecting = tokio::time::timeout(CONNECT_WAIT, Self::connect_all(target, wait));
         connecting.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "no connection within {CONNECT_WAIT:?}"
@@ -125,7 +143,7 @@ impl SingleServer {
         })
     }
 
-    async fn connect_all(mut target: Target) -> Result<(Self, Events), Error> {
+    async fn connect_all(mut target: Target, wait: Wait) -> Result<(Self, Events), Error> {
         let locator = target.locator();
         let connector = Connector::new(target.config.clone(), 1).to(&locator);
         let first = connector.connect().await?;
@@ -134,9 +152,9 @@ impl SingleServer {
 
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = mpsc::unbounded_channel();
-        let (closed, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (closed, tasks) = (CancellationToken::new(), Tasks::here());
         let line = Line::keep(
-            connector,
+            connector.clone(),
             Some(first),
             events.clone(),
             closed.clone(),
@@ -145,18 +163,72 @@ impl SingleServer {
         let subscriber = Subscriber {
             connector: listener,
             channels: Channels::Everywhere,
-            events,
+            events: events.clone(),
             closed: closed.clone(),
         };
         tasks.spawn(subscriber.serve(Some(first_listening), wanted));
-        tasks.spawn(locator.watch(closed.clone()));
-        let server = Self {
+        tasks.spawn(locator.clone().watch(closed.clone()));
+        let lines = Arc::new(Lines {
             line,
-            wants,
+            connector,
+            locator,
+            wait,
+            durable: OnceLock::new(),
+            events,
             closed,
             tasks,
-        };
-        Ok((server, receiver))
+        });
+        Ok((Self { lines, wants }, receiver))
+    }
+}
+
+impl Lines {
+    async fn call(
+        &self,
+        script: &'static Script,
+        operations: Arc<[Operation]>,
+        durability: Durability,
+    ) -> Result<Vec<Reply>, CallError> {
+        let count = operations.len();
+        if self.waits(durability) {
+            let answered = self.durable().run(script, operations, durability).await;
+            return match answered {
+                Ok(answered) => answered.replies(count),
+                Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
+                Err(reason) => Err(CallError::Unanswered { reason }),
+            };
+        }
+        let open = self.line.opened().await?;
+        match open.run(script, Publishing::Classic, &operations).await {
+            Ok(frame) => frame::replies(frame, count),
+            Err(reason) => {
+                self.line.replaced(&open).await?;
+                Err(CallError::Unanswered { reason })
+            }
+        }
+    }
+
+    fn waits(&self, durability: Durability) -> bool {
+        match durability {
+            Durability::Local => false,
+            Durability::Auto => self.locator.replicas() > 0,
+            _ => true,
+        }
+    }
+
+    fn durable(&self) -> &Durable {
+        self.durable.get_or_init(|| {
+            let line = Line::keep(
+                self.connector.clone().blocking(self.wait.longest),
+                None,
+                self.events.clone(),
+                self.closed.clone(),
+                &self.tasks,
+            );
+            let locator = self.locator.clone();
+            let listed = move || locator.replicas();
+            Durable::start(line, Publishing::Classic, self.wait, listed, &self.tasks)
+        })
     }
 }
 
@@ -169,29 +241,21 @@ impl Redis for SingleServer {
         &self,
         script: &'static Script,
         operations: Arc<[Operation]>,
+        durability: Durability,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
-        let line = self.line.clone();
-        Box::pin(async move {
-            let open = line.opened().await?;
-            match open.run(script, Publishing::Classic, &operations).await {
-                Ok(frame) => frame::replies(frame, operations.len()),
-                Err(reason) => {
-                    line.replaced(&open).await?;
-                    Err(CallError::Unanswered { reason })
-                }
-            }
-        })
+        let lines = self.lines.clone();
+        Box::pin(async move { lines.call(script, operations, durability).await })
     }
 
     fn ready(&self, _slot: HashSlot) -> BoxFuture<()> {
-        let line = self.line.clone();
+        let line = self.lines.line.clone();
         Box::pin(async move {
             let _ = line.opened().await;
         })
     }
 
     fn is_ready(&self, _slot: HashSlot) -> bool {
-        self.line.is_up()
+        self.lines.line.is_up()
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
@@ -205,16 +269,14 @@ impl Redis for SingleServer {
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.closed.cancel();
-        self.tasks.close();
-        let tasks = self.tasks.clone();
-        Box::pin(async move { tasks.wait().await })
+        self.lines.closed.cancel();
+        self.lines.tasks.ended()
     }
 }
 
 impl Drop for SingleServer {
     fn drop(&mut self) {
-        self.closed.cancel();
+        self.lines.closed.cancel();
     }
 }
 

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cluster;
 mod contract;
+mod durability;
 mod fair_lock;
 mod fenced_lock;
 mod hazards;

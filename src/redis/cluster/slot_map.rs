@@ -131,6 +131,12 @@ impl SlotMap {
         self.nodes.iter().map(|node| &node.addresses[0])
     }
 
+    /// The node that announces itself at `address`.
+    pub(super) fn at(&self, address: &Address) -> Option<NodeIndex> {
+        let mut nodes = self.nodes.iter();
+        nodes.position(|node| node.addresses.contains(address))
+    }
+
     /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show.
     pub(super) fn hear(&mut self, listed: &[Listed]) {
         for node in listed {
@@ -153,8 +159,7 @@ impl SlotMap {
     /// The owner of `slot` itself says that the node at `address` has it now, which it knows best. Says whether that node
     /// is known.
     pub(super) fn moved(&mut self, slot: HashSlot, address: &Address) -> bool {
-        let mut nodes = self.nodes.iter();
-        let Some(node) = nodes.position(|node| node.addresses.contains(address)) else {
+        let Some(node) = self.at(address) else {
             return false;
         };
         if let Some(owner) = &mut self.owners[usize::from(slot)] {

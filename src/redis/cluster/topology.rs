@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -15,13 +15,15 @@ use tokio::{
     sync::{Notify, mpsc, watch},
     time::{Instant, timeout},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::slot_map::{self, Listed, NodeIndex, SlotMap};
 use crate::{
     error::Error,
     redis::{
-        Event, HashSlot, frame,
+        Event, HashSlot, Tasks,
+        durable::{Durable, Wait},
+        frame,
         line::Line,
         link::{self, Connector},
         locator::{Address, AddressMap},
@@ -55,6 +57,8 @@ pub(super) struct Node {
     /// Where it is reached from here.
     pub(super) address: Address,
     pub(super) line: Line,
+    /// Made when the first call waits for replicas.
+    durable: OnceLock<Durable>,
     closed: CancellationToken,
 }
 
@@ -76,7 +80,8 @@ pub(in crate::redis) struct Topology {
     doubts: Notify,
     events: mpsc::UnboundedSender<Event>,
     pub(super) closed: CancellationToken,
-    pub(super) tasks: TaskTracker,
+    pub(super) wait: Wait,
+    pub(super) tasks: Tasks,
 }
 
 impl Routes {
@@ -91,12 +96,6 @@ impl Routes {
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.closed.cancel();
     }
 }
 
@@ -121,6 +120,7 @@ impl Topology {
         config: Config,
         map: Option<AddressMap>,
         publishing: Publishing,
+        wait: Wait,
         listed: &[Listed],
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
@@ -137,7 +137,8 @@ impl Topology {
             doubts: Notify::new(),
             events,
             closed: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            wait,
+            tasks: Tasks::here(),
         };
         topology.change(|map| map.hear(listed));
         topology
@@ -226,7 +227,15 @@ impl Topology {
                 .unwrap_or_else(|| Arc::new(self.open(announced)));
             (index, node)
         };
-        map.owners().into_iter().map(node).collect()
+        let nodes: HashMap<_, _> = map.owners().into_iter().map(node).collect();
+        for old in old.values() {
+            let stays = |node: &Arc<Node>| Arc::ptr_eq(node, old);
+            if !nodes.values().any(stays) {
+                // Those who wait for its answers are to ask elsewhere.
+                old.closed.cancel();
+            }
+        }
+        nodes
     }
 
     fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
@@ -235,25 +244,55 @@ impl Topology {
 
     fn open(&self, announced: &Address) -> Node {
         let address = self.mapped(announced);
-        let (line, closed) = self.line(&address);
+        let closed = self.closed.child_token();
+        let line = self.line(self.connector(&address, 1), &closed);
+        let (opening, events) = (line.clone(), self.events.clone());
+        self.tasks.spawn(async move {
+            // What the node has of what is held is to be looked at.
+            if opening.opened().await.is_ok() {
+                let _ = events.send(Event::Reconnected);
+            }
+        });
         Node {
             announced: announced.clone(),
             address,
             line,
+            durable: OnceLock::new(),
             closed,
         }
     }
 
-    fn line(&self, address: &Address) -> (Line, CancellationToken) {
-        let closed = self.closed.child_token();
-        let line = Line::keep(
-            self.connector(address, 1),
-            None,
-            self.events.clone(),
-            closed.clone(),
-            &self.tasks,
-        );
-        (line, closed)
+    fn line(&self, connector: Connector, closed: &CancellationToken) -> Line {
+        let (events, closed) = (self.events.clone(), closed.clone());
+        Line::keep(connector, None, events, closed, &self.tasks)
+    }
+
+    /// The connection to `node` for calls that wait for replicas.
+    pub(super) fn durable<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Durable {
+        node.durable.get_or_init(|| {
+            let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
+            let line = self.line(connector, &node.closed);
+            let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
+            let listed = move || {
+                let topology = topology.upgrade();
+                topology.map_or(0, |topology| topology.replicas_at(&announced))
+            };
+            Durable::start(line, self.publishing, self.wait, listed, &self.tasks)
+        })
+    }
+
+    /// How many replicas the owner of `slot` has, those that are down included.
+    pub(super) fn replicas(&self, slot: HashSlot) -> usize {
+        let routes = self.routes.borrow();
+        let owner = routes.map.owner(slot);
+        owner.map_or(0, |node| routes.map.replicas(node))
+    }
+
+    /// The same of the node that announces itself at `address`.
+    pub(super) fn replicas_at(&self, address: &Address) -> usize {
+        let routes = self.routes.borrow();
+        let node = routes.map.at(address);
+        node.map_or(0, |node| routes.map.replicas(node))
     }
 
     fn mapped(&self, announced: &Address) -> Address {
@@ -267,7 +306,9 @@ impl Topology {
     pub(super) fn aside(&self, address: &Address) -> Arc<Aside> {
         let mut asides = lock(&self.asides);
         let aside = asides.entry(address.clone()).or_insert_with(|| {
-            let (line, closed) = self.line(&self.mapped(address));
+            let closed = self.closed.child_token();
+            let connector = self.connector(&self.mapped(address), 1);
+            let line = self.line(connector.blocking(self.wait.longest), &closed);
             Arc::new(Aside {
                 line,
                 turn: tokio::sync::Mutex::default(),

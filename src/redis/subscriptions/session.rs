@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
 
     async fn ping(&mut self) -> Result<(), String> {
         self.pings += 1;
-        Connection::ping(&self.client, self.pings).await
+        Connection::ping(&self.client, self.pings, link::PING_WAIT).await
     }
 }
 

@@ -1,0 +1,290 @@
+//! Acquisitions and renewals that wait for replicas.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, Durability, Error, LockClient, LostReason, Released};
+use testbed::{Replicated, Server, eventually, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::hazards::stage::{GENEROUS, all_done, connect, exists};
+
+/// Patient in all but the wait for replicas.
+fn config(durability: Durability) -> Config {
+    let mut config = Config::default();
+    config.command_wait = GENEROUS;
+    config.durability = durability;
+    config.replica_wait = GENEROUS / 2;
+    config
+}
+
+/// As [`config`], but soon content with the replicas that there are.
+fn hasty(durability: Durability) -> Config {
+    let mut config = config(durability);
+    config.replica_wait = Duration::from_millis(300);
+    config
+}
+
+/// The master, by itself: nobody but the test knows of replicas.
+fn alone(set_up: &Replicated) -> String {
+    set_up.servers[0].url()
+}
+
+async fn calls(server: &Server, command: &str) -> u64 {
+    let calls = server.calls().await;
+    calls.get(command).copied().unwrap_or_default()
+}
+
+async fn acknowledged(client: &LockClient) -> Option<u32> {
+    let lock = client.reentrant_lock(unique_name("acknowledged"));
+    let guard = lock.lock().await.unwrap();
+    let acknowledged = guard.acknowledgements();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    acknowledged
+}
+
+/// Asks for the lock, of which too few replicas hear; nothing of it stays.
+async fn too_few(client: &LockClient, server: &Server, wanted: u32) -> u32 {
+    let name = unique_name("too few");
+    match client.reentrant_lock(&name).lock().await {
+        Err(Error::Replication {
+            name: of,
+            acknowledged,
+            wanted: told,
+            ..
+        }) => {
+            assert_eq!((&*of, told), (&*name, wanted));
+            assert!(!exists(server, &name).await, "the hold is given back");
+            acknowledged
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_server_waits_for_nobody_unless_told_to() {
+    let set_up = Replicated::start(1).await;
+    let server = &set_up.servers[0];
+    let client = connect(&alone(&set_up), config(Durability::Auto)).await;
+    assert_eq!(acknowledged(&client).await, None);
+    assert_eq!(calls(server, "wait").await, 0);
+    let lock = client.reentrant_lock(unique_name("told"));
+    let guard = lock.with_durability(Durability::All).lock().await.unwrap();
+    assert_eq!(guard.acknowledgements(), Some(1));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(calls(server, "wait").await, 1, "a release waits for nobody");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_redisson_a_set_up_with_replicas_waits_for_one() {
+    let set_up = Replicated::start(2).await;
+    let client = connect(&set_up.url(), config(Durability::Auto)).await;
+    assert!(acknowledged(&client).await >= Some(1));
+    // One that sleeps keeps nobody from it.
+    set_up.servers[1].pause();
+    assert_eq!(acknowledged(&client).await, Some(1));
+    set_up.servers[1].resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_redisson_without_a_replica_that_is_connected_none_is_waited_for() {
+    let set_up = Replicated::start(1).await;
+    let client = connect(&set_up.url(), config(Durability::Auto)).await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+    set_up.servers[1].kill();
+    eventually("the master knows", GENEROUS, async || {
+        set_up.servers[0].info("replication").await["connected_slaves"] == "0"
+    })
+    .await;
+    eventually("so does the client", GENEROUS, async || {
+        acknowledged(&client).await == Some(0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
+    let set_up = Replicated::start(2).await;
+    let server = &set_up.servers[0];
+    let patient = connect(&set_up.url(), config(Durability::All)).await;
+    assert_eq!(acknowledged(&patient).await, Some(2));
+    let client = connect(&set_up.url(), hasty(Durability::All)).await;
+    set_up.servers[1].pause();
+    assert_eq!(too_few(&client, server, 2).await, 1);
+    let majority = connect(&set_up.url(), hasty(Durability::Majority)).await;
+    assert_eq!(acknowledged(&majority).await, Some(1));
+    set_up.servers[2].pause();
+    assert_eq!(too_few(&majority, server, 1).await, 0);
+    let as_redisson = connect(&set_up.url(), hasty(Durability::Auto)).await;
+    assert_eq!(too_few(&as_redisson, server, 1).await, 0);
+    let three = connect(&set_up.url(), hasty(Durability::Replicas(3))).await;
+    assert_eq!(too_few(&three, server, 3).await, 0);
+    for replica in &set_up.servers[1..] {
+        replica.resume();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
+    let set_up = Replicated::start(1).await;
+    let client = connect(&set_up.url(), hasty(Durability::All)).await;
+    let name = unique_name("nested");
+    let lock = client.reentrant_lock(&name);
+    let outer = lock.lock().await.unwrap();
+    set_up.servers[1].pause();
+    let inner = lock.lock().await;
+    assert!(matches!(inner, Err(Error::Replication { .. })), "{inner:?}");
+    assert_eq!(lock.hold_count().await, Ok(1));
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    set_up.servers[1].resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_says_so_keeps_what_too_few_have() {
+    let set_up = Replicated::start(1).await;
+    let mut config = hasty(Durability::All);
+    config.check_replicas = false;
+    let client = connect(&set_up.url(), config).await;
+    set_up.servers[1].pause();
+    assert_eq!(acknowledged(&client).await, Some(0));
+    set_up.servers[1].resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_fr13_nobody_else_waits_behind_it() {
+    let set_up = Replicated::start(1).await;
+    let client = connect(&alone(&set_up), config(Durability::Local)).await;
+    set_up.servers[1].pause();
+    let slow = client
+        .reentrant_lock(unique_name("slow"))
+        .with_durability(Durability::All);
+    let slow = tokio::spawn(async move { slow.lock().await?.unlock().await });
+    eventually("it waits", GENEROUS, async || {
+        let clients = set_up.servers[0].info("clients").await;
+        clients["blocked_clients"] == "1"
+    })
+    .await;
+    assert_eq!(acknowledged(&client).await, None);
+    assert!(!slow.is_finished());
+    set_up.servers[1].resume();
+    assert_eq!(slow.await.unwrap(), Ok(Released::Fully));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_share_a_wait() {
+    let set_up = Replicated::start(1).await;
+    let server = &set_up.servers[0];
+    let client = connect(&alone(&set_up), config(Durability::All)).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..200 {
+        let client = client.clone();
+        tasks.spawn(async move { assert_eq!(acknowledged(&client).await, Some(1)) });
+    }
+    all_done(tasks).await;
+    let waits = calls(server, "wait").await;
+    assert!((1..100).contains(&waits), "{waits}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_waits_once() {
+    let set_up = Replicated::start(1).await;
+    let server = &set_up.servers[0];
+    let client = connect(&alone(&set_up), config(Durability::All)).await;
+    // The server knows the script from here on.
+    assert_eq!(acknowledged(&client).await, Some(1));
+    let before = calls(server, "wait").await;
+    let guard = client
+        .multi_lock((0..50).map(|_| unique_name("member")))
+        .lock()
+        .await
+        .unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(calls(server, "wait").await, before + 1);
+}
+
+/// A renewal that too few have does not lengthen the hold; one that enough have does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_as_durable_as_its_hold() {
+    let set_up = Replicated::start(1).await;
+    let mut config = hasty(Durability::Majority);
+    config.watchdog_lease = Duration::from_secs(3);
+    let client = connect(&set_up.url(), config).await;
+    let lock = client.reentrant_lock(unique_name("renewed"));
+    let guard = lock.lock().await.unwrap();
+    let first = guard.valid_until();
+    eventually("it is renewed", GENEROUS, async || {
+        guard.valid_until() > first + Duration::from_secs(3)
+    })
+    .await;
+    set_up.servers[1].pause();
+    let told = timeout(GENEROUS, guard.lost()).await;
+    assert_eq!(told, Ok(LostReason::Expired));
+    set_up.servers[1].resume();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t1_a_script_that_is_forgotten_is_sent_again() {
+    let set_up = Replicated::start(1).await;
+    let client = connect(&alone(&set_up), config(Durability::All)).await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+    set_up.servers[0].command::<()>(&["SCRIPT", "FLUSH"]).await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t4_where_wait_or_role_is_refused_it_goes_on_without() {
+    let set_up = Replicated::start(1).await;
+    for (forbidden, expected) in [("-wait", None), ("-role", Some(1))] {
+        let rules = [
+            "ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", forbidden,
+        ];
+        set_up.servers[0].command::<()>(&rules).await;
+        let url = alone(&set_up).replace("redis://", "redis://app:pw@");
+        let client = connect(&url, config(Durability::All)).await;
+        let listed = match expected {
+            // Without ROLE nobody says how many there are.
+            Some(_) => Durability::Replicas(1),
+            None => Durability::All,
+        };
+        let lock = client.reentrant_lock(unique_name("refused"));
+        for _ in 0..2 {
+            let guard = lock.with_durability(listed).lock().await.unwrap();
+            assert_eq!(guard.acknowledgements(), expected, "{forbidden}");
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+    }
+}
+
+/// Where the server has no `WAITAOF`, or no file, it is waited for without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_are_waited_for_where_that_can_be() {
+    let set_up = Replicated::start_with(1, &["--appendonly", "yes"]).await;
+    let server = &set_up.servers[0];
+    let mut config = config(Durability::All);
+    config.wait_for_disk = true;
+    let client = connect(&alone(&set_up), config).await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+    let knows: Vec<redis::Value> = server.command(&["COMMAND", "INFO", "WAITAOF"]).await;
+    let (used, unused) = match knows.first() {
+        Some(redis::Value::Nil) | None => ("wait", "waitaof"),
+        _ => ("waitaof", "wait"),
+    };
+    let before = calls(server, used).await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+    assert_eq!(calls(server, used).await, before + 1);
+    assert_eq!(calls(server, unused).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_dies_in_between_is_replaced() {
+    let set_up = Replicated::start(2).await;
+    let client = connect(&set_up.url(), config(Durability::Majority)).await;
+    assert!(acknowledged(&client).await >= Some(1));
+    set_up.servers[0].kill();
+    let new = &set_up.servers[1];
+    new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    let port = new.port().to_string();
+    set_up.servers[2]
+        .command::<()>(&["REPLICAOF", "127.0.0.1", &port])
+        .await;
+    assert_eq!(acknowledged(&client).await, Some(1));
+}
