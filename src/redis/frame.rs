@@ -59,14 +59,6 @@ pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
     }
 }
 
-/// The number at `index` of a list.
-pub(super) fn number_at(frame: &Frame, index: usize) -> Option<u64> {
-    match frame {
-        Frame::Array { data, .. } => data.get(index).and_then(number)?.try_into().ok(),
-        _ => None,
-    }
-}
-
 /// The replies to `operations` operations: of each a status, or a list of a status and a detail. That of a single
 /// operation comes without a list around it.
 pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, CallError> {

@@ -20,9 +20,11 @@ mod lanes;
 mod line;
 mod link;
 mod locator;
+mod node;
 mod server;
 mod subscriptions;
 mod url;
+mod verdict;
 
 use std::{pin::Pin, sync::Arc};
 
