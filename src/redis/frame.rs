@@ -64,14 +64,6 @@ pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
     }
 }
 
-/// The number at `index` of a list.
-pub(super) fn number_at(frame: &Frame, index: usize) -> Option<u64> {
-    match frame {
-        Frame::Array { data, .. } => data.get(index).and_then(number)?.try_into().ok(),
-        _ => None,
-    }
-}
-
 /// A number, or the last one of a list.
 pub(super) fn last_number(frame: &Frame) -> Option<u32> {
     match frame {

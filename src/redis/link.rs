@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     BoxFuture, frame,
     locator::{Address, Locator, is_master},
+    node::refusal,
 };
 use crate::error::Error;
 
@@ -33,6 +34,8 @@ pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
 const QUIT_WAIT: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The same where each attempt begins with the question where to.
+const ASKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Makes connections to one server.
 #[derive(Clone)]
@@ -119,6 +122,11 @@ impl Connector {
 
     /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
     pub(super) async fn connect_until(&self, closed: &CancellationToken) -> Option<Connection> {
+        let longest = if self.locator.is_asked() {
+            ASKED_PAUSE
+        } else {
+            LONGEST_PAUSE
+        };
         let mut pause = Duration::from_millis(5);
         loop {
             let attempt = closed.run_until_cancelled(self.connect()).await?;
@@ -129,7 +137,7 @@ impl Connector {
             closed
                 .run_until_cancelled(tokio::time::sleep(pause))
                 .await?;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(longest);
         }
     }
 
@@ -277,9 +285,11 @@ impl Connection {
         };
         match timeout(PING_WAIT, self.router.run(asking)).await {
             Ok(Ok(role)) if is_master(&role) => Ok(()),
-            Ok(Ok(role)) => Err(Error::unavailable(match frame::error(&role) {
-                Some(message) => format!("the server does not tell its role: {message}"),
-                None => "the server is not a master yet".into(),
+            Ok(Ok(role)) => Err(refusal(&role).unwrap_or_else(|| {
+                Error::unavailable(match frame::error(&role) {
+                    Some(message) => format!("the server does not tell its role: {message}"),
+                    None => "the server is not a master yet".into(),
+                })
             })),
             Ok(Err(reason)) => Err(Error::unavailable(reason)),
             Err(_) => Err(Error::unavailable("the server does not tell its role")),

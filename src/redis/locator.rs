@@ -1,7 +1,6 @@
-//! Where the server is: at one address, or wherever the sentinels, or its own replicas, say that the master is.
+//! Where the server is: at one address, or wherever the sentinels, or the servers themselves, say that the master is.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -10,25 +9,30 @@ use std::{
     time::Duration,
 };
 
-use fred::types::config::{Config, ServerConfig};
+use fred::types::config::Config;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
     cluster::Topology,
     frame,
-    link::{self, Connection, Connector},
+    node::{ANSWER_WAIT, Answer, Mention, Node},
+    verdict::{Answers, Belief, Doubt},
 };
+pub(super) use super::{node::Question, verdict::Address};
 use crate::error::Error;
 
-/// How long a node may take to say what it knows.
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// How often the nodes are asked whether the master is still where it was.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-pub(crate) type Address = (String, u16);
+/// The same while a failover goes on: until all clients have heard of it, they may lock on different servers.
+const LOOK_OFTEN: Duration = Duration::from_millis(100);
+/// What the rest of the sentinels get once most have answered: the one that leads a failover knows of it first.
+const GRACE: Duration = Duration::from_millis(20);
 
 /// From the address that a node announces to the one that it is reached at from here.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
@@ -44,15 +48,6 @@ pub(super) enum Locator {
     Member(Arc<Topology>),
 }
 
-/// What is asked of the nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Question {
-    /// Of sentinels: who is the master of this service?
-    MasterOf(String),
-    /// Of servers: are you the master?
-    AreYou,
-}
-
 /// Those who know where the master is.
 pub(super) struct Nodes {
     question: Question,
@@ -60,24 +55,10 @@ pub(super) struct Nodes {
     config: Config,
     known: Mutex<Vec<Arc<Node>>>,
     map: Option<AddressMap>,
-    /// How many replicas there are, by the last answer.
+    /// How many replicas there are, by the last answers.
     replicas: AtomicUsize,
-    /// The last answer.
-    master: watch::Sender<Option<Address>>,
-}
-
-struct Node {
-    address: Address,
-    connection: tokio::sync::Mutex<Option<Connection>>,
-}
-
-/// What one node said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Answer {
-    master: Option<Address>,
-    /// Of two answers, the one of the later failover is right.
-    epoch: u64,
-    replicas: usize,
+    /// What follows from the answers so far.
+    belief: watch::Sender<Option<Belief>>,
 }
 
 impl Nodes {
@@ -87,32 +68,41 @@ impl Nodes {
         addresses: Vec<Address>,
         map: Option<AddressMap>,
     ) -> Self {
-        let nodes = Self {
+        let mut known: Vec<Arc<Node>> = Vec::new();
+        for address in addresses {
+            if known.iter().all(|node| node.address != address) {
+                known.push(Arc::new(Node::new(address, true, None)));
+            }
+        }
+        Self {
             question,
             config,
-            known: Mutex::default(),
+            known: Mutex::new(known),
             map,
             replicas: AtomicUsize::new(0),
-            master: watch::Sender::new(None),
-        };
-        for address in addresses {
-            nodes.learn(address);
+            belief: watch::Sender::new(None),
         }
-        nodes
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Arc<Node>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn learn(&self, address: Address) {
+    /// Takes note of those that a node speaks of.
+    fn learn(&self, mentions: Vec<Mention>) {
         let mut known = self.known();
-        if known.iter().all(|node| node.address != address) {
-            known.push(Arc::new(Node {
-                address,
-                connection: tokio::sync::Mutex::default(),
-            }));
+        for mut mention in mentions {
+            mention.address = self.mapped(mention.address);
+            // All who fit hear that they were seen.
+            if known.iter().filter(|node| node.is(&mention)).count() == 0 {
+                known.push(Arc::new(Node::new(
+                    mention.address,
+                    false,
+                    Some(mention.id),
+                )));
+            }
         }
+        known.retain(|node| node.is_kept());
     }
 
     fn mapped(&self, address: Address) -> Address {
@@ -122,108 +112,83 @@ impl Nodes {
         }
     }
 
-    /// Asks all at a time, and goes by the majority of them, or by those who answered in time.
-    async fn locate(&self) -> Result<Address, Error> {
+    /// Finds out where the master is; says too whether that may soon be somewhere else.
+    async fn locate(&self) -> (Result<Address, Error>, bool) {
+        let asked = Instant::now();
+        let (answers, error) = self.ask(asked).await;
+        if let Some(replicas) = answers.replicas(self.known().len()) {
+            self.replicas.store(replicas, Ordering::Relaxed);
+        }
+        let mut result = Err(Doubt::NoAnswer);
+        let mut last = None;
+        // Two who ask at a time come to one belief after the other.
+        self.belief.send_if_modified(|belief| {
+            result = answers.belief(asked, belief.as_ref());
+            last = belief.as_ref().map(|belief| belief.master.clone());
+            let Ok(new) = &result else { return false };
+            *belief = Some(new.clone());
+            last.as_ref() != Some(&new.master)
+        });
+        let master = match (result, last, error) {
+            (Ok(belief), _, _) => Ok(belief.master),
+            // While nobody can be asked, it is where it was: what broke is the connection to it, or the network.
+            (Err(Doubt::NoAnswer), Some(last), _) => Ok(last),
+            (Err(Doubt::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
+            (Err(doubt), _, _) => Err(Error::unavailable(self.explain(doubt))),
+        };
+        (master, answers.unsettled())
+    }
+
+    /// Asks all at a time, and waits for all: a server speaks for itself. Sentinels speak for each other, so that of them
+    /// the most will do. One of the errors comes along.
+    async fn ask(&self, asked: Instant) -> (Answers, Option<Error>) {
         let nodes = self.known().clone();
-        let mut answers: FuturesUnordered<_> = nodes
-            .iter()
-            .map(|node| async { timeout(ANSWER_WAIT, self.ask(node)).await.ok().flatten() })
+        let awake = nodes.iter().filter(|node| !node.rests());
+        let mut answering: FuturesUnordered<_> = awake
+            .map(|node| node.ask(&self.question, &self.config, nodes.len()))
             .collect();
-        let mut best: Option<Answer> = None;
-        let mut heard = 0;
-        while let Some(answer) = answers.next().await {
-            let Some(answer) = answer else { continue };
-            heard += 1;
-            if answer.master.is_some()
-                && best.as_ref().is_none_or(|best| (best.epoch) < answer.epoch)
-            {
-                best = Some(answer);
-            }
-            // A server speaks for itself; of sentinels, a minority may not have heard of the latest failover.
-            let enough = match self.question {
-                Question::MasterOf(_) => heard > nodes.len() / 2,
-                Question::AreYou => false,
-            };
-            if enough && best.is_some() {
-                break;
-            }
-        }
-        if let Some(best) = &best {
-            self.replicas.store(best.replicas, Ordering::Relaxed);
-        }
-        match best.and_then(|best| best.master) {
-            Some(master) => Ok(self.mapped(master)),
-            None if heard == 0 => Err(Error::unavailable(self.nobody())),
-            None => Err(Error::unavailable(self.no_master())),
-        }
-    }
-
-    fn nobody(&self) -> String {
-        match &self.question {
-            Question::MasterOf(_) => {
-                "none of the sentinels answers: check their addresses, user and password"
-            }
-            Question::AreYou => {
-                "none of the servers answers: check their addresses, user and password"
-            }
-        }
-        .into()
-    }
-
-    fn no_master(&self) -> String {
-        match &self.question {
-            Question::MasterOf(service) => {
-                format!("the sentinels know no master of the service {service:?}: check its name")
-            }
-            Question::AreYou => "none of the servers is a master".into(),
-        }
-    }
-
-    /// `None` when there is no answer.
-    async fn ask(&self, node: &Node) -> Option<Answer> {
-        let mut connection = node.connection.lock().await;
-        // Kept only if it is good for the next question.
-        let mut asked = match connection.take() {
-            Some(connection) => connection,
-            None => self.connect(&node.address).await?,
-        };
-        let client = asked.client.clone();
-        let asking = async {
-            match &self.question {
-                Question::MasterOf(service) => {
-                    let master = sentinel(&client, "MASTER", service).await?;
-                    let others = sentinel(&client, "SENTINELS", service).await?;
-                    for address in frame::maps(&others).iter().filter_map(address_of) {
-                        self.learn(self.mapped(address));
-                    }
-                    Ok(read_master(&master))
+        let mut until = asked + ANSWER_WAIT;
+        let (mut answers, mut refused) = (Answers::default(), None);
+        while let Ok(Some(answer)) = timeout_at(until, answering.next()).await {
+            match answer {
+                Ok((Answer::Report(mut report), mentions)) => {
+                    self.learn(mentions);
+                    report.master = report.master.map(|master| self.mapped(master));
+                    answers.reports.push(report);
                 }
-                Question::AreYou => {
-                    let role = link::command(&client, "ROLE", Vec::new()).await;
-                    let role = role.map_err(|error| error.details().to_owned())?;
-                    Ok(Answer {
-                        master: is_master(&role).then(|| node.address.clone()),
-                        epoch: frame::number_at(&role, 1).unwrap_or(0),
-                        replicas: self.known().len() - 1,
-                    })
+                Ok((Answer::Role(role), _)) => answers.roles.push(role),
+                Err(error) if matches!(refused, None | Some(Error::Unavailable { .. })) => {
+                    refused = Some(error);
                 }
+                Err(_) => {}
             }
-        };
-        let answer = asked.router.run(asking).await.ok()?;
-        *connection = Some(asked);
-        Some(answer)
+            if answers.majority() {
+                until = until.min(Instant::now() + GRACE);
+            }
+        }
+        (answers, refused)
     }
 
-    async fn connect(&self, (host, port): &Address) -> Option<Connection> {
-        let mut config = self.config.clone();
-        config.server = ServerConfig::new_centralized(host.clone(), *port);
-        let connector = Connector::new(config, 1).within(ANSWER_WAIT);
-        match connector.connect().await {
-            Ok(connection) => Some(connection),
-            Err(error) => {
-                tracing::debug!(host, port, %error, "a node does not answer");
-                None
+    fn explain(&self, doubt: Doubt) -> String {
+        let who = match self.question {
+            Question::MasterOf(_) => "sentinels",
+            Question::AreYou => "servers",
+        };
+        match (doubt, &self.question) {
+            (Doubt::NoAnswer, _) => {
+                format!("none of the {who} answers: check their addresses, user and password")
             }
+            (Doubt::NoMaster, Question::MasterOf(service)) => {
+                format!("the {who} know no master of the service {service:?}: check its name")
+            }
+            (Doubt::NoMaster, Question::AreYou) => format!("none of the {who} is a master"),
+            (Doubt::Outdated, _) => {
+                format!("those of the {who} that answer have not heard of the latest failover")
+            }
+            (Doubt::TwoMasters((host, port), (other, other_port)), _) => format!(
+                "{host}:{port} and {other}:{other_port} are masters both, and neither was promoted out of the other's \
+                 data: make one of them follow the other"
+            ),
         }
     }
 }
@@ -234,11 +199,7 @@ impl Locator {
         // Boxed, as those who are asked are connected to by the same means.
         match self.clone() {
             Locator::Fixed => Box::pin(std::future::ready(Ok(None))),
-            Locator::Asked(nodes) => Box::pin(async move {
-                let master = nodes.locate().await?;
-                nodes.note(&master);
-                Ok(Some(master))
-            }),
+            Locator::Asked(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
             Locator::Member(topology) => Box::pin(std::future::ready(
                 topology
                     .any_node()
@@ -258,13 +219,16 @@ impl Locator {
             Locator::Member(topology) => return Box::pin(topology.left(address)),
             Locator::Asked(nodes) => nodes,
         };
-        let mut master = nodes.master.subscribe();
+        let mut belief = nodes.belief.subscribe();
         Box::pin(async move {
-            let elsewhere = |master: &Option<Address>| master.as_ref() != Some(&address);
-            let told = master.wait_for(elsewhere).await.ok().map(|now| now.clone());
-            match told {
-                Some(Some((host, port))) => format!("the master is now {host}:{port}"),
-                Some(None) => "the master is not known".into(),
+            let elsewhere = |belief: &Option<Belief>| {
+                let believed = belief.as_ref().map(|belief| &belief.master);
+                believed.is_some_and(|master| *master != address)
+            };
+            let told = belief.wait_for(elsewhere).await.ok();
+            let now = told.and_then(|belief| belief.as_ref().map(|belief| belief.master.clone()));
+            match now {
+                Some((host, port)) => format!("the master is now {host}:{port}"),
                 None => std::future::pending().await,
             }
         })
@@ -274,11 +238,11 @@ impl Locator {
     pub(super) async fn watch(self, closed: CancellationToken) {
         let Locator::Asked(nodes) = self else { return };
         let watching = async {
+            let mut pause = LOOK_EVERY;
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                if let Ok(master) = nodes.locate().await {
-                    nodes.note(&master);
-                }
+                tokio::time::sleep(pause).await;
+                let (_, unsettled) = nodes.locate().await;
+                pause = if unsettled { LOOK_OFTEN } else { LOOK_EVERY };
             }
         };
         let _: Option<()> = closed.run_until_cancelled(watching).await;
@@ -295,18 +259,6 @@ impl Locator {
     /// Whether the server has to be asked if it is a master.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self, Locator::Asked(_))
-    }
-}
-
-impl Nodes {
-    fn note(&self, master: &Address) {
-        self.master.send_if_modified(|known| {
-            let is_new = known.as_ref() != Some(master);
-            if is_new {
-                *known = Some(master.clone());
-            }
-            is_new
-        });
     }
 }
 
@@ -330,39 +282,7 @@ impl fmt::Debug for Locator {
     }
 }
 
-async fn sentinel(
-    client: &fred::clients::Client,
-    word: &'static str,
-    service: &str,
-) -> Result<fred::types::Resp3Frame, String> {
-    link::command(client, "SENTINEL", vec![word.into(), service.into()])
-        .await
-        .map_err(|error| error.details().to_owned())
-}
-
 /// Whether `ROLE` answered that the server is a master.
 pub(super) fn is_master(role: &fred::types::Resp3Frame) -> bool {
     frame::text_at(role, 0).as_deref() == Some("master")
-}
-
-/// Reads `SENTINEL MASTER`; an error means that it knows no such service.
-fn read_master(answer: &fred::types::Resp3Frame) -> Answer {
-    let fields = frame::map(answer);
-    let epoch = fields
-        .get("config-epoch")
-        .and_then(|epoch| epoch.parse().ok())
-        .unwrap_or(0);
-    Answer {
-        replicas: fields
-            .get("num-slaves")
-            .and_then(|count| count.parse().ok())
-            .unwrap_or(0),
-        master: address_of(&fields),
-        epoch,
-    }
-}
-
-fn address_of(fields: &HashMap<String, String>) -> Option<Address> {
-    let port = fields.get("port")?.parse().ok()?;
-    Some((fields.get("ip")?.clone(), port))
 }

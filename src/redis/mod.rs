@@ -21,9 +21,11 @@ mod lanes;
 mod line;
 mod link;
 mod locator;
+mod node;
 mod server;
 mod subscriptions;
 mod url;
+mod verdict;
 
 use std::{pin::Pin, sync::Arc};
 

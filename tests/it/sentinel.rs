@@ -74,10 +74,7 @@ async fn survives(fail: impl AsyncFn(&Watched, usize), recover: impl AsyncFn(&Wa
     })
     .await;
     // Both replicas have both holds.
-    let acknowledged: u32 = set_up.replicated.servers[0]
-        .command(&["WAIT", "2", "10000"])
-        .await;
-    assert_eq!(acknowledged, 2);
+    set_up.replicated.caught_up(0).await;
 
     fail(&set_up, 0).await;
     let new = set_up.fails_over_from(0).await;
@@ -229,8 +226,7 @@ async fn a_replicated_set_up_is_followed() {
     let client = connect(&set_up.url(), config()).await;
     let name = unique_name("followed");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
-    let acknowledged: u32 = set_up.servers[0].command(&["WAIT", "2", "10000"]).await;
-    assert_eq!(acknowledged, 2);
+    set_up.caught_up(0).await;
     // An operator changes the master by hand.
     let new = &set_up.servers[1];
     new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;

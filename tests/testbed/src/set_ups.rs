@@ -51,6 +51,25 @@ impl Replicated {
         .await;
     }
 
+    /// Waits until the replicas have all that `master` has been told so far.
+    pub async fn caught_up(&self, master: usize) {
+        let replicas = (self.servers.len() - 1).to_string();
+        let mut admin = self.servers[master].admin().await;
+        // WAIT waits for what its own connection has seen: a connection that has asked for nothing has seen nothing.
+        let mut both = redis::pipe();
+        both.cmd("PING").ignore();
+        both.cmd("WAIT").arg(&replicas).arg(10_000);
+        let (acknowledged,): (u64,) = both
+            .query_async(&mut admin)
+            .await
+            .expect("a master takes WAIT");
+        assert_eq!(
+            acknowledged.to_string(),
+            replicas,
+            "replicas that have it all"
+        );
+    }
+
     /// The one that listens on `port`.
     pub fn on_port(&self, port: u16) -> usize {
         let index = self.servers.iter().position(|server| server.port() == port);
@@ -83,24 +102,29 @@ impl Watched {
 
     /// As [`start`](Self::start), with more options for each server.
     pub async fn start_with(options: &[&str]) -> Self {
+        Self::start_as(options, &[], &[]).await
+    }
+
+    /// As [`start_with`](Self::start_with), with more options for each sentinel, and what they are to know of the service
+    /// (`SENTINEL SET`).
+    pub async fn start_as(
+        options: &[&str],
+        sentinel_options: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Self {
         let replicated = Replicated::start_with(2, options).await;
         let master = replicated.servers[0].port().to_string();
+        let always = [
+            ("down-after-milliseconds", "1000"),
+            ("failover-timeout", "3000"),
+        ];
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            let sentinel = Server::start_with(&["--sentinel"]).await;
-            let monitor = [
-                "SENTINEL",
-                "MONITOR",
-                Self::SERVICE,
-                "127.0.0.1",
-                &master,
-                "2",
-            ];
+            let sentinel = Server::start_with(&[&["--sentinel"], sentinel_options].concat()).await;
+            let at = ["127.0.0.1", &master, "2"];
+            let monitor = [&["SENTINEL", "MONITOR", Self::SERVICE], &at[..]].concat();
             sentinel.command::<()>(&monitor).await;
-            for (setting, value) in [
-                ("down-after-milliseconds", "1000"),
-                ("failover-timeout", "3000"),
-            ] {
+            for (setting, value) in always.iter().chain(settings) {
                 let set = ["SENTINEL", "SET", Self::SERVICE, setting, value];
                 sentinel.command::<()>(&set).await;
             }

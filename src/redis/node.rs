@@ -1,0 +1,288 @@
+//! One of those who know where the master is: a sentinel, or a server of a replicated set-up.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fred::{
+    clients::Client,
+    types::{
+        Resp3Frame as Frame,
+        config::{Config, ServerConfig},
+    },
+};
+use tokio::time::Instant;
+
+use super::{
+    frame,
+    link::{self, Connection, Connector},
+    verdict::{Address, Report, Role},
+};
+use crate::error::Error;
+
+/// How long a node may take to say what it knows.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
+/// How long one that did not answer is left alone: each question would be another connection that it has to read.
+const REST: Duration = Duration::from_secs(2);
+/// How long one that was only heard of is kept that nobody speaks of any more.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What is asked of the nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Of sentinels: who is the master of this service?
+    MasterOf(String),
+    /// Of servers: are you the master?
+    AreYou,
+}
+
+pub(super) enum Answer {
+    Report(Report),
+    Role(Role),
+}
+
+pub(super) struct Node {
+    pub(super) address: Address,
+    /// Part of the configuration, as opposed to heard of.
+    given: bool,
+    standing: Mutex<Standing>,
+    connection: tokio::sync::Mutex<Option<Connection>>,
+}
+
+struct Standing {
+    /// What a sentinel calls itself, once it is known.
+    id: Option<String>,
+    /// When it last answered, or was spoken of.
+    seen: Instant,
+    rests_until: Option<Instant>,
+}
+
+/// Another sentinel that one speaks of.
+pub(super) struct Mention {
+    pub(super) id: String,
+    pub(super) address: Address,
+}
+
+impl Node {
+    pub(super) fn new(address: Address, given: bool, id: Option<String>) -> Self {
+        Self {
+            address,
+            given,
+            standing: Mutex::new(Standing {
+                id,
+                seen: Instant::now(),
+                rests_until: None,
+            }),
+            connection: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is who is spoken of.
+    pub(super) fn is(&self, mention: &Mention) -> bool {
+        let mut standing = self.standing();
+        let is = self.address == mention.address || standing.id.as_ref() == Some(&mention.id);
+        if is {
+            standing.seen = Instant::now();
+        }
+        is
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.given || self.standing().seen.elapsed() < KEPT
+    }
+
+    /// Whether it left the last question unanswered, not long ago.
+    pub(super) fn rests(&self) -> bool {
+        let until = self.standing().rests_until;
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Asks, also for others unless there are as many as are `known`. Dropping the future says that it took too long.
+    pub(super) async fn ask(
+        &self,
+        question: &Question,
+        config: &Config,
+        known: usize,
+    ) -> Result<(Answer, Vec<Mention>), Error> {
+        let mut connection = self.connection.lock().await;
+        let mut silence = Silence {
+            node: self,
+            is: true,
+        };
+        let asked = self.ask_on(&mut connection, question, config, known).await;
+        silence.is = false;
+        if asked.is_ok() {
+            self.standing().seen = Instant::now();
+        }
+        asked
+    }
+
+    async fn ask_on(
+        &self,
+        connection: &mut Option<Connection>,
+        question: &Question,
+        config: &Config,
+        known: usize,
+    ) -> Result<(Answer, Vec<Mention>), Error> {
+        // Kept only if it is good for the next question.
+        let mut asked = match connection.take() {
+            Some(connection) => connection,
+            None => self.connect(question, config).await?,
+        };
+        let client = asked.client.clone();
+        let asking = async {
+            Ok(match question {
+                Question::MasterOf(service) => self.ask_sentinel(&client, service, known).await?,
+                Question::AreYou => match self.ask_server(&client).await? {
+                    Ok(role) => Ok((Answer::Role(role), Vec::new())),
+                    Err(error) => Err(error),
+                },
+            })
+        };
+        let answer = asked.router.run(asking).await.map_err(Error::unavailable)?;
+        *connection = Some(asked);
+        answer
+    }
+
+    async fn connect(&self, question: &Question, config: &Config) -> Result<Connection, Error> {
+        let (host, port) = &self.address;
+        let mut config = config.clone();
+        config.server = ServerConfig::new_centralized(host.clone(), *port);
+        let connector = Connector::new(config, 1).within(ANSWER_WAIT);
+        connector.connect().await.map_err(|error| {
+            tracing::debug!(host, port, %error, "a node does not answer");
+            match (question, error) {
+                (Question::MasterOf(_), Error::Config { reason }) => Error::config(format!(
+                    "the sentinels have users and passwords of their own, `sentinelUsername` and `sentinelPassword` \
+                     in the URL: {reason}"
+                )),
+                (_, error) => error,
+            }
+        })
+    }
+
+    async fn ask_sentinel(
+        &self,
+        client: &Client,
+        service: &str,
+        known: usize,
+    ) -> Result<Result<(Answer, Vec<Mention>), Error>, String> {
+        // While the replicas are being moved to the new master, MASTER has the epoch of the new one and the address of the
+        // old: the epoch comes from there, the address from the other. Together, and in this order: an address is at
+        // least as new as its epoch.
+        let (master, address) = tokio::join!(biased;
+            sentinel(client, "MASTER", Some(service)),
+            sentinel(client, "GET-MASTER-ADDR-BY-NAME", Some(service)),
+        );
+        let (master, address) = (master?, address?);
+        if let Some(error) = refusal(&address).or_else(|| refusal(&master)) {
+            return Ok(Err(error));
+        }
+        let id = self.id(client).await?;
+        let fields = frame::map(&master);
+        let number = |name| {
+            fields
+                .get(name)
+                .and_then(|number: &String| number.parse().ok())
+        };
+        let sentinels = number("num-other-sentinels").map_or(1, |others: u64| others as usize + 1);
+        let flags = fields.get("flags").map_or("", String::as_str);
+        let report = Report {
+            sentinel: id,
+            master: address_at(&address),
+            epoch: number("config-epoch").unwrap_or(0),
+            sentinels,
+            replicas: number("num-slaves").unwrap_or(0) as usize,
+            unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
+        };
+        let mut mentions = Vec::new();
+        if sentinels != known {
+            let others = sentinel(client, "SENTINELS", Some(service)).await?;
+            mentions.extend(frame::maps(&others).iter().filter_map(mention));
+        }
+        Ok(Ok((Answer::Report(report), mentions)))
+    }
+
+    async fn id(&self, client: &Client) -> Result<String, String> {
+        if let Some(id) = self.standing().id.clone() {
+            return Ok(id);
+        }
+        let id = frame::text(&sentinel(client, "MYID", None).await?);
+        // One that does not tell is known by its address.
+        let id = id.unwrap_or_else(|| format!("{}:{}", self.address.0, self.address.1));
+        self.standing().id = Some(id.clone());
+        Ok(id)
+    }
+
+    async fn ask_server(&self, client: &Client) -> Result<Result<Role, Error>, String> {
+        let info = link::command(client, "INFO", vec!["replication".into()]).await;
+        let info = info.map_err(|error| error.details().to_owned())?;
+        if let Some(error) = refusal(&info) {
+            return Ok(Err(error));
+        }
+        let text = frame::text(&info).unwrap_or_default();
+        let fields: HashMap<_, _> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .collect();
+        let field = |name| fields.get(name).copied().unwrap_or_default().to_owned();
+        Ok(Ok(Role {
+            address: self.address.clone(),
+            is_master: field("role") == "master",
+            history: field("master_replid"),
+            before: Some(field("master_replid2")).filter(|id| id.contains(|digit| digit != '0')),
+        }))
+    }
+}
+
+/// Ends with a rest, unless it turns out to be none.
+struct Silence<'a> {
+    node: &'a Node,
+    is: bool,
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        self.node.standing().rests_until = self.is.then(|| Instant::now() + REST);
+    }
+}
+
+/// An error that no other answer will follow, however often it is asked.
+pub(super) fn refusal(answer: &Frame) -> Option<Error> {
+    let message = frame::error(answer)?;
+    let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
+    is_refused.then(|| {
+        Error::config(format!(
+            "the user of the URL may not ask where the master is ({message}): check user, password and rules"
+        ))
+    })
+}
+
+async fn sentinel(
+    client: &Client,
+    word: &'static str,
+    service: Option<&str>,
+) -> Result<Frame, String> {
+    let words = std::iter::once(word).chain(service);
+    link::command(client, "SENTINEL", words.map(Into::into).collect())
+        .await
+        .map_err(|error| error.details().to_owned())
+}
+
+fn address_at(answer: &Frame) -> Option<Address> {
+    let port = frame::text_at(answer, 1)?.parse().ok()?;
+    Some((frame::text_at(answer, 0)?, port))
+}
+
+fn mention(fields: &HashMap<String, String>) -> Option<Mention> {
+    Some(Mention {
+        id: fields.get("runid")?.clone(),
+        address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
+    })
+}

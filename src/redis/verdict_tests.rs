@@ -1,0 +1,139 @@
+use super::*;
+
+fn at(host: &str) -> Address {
+    (host.to_owned(), 6379)
+}
+
+/// One of three sentinels.
+fn report(sentinel: &str, master: &str, epoch: u64) -> Report {
+    Report {
+        sentinel: sentinel.into(),
+        master: (!master.is_empty()).then(|| at(master)),
+        epoch,
+        sentinels: 3,
+        replicas: 2,
+        unsettled: false,
+    }
+}
+
+fn reports(reports: &[(&str, &str, u64)]) -> Answers {
+    let reports = reports
+        .iter()
+        .map(|(id, master, epoch)| report(id, master, *epoch));
+    Answers {
+        reports: reports.collect(),
+        roles: Vec::new(),
+    }
+}
+
+fn master(address: &str, history: &str, before: &str) -> Role {
+    Role {
+        address: at(address),
+        is_master: true,
+        history: history.into(),
+        before: (!before.is_empty()).then(|| before.to_owned()),
+    }
+}
+
+fn replica(address: &str, history: &str) -> Role {
+    Role {
+        is_master: false,
+        ..master(address, history, "")
+    }
+}
+
+fn roles(roles: &[Role]) -> Answers {
+    Answers {
+        reports: Vec::new(),
+        roles: roles.to_vec(),
+    }
+}
+
+fn believed(answers: &Answers, before: Option<&Belief>) -> Result<Address, Doubt> {
+    let belief = answers.belief(Instant::now(), before);
+    belief.map(|belief| belief.master)
+}
+
+#[test]
+fn the_latest_failover_counts() {
+    let answers = reports(&[("1", "old", 4), ("2", "new", 5), ("3", "old", 4)]);
+    assert_eq!(believed(&answers, None), Ok(at("new")));
+    assert!(answers.majority() && answers.unsettled());
+    let settled = reports(&[("1", "new", 5), ("2", "new", 5)]);
+    assert!(settled.majority() && !settled.unsettled());
+}
+
+#[test]
+fn of_one_failover_the_most_are_right_and_then_the_present_master() {
+    let answers = reports(&[("1", "a", 1), ("2", "b", 1), ("3", "b", 1)]);
+    assert_eq!(believed(&answers, None), Ok(at("b")));
+    let tied = reports(&[("1", "a", 1), ("2", "b", 1)]);
+    let a = reports(&[("1", "a", 1)])
+        .belief(Instant::now(), None)
+        .unwrap();
+    let b = reports(&[("1", "b", 1)])
+        .belief(Instant::now(), None)
+        .unwrap();
+    assert_eq!(believed(&tied, Some(&a)), Ok(at("a")));
+    assert_eq!(believed(&tied, Some(&b)), Ok(at("b")));
+}
+
+#[test]
+fn a_sentinel_with_two_addresses_is_one() {
+    let answers = reports(&[("1", "a", 1), ("1", "a", 1)]);
+    assert!(!answers.majority());
+    let answers = reports(&[("1", "a", 1), ("1", "a", 1), ("2", "b", 1), ("3", "b", 1)]);
+    assert_eq!(believed(&answers, None), Ok(at("b")));
+}
+
+/// P-T5: a sentinel that was away while the others made another master.
+#[test]
+fn an_earlier_failover_is_not_believed_again() {
+    let before = reports(&[("1", "new", 5)])
+        .belief(Instant::now(), None)
+        .unwrap();
+    let stale = reports(&[("2", "old", 4)]);
+    assert_eq!(believed(&stale, Some(&before)), Err(Doubt::Outdated));
+    let most = reports(&[("2", "old", 4), ("3", "old", 4)]);
+    assert_eq!(believed(&most, Some(&before)), Err(Doubt::Outdated));
+    // Sentinels that were set up anew count from nothing: the most of them are right in the end.
+    let later = before.asked + FORGOTTEN_AFTER;
+    assert!(most.belief(later, Some(&before)).is_ok());
+    assert_eq!(stale.belief(later, Some(&before)), Err(Doubt::Outdated));
+}
+
+#[test]
+fn what_nobody_knows() {
+    assert_eq!(believed(&Answers::default(), None), Err(Doubt::NoAnswer));
+    let unknown = reports(&[("1", "", 0), ("2", "", 0)]);
+    assert_eq!(believed(&unknown, None), Err(Doubt::NoMaster));
+    let replicas = roles(&[replica("a", "x"), replica("b", "x")]);
+    assert_eq!(believed(&replicas, None), Err(Doubt::NoMaster));
+    assert!(replicas.unsettled());
+}
+
+/// P-T5, where there are no sentinels.
+#[test]
+fn of_two_masters_the_one_that_was_promoted_later_is_right() {
+    let old = master("old", "x", "");
+    let new = master("new", "y", "x");
+    for order in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
+        assert_eq!(believed(&roles(&order), None), Ok(at("new")));
+    }
+    // However many still follow the old one.
+    let answers = roles(&[old, new, replica("a", "x"), replica("b", "x")]);
+    assert_eq!(believed(&answers, None), Ok(at("new")));
+    assert!(answers.unsettled());
+}
+
+#[test]
+fn of_strangers_the_one_with_more_followers_is_right_and_else_none() {
+    let strangers = [master("a", "x", ""), master("b", "y", "z")];
+    let doubt = Err(Doubt::TwoMasters(at("a"), at("b")));
+    assert_eq!(believed(&roles(&strangers), None), doubt);
+    let [a, b] = strangers;
+    let answers = roles(&[a.clone(), b.clone(), replica("c", "y")]);
+    assert_eq!(believed(&answers, None), Ok(at("b")));
+    let answers = roles(&[a, b, replica("c", "y"), replica("d", "x")]);
+    assert_eq!(believed(&answers, None), doubt);
+}
