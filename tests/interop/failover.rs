@@ -1,6 +1,7 @@
 //! What a failover costs, beside Redisson in the same run. It prints figures, and fails only where ours breaks a promise.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use testbed::{Peer, Refused, eventually};
@@ -37,6 +38,12 @@ pub async fn a_stopped_master_beside_redisson(version: Version) {
     }
 }
 
+pub async fn a_failover_by_order_beside_redisson(version: Version) {
+    for _ in 0..rounds(0) {
+        everything_replicated(version, Fault::Ordered).await;
+    }
+}
+
 pub async fn a_master_ahead_of_its_replicas(version: Version) {
     for _ in 0..rounds(0) {
         nothing_replicated(version).await;
@@ -68,12 +75,13 @@ async fn everything_replicated(version: Version, fault: Fault) {
         .replicated_to(stage.server.replicas())
         .await;
     let names = names(&stage.server).await;
-    stage.server.strike(fault);
+    stage.server.strike(fault).await;
     let struck = now_ms();
+    let mastered = AtomicU64::new(u64::MAX);
     let ([elected, announced], for_java, for_rust) = tokio::join!(
-        stage.server.elected(),
-        first_inside(sides[0], &names[0], struck),
-        first_inside(sides[1], &names[1], struck),
+        stage.server.elected(&mastered),
+        first_inside(sides[0], &names[0], struck, &mastered),
+        first_inside(sides[1], &names[1], struck, &mastered),
     );
     println!(
         "Redisson {version} beside ours: {fault:?}; a new master after {} ms, announced after {} ms",
@@ -130,10 +138,10 @@ async fn nothing_replicated(version: Version) {
             }
         }
     }
-    stage.server.strike(Fault::Killed);
+    stage.server.strike(Fault::Killed).await;
     let struck = now_ms();
     stage.server.undeafen();
-    let [elected, announced] = stage.server.elected().await;
+    let [elected, announced] = stage.server.elected(&AtomicU64::default()).await;
     let [elected, announced] = [elected - struck, announced - struck];
     println!("  a new master after {elected} ms, announced after {announced} ms");
     together(granted.iter().map(async |(hold, other)| {
@@ -217,7 +225,7 @@ async fn names(server: &Ground) -> [Vec<String>; 2] {
 /// How the acquisitions of one side went, in ms after the master was lost.
 #[derive(Default)]
 struct Outage {
-    /// The first that was taken, whenever it was asked for.
+    /// The first that was taken once there was a new master, whenever it was asked for.
     first: Option<u64>,
     /// The one that was asked for when the master was lost: taken, or refused, after so many ms.
     at_once: Option<(Result<(), String>, u64)>,
@@ -226,7 +234,7 @@ struct Outage {
 }
 
 /// Begins acquisitions until one is taken and the first is answered.
-async fn first_inside(peer: &Peer, names: &[String], struck: u64) -> Outage {
+async fn first_inside(peer: &Peer, names: &[String], struck: u64, mastered: &AtomicU64) -> Outage {
     let (mut outage, mut asked) = (Outage::default(), JoinSet::new());
     let mut pace = interval(EVERY);
     while outage.first.is_none() || outage.at_once.is_none() {
@@ -242,7 +250,11 @@ async fn first_inside(peer: &Peer, names: &[String], struck: u64) -> Outage {
                 let (index, answer) = answered.expect("it is answered");
                 let after = now_ms().saturating_sub(struck);
                 match &answer {
-                    Ok(_) => outage.first = Some(outage.first.map_or(after, |first| first.min(after))),
+                    // By order, the old master goes on for a while.
+                    Ok(_) if now_ms() >= mastered.load(Relaxed) => {
+                        outage.first.get_or_insert(after);
+                    }
+                    Ok(_) => {}
                     Err(refused) => *outage.refused.entry(refused.class.clone()).or_default() += 1,
                 }
                 if index == 0 {

@@ -1,5 +1,7 @@
 //! The servers that a stage stands on: one, or several that belong together.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use redis::FromRedisValue;
 use testbed::{Clustered, Server, Watched, eventually, slot_of, unique_name};
 
@@ -37,6 +39,8 @@ impl Topology {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Killed,
+    /// It is well, and another is told to take its place.
+    Ordered,
     /// It sleeps, and wakes up when another is the master.
     Stopped,
 }
@@ -156,17 +160,21 @@ impl Ground {
         }
     }
 
-    pub fn strike(&self, fault: Fault) {
+    pub async fn strike(&self, fault: Fault) {
         match (self, fault) {
             (Self::Clustered(cluster), Fault::Killed) => cluster.kill(0),
             (Self::Clustered(cluster), Fault::Stopped) => cluster.pause(0),
+            (Self::Clustered(cluster), Fault::Ordered) => cluster.order_failover(3).await,
+            (Self::Watched(watched), Fault::Ordered) => watched.order_failover().await,
             (_, Fault::Killed) => self.all()[0].kill(),
             (_, Fault::Stopped) => self.all()[0].pause(),
+            (Self::Single(_), Fault::Ordered) => {}
         }
     }
 
     /// Waits until another of them says that it is the master, and then until it is told to who asks: when, in epoch ms.
-    pub async fn elected(&self) -> [u64; 2] {
+    /// The first of the two is told at once, as `mastered`.
+    pub async fn elected(&self, mastered: &AtomicU64) -> [u64; 2] {
         let heirs = match self {
             Self::Single(_) => 0..0,
             Self::Watched(_) => 1..3,
@@ -182,6 +190,7 @@ impl Ground {
         })
         .await;
         let elected = now_ms();
+        mastered.store(elected, Relaxed);
         eventually(
             "the new master is announced",
             3 * AMPLE,
@@ -203,6 +212,7 @@ impl Ground {
             (Self::Clustered(cluster), Fault::Stopped) => cluster.resume(0),
             (_, Fault::Killed) => first.restart().await,
             (_, Fault::Stopped) => first.resume(),
+            (_, Fault::Ordered) => {}
         }
         eventually(
             "the old master follows the new one",

@@ -13,6 +13,7 @@ mod kinds;
 mod multi;
 mod outliving;
 mod read_write;
+mod resharding;
 mod rust_peer;
 mod stage;
 mod steps;

@@ -7,6 +7,22 @@ macro_rules! channels {
     };
 }
 
+/// Of `queue`, what needs no services of its own.
+macro_rules! order {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind:
+            fair::everybody_enters_in_order
+            fair::a_quitter_costs_nobody_their_place
+        }
+    };
+}
+
+macro_rules! moving_slots {
+    ($version:ident) => {
+        suite! { $version: resharding::waiters_of_a_slot_that_moves }
+    };
+}
+
 macro_rules! on {
     ($topology:ident: $($module:ident { $($sets:tt)+ })*) => { $(
         mod $module { sets! { $topology $($sets)+ } }
@@ -18,6 +34,7 @@ macro_rules! failovers {
         suite! { $version:
             failover::a_killed_master_beside_redisson
             failover::a_stopped_master_beside_redisson
+            failover::a_failover_by_order_beside_redisson
             failover::a_master_ahead_of_its_replicas
         }
     };
@@ -26,7 +43,7 @@ macro_rules! failovers {
 mod sentinels {
     on! { on_sentinels:
         reentrant_lock { REENTRANT: every_lock exclusive_lock }
-        fair_lock { FAIR: every_lock exclusive_lock }
+        fair_lock { FAIR: every_lock exclusive_lock order }
         read_lock { READ: every_lock }
         write_lock { WRITE: every_lock exclusive_lock }
         leases { : all_kinds }
@@ -38,13 +55,14 @@ mod sentinels {
 mod clusters {
     on! { on_cluster:
         reentrant_lock { REENTRANT: every_lock exclusive_lock }
-        fair_lock { FAIR: every_lock exclusive_lock queue }
+        fair_lock { FAIR: every_lock exclusive_lock order }
         read_lock { READ: every_lock }
         write_lock { WRITE: every_lock exclusive_lock }
         leases { : all_kinds }
         read_write_locks { : read_write_lock }
         losses { : failovers }
         messages { : channels }
+        resharding { : moving_slots }
     }
 }
 
@@ -56,5 +74,6 @@ mod classic_clusters {
         read_lock { READ: every_lock }
         write_lock { WRITE: every_lock }
         messages { : channels }
+        resharding { : moving_slots }
     }
 }
