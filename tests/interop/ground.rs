@@ -1,7 +1,11 @@
 //! The servers that a stage stands on: one, or several that belong together.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use redis::FromRedisValue;
-use testbed::{Clustered, Server, Watched, slot_of, unique_name};
+use testbed::{Clustered, Server, Watched, eventually, slot_of, unique_name};
+
+use crate::stage::{AMPLE, now_ms};
 
 /// Which servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +33,16 @@ impl Topology {
             Self::Cluster | Self::ClassicCluster => Ground::Clustered(Clustered::start().await),
         }
     }
+}
+
+/// How the first master is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Killed,
+    /// It is well, and another is told to take its place.
+    Ordered,
+    /// It sleeps, and wakes up when another is the master.
+    Stopped,
 }
 
 /// The servers of a [`Topology`].
@@ -73,19 +87,19 @@ impl Ground {
         self.with(words[1]).await.command(words).await
     }
 
-    /// The one that has the counters.
-    pub async fn counting(&self) -> &Server {
+    /// The one that has the [`name`](Self::name)s.
+    pub async fn first(&self) -> &Server {
         match self {
             Self::Clustered(cluster) => &cluster.servers[0],
             _ => self.with("any").await,
         }
     }
 
-    /// A new counter.
-    pub async fn counter(&self) -> String {
+    /// A new name: in a cluster one of the first master's.
+    pub async fn name(&self, prefix: &str) -> String {
         match self {
-            Self::Clustered(cluster) => cluster.name_on(0, "counter").await,
-            _ => unique_name("counter"),
+            Self::Clustered(cluster) => cluster.name_on(0, prefix).await,
+            _ => unique_name(prefix),
         }
     }
 
@@ -111,5 +125,103 @@ impl Ground {
             }
         }
         listeners
+    }
+}
+
+/// The first master's fate.
+impl Ground {
+    /// How many replicas the first master has.
+    pub fn replicas(&self) -> u32 {
+        match self {
+            Self::Single(_) => 0,
+            Self::Watched(_) => 2,
+            Self::Clustered(_) => 1,
+        }
+    }
+
+    /// From here on the replicas of the first master sleep, and what it writes is sent to nobody.
+    pub async fn deafen(&self) {
+        self.replicas_do(Clustered::pause, Server::pause);
+        // What has been sent would be read by who wakes up, though the sender be dead.
+        let cut = ["CLIENT", "KILL", "TYPE", "REPLICA"];
+        self.all()[0].command::<u32>(&cut).await;
+    }
+
+    /// Wakes the replicas up.
+    pub fn undeafen(&self) {
+        self.replicas_do(Clustered::resume, Server::resume);
+    }
+
+    fn replicas_do(&self, in_cluster: fn(&Clustered, usize), alone: fn(&Server)) {
+        match self {
+            Self::Single(_) => {}
+            Self::Watched(_) => self.all()[1..].iter().for_each(alone),
+            Self::Clustered(cluster) => in_cluster(cluster, 3),
+        }
+    }
+
+    pub async fn strike(&self, fault: Fault) {
+        match (self, fault) {
+            (Self::Clustered(cluster), Fault::Killed) => cluster.kill(0),
+            (Self::Clustered(cluster), Fault::Stopped) => cluster.pause(0),
+            (Self::Clustered(cluster), Fault::Ordered) => cluster.order_failover(3).await,
+            (Self::Watched(watched), Fault::Ordered) => watched.order_failover().await,
+            (_, Fault::Killed) => self.all()[0].kill(),
+            (_, Fault::Stopped) => self.all()[0].pause(),
+            (Self::Single(_), Fault::Ordered) => {}
+        }
+    }
+
+    /// Waits until another of them says that it is the master, and then until it is told to who asks: when, in epoch ms.
+    /// The first of the two is told at once, as `mastered`.
+    pub async fn elected(&self, mastered: &AtomicU64) -> [u64; 2] {
+        let heirs = match self {
+            Self::Single(_) => 0..0,
+            Self::Watched(_) => 1..3,
+            Self::Clustered(_) => 3..4,
+        };
+        eventually("there is a new master", 3 * AMPLE, async || {
+            for heir in &self.all()[heirs.clone()] {
+                if heir.info("replication").await["role"] == "master" {
+                    return true;
+                }
+            }
+            false
+        })
+        .await;
+        let elected = now_ms();
+        mastered.store(elected, Relaxed);
+        eventually(
+            "the new master is announced",
+            3 * AMPLE,
+            async || match self {
+                Self::Single(_) => true,
+                Self::Watched(watched) => watched.is_announced_after(0).await,
+                Self::Clustered(cluster) => cluster.owner_of(0).await == 3,
+            },
+        )
+        .await;
+        [elected, now_ms()]
+    }
+
+    /// Brings back who was lost, as a replica.
+    pub async fn recover(&self, fault: Fault) {
+        let first = &self.all()[0];
+        match (self, fault) {
+            (Self::Clustered(cluster), Fault::Killed) => cluster.restart(0).await,
+            (Self::Clustered(cluster), Fault::Stopped) => cluster.resume(0),
+            (_, Fault::Killed) => first.restart().await,
+            (_, Fault::Stopped) => first.resume(),
+            (_, Fault::Ordered) => {}
+        }
+        eventually(
+            "the old master follows the new one",
+            3 * AMPLE,
+            async || {
+                let info = first.info("replication").await;
+                info["role"] == "slave" && info["master_link_status"] == "up"
+            },
+        )
+        .await;
     }
 }

@@ -195,7 +195,7 @@ pub async fn a_counter_that_only_the_lock_protects(case: Case) {
 
 /// The workers count so often each, all of them up one counter.
 pub async fn count(stage: &Stage, workers: &[Worker<'_>], times: usize) {
-    let counter = stage.server.counter().await;
+    let counter = stage.server.name("counter").await;
     let working: Vec<_> = workers
         .iter()
         .map(|worker| worker.ask("work", &[&counter, &times.to_string()]))

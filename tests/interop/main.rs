@@ -2,7 +2,9 @@
 //! tables below. Needs `tools/build-peer.sh`; `INTEROP=skip` leaves everything out. `make interop-all` has other versions
 //! take the place of the older one.
 
+mod channels;
 mod conformance;
+mod failover;
 mod fair;
 mod fenced;
 mod ground;
@@ -11,6 +13,7 @@ mod kinds;
 mod multi;
 mod outliving;
 mod read_write;
+mod resharding;
 mod rust_peer;
 mod stage;
 mod steps;

@@ -42,7 +42,7 @@ pub async fn a_counter_that_is_read_and_written(version: Version) {
     let stage = version.stage().await;
     let read = Lock::new(&READ);
     let write = read.of(&WRITE);
-    let counter = stage.server.counter().await;
+    let counter = stage.server.name("counter").await;
     let times = TIMES.to_string();
     let ask =
         |lock: &Lock, peer: &Peer, verb: &str| lock.worker(peer).ask(verb, &[&counter, &times]);

@@ -24,7 +24,7 @@ pub const LONG: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     number: &'static str,
-    on: Topology,
+    pub on: Topology,
 }
 
 /// A version and a kind of lock: a test runs for each.
@@ -46,8 +46,15 @@ impl Version {
         Self::newest().on(Topology::Sentinels)
     }
 
-    /// The same, on other servers.
-    pub fn on(self, on: Topology) -> Self {
+    pub fn on_cluster() -> Self {
+        Self::newest().on(Topology::Cluster)
+    }
+
+    pub fn on_classic_cluster() -> Self {
+        Self::newest().on(Topology::ClassicCluster)
+    }
+
+    fn on(self, on: Topology) -> Self {
         Self { on, ..self }
     }
 
@@ -121,7 +128,7 @@ impl Version {
     }
 
     /// A Java service on `server`.
-    pub async fn java_peer(self, server: &Ground, pace: Pace) -> Peer {
+    async fn java_peer(self, server: &Ground, pace: Pace) -> Peer {
         let (url, watchdog) = (server.url(), pace.watchdog.as_millis().to_string());
         let settings = [&url, &watchdog[..]].into_iter().chain(self.on.sharded());
         java::start_with(self.number, &settings.collect::<Vec<_>>()).await
@@ -179,7 +186,7 @@ async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     if let Some(mode) = on.sharded() {
         config["shardedSubscriptionMode"] = mode.into();
     }
-    let counting = server.counting().await.url();
+    let counting = server.first().await.url();
     let command = rust_peer::command(&server.url(), &counting, &config, &test);
     Peer::start("Rust", command).await
 }

@@ -1,7 +1,27 @@
 //! The newest Redisson and this crate on servers that belong together, as Java services have them: the tests of `main.rs`
 //! once more, of the kinds that differ in their keys and channels.
 
-mod channels;
+macro_rules! channels {
+    ($version:ident) => {
+        suite! { $version: channels::both_listen_to_one_kind }
+    };
+}
+
+/// Of `queue`, what needs no services of its own.
+macro_rules! order {
+    ($version:ident, $kind:ident) => {
+        suite! { $version, $kind:
+            fair::everybody_enters_in_order
+            fair::a_quitter_costs_nobody_their_place
+        }
+    };
+}
+
+macro_rules! moving_slots {
+    ($version:ident) => {
+        suite! { $version: resharding::waiters_of_a_slot_that_moves }
+    };
+}
 
 macro_rules! on {
     ($topology:ident: $($module:ident { $($sets:tt)+ })*) => { $(
@@ -9,20 +29,51 @@ macro_rules! on {
     )* };
 }
 
+macro_rules! failovers {
+    ($version:ident) => {
+        suite! { $version:
+            failover::a_killed_master_beside_redisson
+            failover::a_stopped_master_beside_redisson
+            failover::a_failover_by_order_beside_redisson
+            failover::a_master_ahead_of_its_replicas
+        }
+    };
+}
+
 mod sentinels {
     on! { on_sentinels:
         reentrant_lock { REENTRANT: every_lock exclusive_lock }
-        fair_lock { FAIR: every_lock exclusive_lock queue }
+        fair_lock { FAIR: every_lock exclusive_lock order }
         read_lock { READ: every_lock }
         write_lock { WRITE: every_lock exclusive_lock }
         leases { : all_kinds }
         read_write_locks { : read_write_lock }
+        losses { : failovers }
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_listens_where_it_is_told_to() {
-    if let Some(version) = crate::stage::Version::newest().unless_skipped() {
-        channels::java_listens_where_it_is_told_to(version).await;
+mod clusters {
+    on! { on_cluster:
+        reentrant_lock { REENTRANT: every_lock exclusive_lock }
+        fair_lock { FAIR: every_lock exclusive_lock order }
+        read_lock { READ: every_lock }
+        write_lock { WRITE: every_lock exclusive_lock }
+        leases { : all_kinds }
+        read_write_locks { : read_write_lock }
+        losses { : failovers }
+        messages { : channels }
+        resharding { : moving_slots }
+    }
+}
+
+/// Both sides are told not to use sharded channels.
+mod classic_clusters {
+    on! { on_classic_cluster:
+        reentrant_lock { REENTRANT: every_lock exclusive_lock }
+        fair_lock { FAIR: every_lock }
+        read_lock { READ: every_lock }
+        write_lock { WRITE: every_lock }
+        messages { : channels }
+        resharding { : moving_slots }
     }
 }

@@ -172,6 +172,18 @@ impl Server {
             .collect()
     }
 
+    /// Waits until so many replicas have all that was written so far; panics if they do not get it.
+    pub async fn replicated_to(&self, replicas: u32) {
+        let mut connection = self.admin().await;
+        let mut pair = redis::pipe();
+        // WAIT is about what its own connection has seen: after nothing at all it would wait for nothing.
+        pair.cmd("PING").ignore();
+        pair.cmd("WAIT").arg(replicas).arg(10_000);
+        let acknowledged: redis::RedisResult<(u32,)> = pair.query_async(&mut connection).await;
+        let (acknowledged,) = acknowledged.expect("WAIT is answered");
+        assert!(acknowledged >= replicas, "{acknowledged} have it");
+    }
+
     /// Sets the counts of [`calls`](Self::calls) back; the reset itself is counted after it.
     pub async fn reset_calls(&self) {
         self.command::<()>(&["CONFIG", "RESETSTAT"]).await;

@@ -22,7 +22,15 @@ impl Replicated {
 
     /// As [`start`](Self::start), with more options for each server.
     pub async fn start_with(replicas: usize, options: &[&str]) -> Self {
-        let always = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"];
+        // A master with nothing to say pings more often than its replicas give it up.
+        let always = [
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+            "--repl-timeout",
+            "5",
+        ];
         let options = [&always[..], options].concat();
         let master = Server::start_with(&options).await;
         let follow = format!("127.0.0.1 {}", master.port());
@@ -179,6 +187,18 @@ impl Watched {
         )
         .await;
         new
+    }
+
+    /// Whether one of the sentinels sends clients to another master than `old`.
+    pub async fn is_announced_after(&self, old: usize) -> bool {
+        let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
+        for sentinel in &self.sentinels {
+            let (_, port): (String, u16) = sentinel.command(&question).await;
+            if self.replicated.on_port(port) != old {
+                return true;
+            }
+        }
+        false
     }
 
     /// Makes the sentinels choose another master although the present one is well.

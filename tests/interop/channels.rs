@@ -1,0 +1,31 @@
+//! Sharded channels, and those of the whole cluster: who waits on one kind does not hear who publishes on the other.
+
+use testbed::eventually;
+
+use crate::ground::Topology;
+use crate::kinds::REENTRANT;
+use crate::stage::{AMPLE, LONG, Version};
+use crate::worker::Lock;
+
+/// Of itself, or because it is told to. Without this, what runs on both clusters could be the same twice.
+pub async fn both_listen_to_one_kind(version: Version) {
+    let stage = version.stage().await;
+    let expected = match version.on {
+        Topology::Cluster => [0, 1],
+        _ => [1, 0],
+    };
+    for peer in [&stage.java, &stage.rust] {
+        let lock = Lock::new(&REENTRANT);
+        let (holder, waiter) = (lock.worker(peer), lock.worker(peer));
+        holder.lock_for(LONG).await;
+        let waiting = waiter.lock();
+        let channel = (lock.kind.channel)(&lock.name);
+        eventually(&format!("{} listens", peer.name()), AMPLE, async || {
+            stage.server.listeners_by_kind(&channel).await == expected
+        })
+        .await;
+        holder.unlock().await;
+        waiting.await;
+        waiter.unlock().await;
+    }
+}

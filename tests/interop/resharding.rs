@@ -1,0 +1,62 @@
+//! A slot moves to another master of a cluster while services of both sides use a lock in it.
+
+use testbed::{Clustered, slot_of};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::ground::{Ground, Topology};
+use crate::kinds::REENTRANT;
+use crate::stage::{AMPLE, LONG, Stage, Version};
+use crate::worker::Lock;
+
+/// Four wait for a lock whose slot goes to another master, with the lock; then it is unlocked. No lease ends and no poll
+/// comes (P-W7).
+pub async fn waiters_of_a_slot_that_moves(version: Version) {
+    let stage = version.stage().await;
+    for peer in [&stage.java, &stage.rust] {
+        // The counters of other tests are at the first master.
+        let (cluster, kind) = (cluster(&stage), &REENTRANT);
+        let name = cluster.name_on(1, "moves").await;
+        let lock = Lock { name, kind };
+        let holder = lock.worker(peer);
+        holder.lock_for(LONG).await;
+        let waiters = match version.on {
+            // Redisson's do not subscribe again when the old master takes a sharded channel from them: they sleep until
+            // the lease ends (seen with 4.7.0; it then takes no part here).
+            Topology::Cluster => [&stage.rust; 4],
+            _ => [&stage.java, &stage.rust, &stage.java, &stage.rust],
+        };
+        let waiters = waiters.map(|peer| lock.worker(peer));
+        let mut waiting = JoinSet::new();
+        for (index, waiter) in waiters.iter().enumerate() {
+            let inside = waiter.lock_for(LONG);
+            waiting.spawn(async move {
+                inside.await;
+                index
+            });
+        }
+        let processes = if version.on == Topology::Cluster {
+            1
+        } else {
+            2
+        };
+        stage.waiting_processes(&lock, processes).await;
+        cluster.move_slot(slot_of(&lock.name), 2).await;
+        let mut inside = &holder;
+        while !waiting.is_empty() {
+            inside.unlock().await;
+            let next = timeout(AMPLE, waiting.join_next()).await;
+            let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
+            inside = &waiters[next.expect("somebody waits").expect("it is let in")];
+        }
+        inside.unlock().await;
+        assert_eq!(stage.pttl(&lock).await, -2);
+    }
+}
+
+fn cluster(stage: &Stage) -> &Clustered {
+    match &stage.server {
+        Ground::Clustered(cluster) => cluster,
+        other => panic!("no cluster: {other:?}"),
+    }
+}
