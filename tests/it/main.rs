@@ -11,6 +11,7 @@ mod histories;
 mod multi_lock;
 mod read_write_lock;
 mod red_lock;
+mod rights;
 mod scripts;
 mod sentinel;
 mod simple_lock;

@@ -180,6 +180,18 @@ impl<'a> Session<'a> {
         if let Channels::Everywhere = self.channels {
             return self.ping().await.map(|()| false);
         }
+        self.look_for_all().await?;
+        let missing: Vec<Bytes> = self.missing.iter().cloned().collect();
+        self.subscribe_to_shard(&missing, wanted).await?;
+        wanted.confirmed(&self.missing);
+        Ok(self.missing.len() < missing.len())
+    }
+
+    /// Fails if the shard has ended a subscription. One that cannot be asked answers a `PING`; then only the map tells.
+    async fn look_for_all(&mut self) -> Result<(), String> {
+        if !self.counts {
+            return self.ping().await;
+        }
         let count = Connection::subscriptions(&self.client).await?;
         if count
             .of_shard
@@ -188,10 +200,7 @@ impl<'a> Session<'a> {
             self.channels.doubt();
             return Err("the server has ended a subscription".into());
         }
-        let missing: Vec<Bytes> = self.missing.iter().cloned().collect();
-        self.subscribe_to_shard(&missing, wanted).await?;
-        wanted.confirmed(&self.missing);
-        Ok(self.missing.len() < missing.len())
+        Ok(())
     }
 
     async fn ping(&mut self) -> Result<(), String> {

@@ -80,45 +80,6 @@ async fn rights_that_the_user_lacks() {
     );
 }
 
-/// No more rights than the scripts and the handshake need.
-#[tokio::test]
-async fn rights_that_are_enough() {
-    let server = Server::start().await;
-    let commands = "+evalsha +eval +pttl +hget +hmget +hset +hdel +hexists +exists +pexpire +del +type +publish +subscribe \
-        +unsubscribe +ping";
-    let words = [
-        "ACL",
-        "SETUSER",
-        "app",
-        "on",
-        ">s3cret",
-        "~order:*",
-        "&redisson_lock__channel:*",
-        "-@all",
-    ];
-    let rules: Vec<&str> = words
-        .into_iter()
-        .chain(commands.split_whitespace())
-        .collect();
-    server.command::<()>(&rules).await;
-    let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
-    let client = LockClient::connect(&url).await.unwrap();
-    let lock = client.reentrant_lock("order:42");
-    let guard = lock.lock().await.unwrap();
-    let other = lock.owned_by(&redisson_lock::Owner::new());
-    let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
-    let listens = async || {
-        let channel = "redisson_lock__channel:{order:42}";
-        let (_, count): (String, u32) = server.command(&["PUBSUB", "NUMSUB", channel]).await;
-        count == 1
-    };
-    testbed::eventually("it listens", super::SOON, listens).await;
-    let _ = guard.unlock().await.unwrap();
-    waiter.await.unwrap().unwrap();
-    assert_eq!(lock.is_locked().await, Ok(false));
-    assert_eq!(lock.force_unlock().await, Ok(false));
-}
-
 /// Redis before 6, or something that speaks as it did.
 #[tokio::test]
 async fn a_server_without_resp3() {

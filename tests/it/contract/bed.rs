@@ -8,6 +8,7 @@ use testbed::{Server, eventually, unique_name};
 use tokio::{sync::OnceCell, time::Instant};
 
 use super::subjects::{Subject, held_by};
+use crate::rights;
 
 /// For what should be a matter of milliseconds.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -20,6 +21,8 @@ pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 
 pub struct Bed<S: Subject> {
     pub server: Arc<Server>,
+    /// For a user who has no other rights than its kind needs (P-T8).
+    pub url: String,
     pub config: Config,
     pub client: LockClient,
     pub name: String,
@@ -43,18 +46,30 @@ impl<S: Subject> Bed<S> {
         Self::on(shared().await, config).await
     }
 
+    /// With a client that may also use locks of kind `T`.
+    pub async fn beside<T: Subject>(config: Config) -> Self {
+        Self::among(shared().await, config, &[S::NAME, T::NAME]).await
+    }
+
     /// With a server that nobody else uses.
     pub async fn alone(config: Config) -> Self {
         Self::on(Arc::new(Server::start().await), config).await
     }
 
     async fn on(server: Arc<Server>, config: Config) -> Self {
-        let client = connect(&server, &config).await;
-        let name = unique_name(S::NAME);
+        Self::among(server, config, &[S::NAME]).await
+    }
+
+    /// With the rights that locks of all these kinds need.
+    pub async fn among(server: Arc<Server>, config: Config, kinds: &[&str]) -> Self {
+        let url = rights::admit(&server, kinds).await;
+        let client = connect(&url, &config).await;
+        let name = unique_name(&format!("app:{}", S::NAME));
         Self {
             lock: S::lock(&client, &name),
             admin: server.admin().await,
             server,
+            url,
             config,
             client,
             name,
@@ -63,7 +78,7 @@ impl<S: Subject> Bed<S> {
 
     /// Another client, as another process would have it.
     pub async fn another_client(&self) -> LockClient {
-        connect(&self.server, &self.config).await
+        connect(&self.url, &self.config).await
     }
 
     /// The lock, through another client.
@@ -187,10 +202,8 @@ impl<S: Subject> Bed<S> {
     }
 }
 
-async fn connect(server: &Server, config: &Config) -> LockClient {
-    let builder = LockClient::builder()
-        .url(server.url())
-        .config(config.clone());
+async fn connect(url: &str, config: &Config) -> LockClient {
+    let builder = LockClient::builder().url(url).config(config.clone());
     builder.build().await.expect("the server is up")
 }
 

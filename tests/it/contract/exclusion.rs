@@ -161,7 +161,7 @@ pub async fn handles_on_one_name_are_one_lock<S: Subject>() {
 
 pub async fn names_are_locks_of_their_own<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let other_name = unique_name(S::NAME);
+    let other_name = unique_name("app:other");
     let guard = bed.lock.lock().await.unwrap();
     let other = S::lock(&bed.client, &other_name).owned_by(&Owner::new());
     let other_guard = other

@@ -213,7 +213,7 @@ pub async fn a_waiter_hears_that_the_lock_became_something_else<S: Subject>() {
 
 /// A hold of this crate in kind `T` meets this kind, by another owner and by the same one.
 async fn meets<S: Subject, T: Subject>() {
-    let bed = Bed::<S>::with(only_messages()).await;
+    let bed = Bed::<S>::beside::<T>(only_messages()).await;
     let guard = T::lock(&bed.client, &bed.name).lock().await.unwrap();
     if family::<S>() != family::<T>() {
         is_refused(&bed, Owner::new()).await;

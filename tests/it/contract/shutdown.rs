@@ -242,7 +242,7 @@ pub async fn a_client_without_its_runtime_answers<S: Subject>() {
 }
 
 async fn made_on_a_runtime_that_is_gone<S: Subject>(bed: &Bed<S>, used: bool) -> LockClient {
-    let (url, name, mut config) = (bed.server.url(), bed.name.clone(), bed.config.clone());
+    let (url, name, mut config) = (bed.url.clone(), bed.name.clone(), bed.config.clone());
     config.command_wait = Duration::from_millis(200);
     let made = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,0 +1,58 @@
+//! The rights that docs/operations.md lists: enough, and none too many (P-T8). The contract runs under them too.
+
+mod lists;
+mod needed;
+mod optional;
+mod set_ups;
+mod steps;
+
+use testbed::Server;
+
+const DOCS: &str = include_str!("../../docs/operations.md");
+/// The rights of this heading are everybody's.
+const EVERYBODY: &str = "every client";
+const PASSWORD: &str = "secret";
+
+/// The words behind `ACL SETUSER app` under a heading that names `part`: a kind of lock, or a set-up.
+pub fn rights(part: &str) -> Vec<String> {
+    let block = DOCS
+        .split("```")
+        .find(|block| block.contains("ACL SETUSER"))
+        .expect("the page lists the rights");
+    let sections = block.split("# ").skip(1);
+    let mut lines = sections.filter_map(|section| {
+        let (heading, lines) = section.split_once('\n')?;
+        let mut parts = heading.split(", ");
+        parts.any(|named| named == part).then_some(lines)
+    });
+    let lines = lines
+        .next()
+        .unwrap_or_else(|| panic!("the page has no rights for {part}"));
+    let words = lines.lines().filter(|line| !line.is_empty()).map(|line| {
+        line.strip_prefix("ACL SETUSER app ")
+            .unwrap_or_else(|| panic!("not read: {line}"))
+            .split(' ')
+    });
+    words.flatten().map(str::to_owned).collect()
+}
+
+/// The rights of everybody and those of `parts`.
+fn all_rights(parts: &[&str]) -> Vec<String> {
+    let mut parts = parts.to_vec();
+    parts.insert(0, EVERYBODY);
+    parts.into_iter().flat_map(rights).collect()
+}
+
+/// Makes `user` on `server` one with these rights only; the URL to connect as that user.
+async fn admit_with(server: &Server, user: &str, rights: &[String]) -> String {
+    // At once: a user who loses a channel for a moment loses its connections.
+    let mut words = vec!["ACL", "SETUSER", user, "reset"];
+    words.extend(rights.iter().map(String::as_str));
+    server.command::<()>(&words).await;
+    format!("redis://{user}:{PASSWORD}@127.0.0.1:{}", server.port())
+}
+
+/// The URL of `server` for a user who may do with locks of these kinds what the page says, and nothing else.
+pub async fn admit(server: &Server, kinds: &[&str]) -> String {
+    admit_with(server, &kinds.join("+"), &all_rights(kinds)).await
+}

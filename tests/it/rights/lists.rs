@@ -1,0 +1,121 @@
+//! The page's commands are those that the scripts name, kind by kind: also where no test comes by.
+
+use std::{collections::BTreeSet, fs};
+
+use super::{rights, steps};
+
+const PLAIN: [&str; 5] = ["acquire", "release", "renew", "force_release", "inspect"];
+
+/// The scripts of a kind, by family and verb.
+fn scripts(kind: &str) -> Vec<String> {
+    let of = |family: &str, verbs: &[&str]| -> Vec<String> {
+        verbs
+            .iter()
+            .map(|verb| format!("{family}_{verb}"))
+            .collect()
+    };
+    match kind {
+        "reentrant" | "non-reentrant" | "spin" => of("reentrant", &PLAIN),
+        "fenced" => [of("fenced", &PLAIN[..1]), of("reentrant", &PLAIN[1..])].concat(),
+        "fair" | "non-reentrant-fair" => [
+            of("fair", &["acquire", "release", "abandon", "force_release"]),
+            of("reentrant", &["renew", "inspect"]),
+        ]
+        .concat(),
+        "read" | "write" => [of("read", &PLAIN), of("write", &PLAIN)].concat(),
+        other => of(other, &PLAIN),
+    }
+}
+
+const KINDS: [&str; 9] = [
+    "reentrant",
+    "non-reentrant",
+    "spin",
+    "fenced",
+    "fair",
+    "non-reentrant-fair",
+    "read",
+    "write",
+    "simple",
+];
+
+/// The commands that a script calls, in lower case. `PUBLISH` is a local of `batch.lua`, as clusters have another.
+fn commands(text: &str) -> impl Iterator<Item = String> {
+    let calls = text.split("call(").skip(1);
+    let names = calls.filter_map(|call| {
+        let name = call.split([',', ')']).next()?.trim_matches('\'');
+        name.chars()
+            .all(|letter| letter.is_ascii_uppercase())
+            .then_some(name)
+    });
+    names.map(str::to_lowercase)
+}
+
+/// A page's words that allow a command.
+fn allowed(part: &str) -> BTreeSet<String> {
+    let words = rights(part).into_iter();
+    words
+        .filter_map(|word| word.strip_prefix('+').map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn the_page_and_the_scripts_name_the_same_commands() {
+    let optional = allowed("optional");
+    for kind in KINDS {
+        let texts = scripts(kind).into_iter().flat_map(|script| {
+            let files = steps::before(&script).iter().map(|file| (*file).to_owned());
+            files.chain([script]).collect::<Vec<_>>()
+        });
+        let mut called: BTreeSet<_> = texts
+            .flat_map(|file| commands(&steps::lua(&file)).collect::<Vec<_>>())
+            .collect();
+        called.retain(|command| !optional.contains(command));
+        let mut listed = allowed(kind);
+        listed.retain(|command| !["subscribe", "unsubscribe"].contains(&&**command));
+        assert_eq!(listed, called, "{kind}");
+    }
+}
+
+/// What only `force_unlock` needs, and a user may do without.
+#[test]
+fn what_only_force_unlock_needs_is_what_the_page_says() {
+    for (kind, expected) in [
+        ("reentrant", &["exists", "hexists"] as &[_]),
+        ("fenced", &["exists", "hexists"]),
+        ("fair", &["exists", "hexists"]),
+        ("read", &["exists", "hget"]),
+        ("simple", &[]),
+    ] {
+        let by_others: BTreeSet<_> = scripts(kind)
+            .iter()
+            .filter(|script| !script.ends_with("force_release"))
+            .flat_map(|script| {
+                let before = steps::before(script).iter().copied();
+                let files = before.chain([script.as_str()]);
+                files.map(steps::lua).collect::<Vec<_>>()
+            })
+            .flat_map(|text| commands(&text).collect::<Vec<_>>())
+            .collect();
+        let mut only = allowed(kind);
+        only.retain(|command| {
+            !by_others.contains(command) && !["subscribe", "unsubscribe"].contains(&&**command)
+        });
+        assert_eq!(only.iter().collect::<Vec<_>>(), expected, "{kind}");
+    }
+}
+
+#[test]
+fn no_script_is_left_out() {
+    let of_kinds: BTreeSet<_> = KINDS.into_iter().flat_map(scripts).collect();
+    let folder = format!("{}/lua", env!("CARGO_MANIFEST_DIR"));
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    let mut left: Vec<_> = files
+        .filter_map(|file| {
+            let name = file.file_name().into_string().unwrap();
+            name.strip_suffix(".lua").map(str::to_owned)
+        })
+        .collect();
+    left.retain(|name| !of_kinds.contains(name) && !["batch", "read_write"].contains(&&**name));
+    assert_eq!(left, [""; 0]);
+}

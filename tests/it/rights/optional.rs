@@ -1,0 +1,130 @@
+//! What can be left out, and what it costs: something is not as good, and nothing breaks.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use redisson_lock::{Config, Error, LockClient, Owner, Released};
+use testbed::{Server, eventually};
+use tokio::time::timeout;
+
+use super::{admit_with, all_rights, rights};
+
+const SURE: Duration = Duration::from_secs(20);
+const NAME: &str = "app:42";
+
+/// The refusals that the server has noted: commands, keys and channels.
+async fn refused(server: &Server) -> BTreeSet<String> {
+    let log: Vec<std::collections::HashMap<String, String>> = server.command(&["ACL", "LOG"]).await;
+    log.into_iter()
+        .filter_map(|mut entry| entry.remove("object"))
+        .collect()
+}
+
+async fn connect(url: &str) -> LockClient {
+    let mut config = Config::default();
+    config.poll_floor = 30 * SURE;
+    config.watchdog_lease = 30 * SURE;
+    let builder = LockClient::builder().url(url).config(config);
+    builder.build().await.expect("it may connect")
+}
+
+/// A hold, a waiter and the end of both, with all connections killed in between.
+async fn lives_on(server: &Server, url: &str) {
+    let (holder, waiter) = (connect(url).await, connect(url).await);
+    let guard = holder.reentrant_lock(NAME).lock().await.unwrap();
+    let lock = waiter.reentrant_lock(NAME);
+    let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
+    let listens = async || {
+        let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS"]).await;
+        channels.len() == 1
+    };
+    eventually("it waits", SURE, listens).await;
+    for connections in ["normal", "pubsub"] {
+        let kill = ["CLIENT", "KILL", "TYPE", connections, "SKIPME", "yes"];
+        server.command::<u32>(&kill).await;
+    }
+    eventually("it waits again", SURE, listens).await;
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let entered = timeout(SURE, waiting).await.expect("it is woken");
+    assert_eq!(entered.unwrap(), Ok(Released::Fully));
+}
+
+/// The connection that broke is dropped on the server before anything is repeated, if that is allowed, and the server
+/// can be asked which one it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_rights_of_connections_old_ones_are_not_killed() {
+    for (others, kills, refusals) in [
+        (&["client|info", "client|kill"] as &[_], true, &[] as &[_]),
+        (&["client|info"], false, &["client|kill"]),
+        (&["client|kill"], false, &["client|info"]),
+        (&[], false, &["client|info"]),
+    ] {
+        let server = Server::start().await;
+        let mut all = [all_rights(&["reentrant"]), rights("quiet")].concat();
+        all.extend(others.iter().map(|command| format!("+{command}")));
+        let url = admit_with(&server, "app", &all).await;
+        server.reset_calls().await;
+        lives_on(&server, &url).await;
+        let refused = refused(&server).await;
+        assert_eq!(refused.iter().collect::<Vec<_>>(), refusals, "{others:?}");
+        // Two are the test's own.
+        let calls = server.calls().await;
+        let killed = calls.get("client|kill") > Some(&2);
+        assert_eq!(killed, kills, "{others:?}: {calls:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_type_what_stands_at_the_name_is_not_said() {
+    for (right, said) in [("+type", "list"), ("-type", "another type")] {
+        let server = Server::start().await;
+        let mut all = all_rights(&["reentrant"]);
+        all.push(right.to_owned());
+        let url = admit_with(&server, "app", &all).await;
+        server.command::<()>(&["RPUSH", NAME, "1"]).await;
+        let error = connect(&url).await.reentrant_lock(NAME).lock().await;
+        match error.map(drop) {
+            Err(Error::WrongKind { found, .. }) => assert_eq!(found, said),
+            other => panic!("{right}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_its_commands_only_force_unlock_fails() {
+    let server = Server::start().await;
+    let mut all = all_rights(&["reentrant"]);
+    all.retain(|right| !["+exists", "+hexists"].contains(&&**right));
+    let url = admit_with(&server, "app", &all).await;
+    let client = connect(&url).await;
+    let lock = client.reentrant_lock(NAME);
+    let guard = lock.lock().await.unwrap();
+    let forced = lock.force_unlock().await;
+    assert!(matches!(forced, Err(Error::Redis { .. })), "{forced:?}");
+    assert_eq!(lock.is_held().await, Ok(true));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// With everything on the page nothing more is asked for, and a group of locks needs no more than its members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_asked_for_that_is_not_on_the_page() {
+    let server = Server::start().await;
+    let all = [
+        all_rights(&["reentrant"]),
+        rights("optional"),
+        rights("quiet"),
+    ]
+    .concat();
+    let url = admit_with(&server, "app", &all).await;
+    lives_on(&server, &url).await;
+    let client = connect(&url).await;
+    let names = ["app:1", "app:2", "app:3"];
+    let several = client.multi_lock(names);
+    let guard = several.lock().await.unwrap();
+    let other = client.multi_lock(names).owned_by(&Owner::new());
+    assert!(other.try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    let guard = client.red_lock(names).lock().await.unwrap();
+    guard.unlock().await.unwrap();
+    client.shutdown().await;
+    assert_eq!(refused(&server).await, BTreeSet::new());
+}

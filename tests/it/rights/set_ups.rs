@@ -1,0 +1,191 @@
+//! What is needed beside the rights of the kinds where the master has to be found.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, LockClient, Owner, Released};
+use testbed::{Clustered, Replicated, Server, Watched, eventually, slot_of};
+use tokio::time::timeout;
+
+use super::{PASSWORD, admit_with, all_rights, rights};
+
+const SURE: Duration = Duration::from_secs(30);
+/// For what may never happen without a right.
+const UNSURE: Duration = Duration::from_secs(2);
+const USER: &str = "app";
+
+async fn admit_to_all(servers: &[Server], rights: &[String]) {
+    for server in servers {
+        admit_with(server, USER, rights).await;
+    }
+}
+
+fn without(all: &[String], right: &str) -> Vec<String> {
+    let others = all.iter().filter(|other| **other != right);
+    others.cloned().collect()
+}
+
+fn with_user(url: &str) -> String {
+    url.replacen("://", &format!("://{USER}:{PASSWORD}@"), 1)
+}
+
+/// A lock is taken and released, and a sentinel that the URL does not name is asked too.
+async fn works(url: &str, unnamed: Option<&Server>, limit: Duration) -> Result<(), String> {
+    let all = async {
+        let mut config = Config::default();
+        config.command_wait = limit;
+        let builder = LockClient::builder().url(url).config(config);
+        let client = builder.build().await.map_err(|error| error.to_string())?;
+        let guard = client.reentrant_lock("app:42").lock().await;
+        let guard = guard.map_err(|error| error.to_string())?;
+        if let Some(sentinel) = unnamed {
+            eventually("it is asked", 2 * SURE, async || {
+                let clients: String = sentinel.command(&["CLIENT", "LIST"]).await;
+                clients.contains(&format!("user={USER}"))
+            })
+            .await;
+        }
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        client.shutdown().await;
+        Ok(())
+    };
+    let done = timeout(limit, all).await;
+    done.unwrap_or_else(|_| Err("not in time".into()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_where_sentinels_are_asked() {
+    let set_up = Watched::start().await;
+    let servers = &set_up.replicated.servers;
+    let on_servers = [all_rights(&["reentrant"]), rights("sentinel")].concat();
+    let on_sentinels = rights("sentinel: on every sentinel");
+    admit_to_all(servers, &on_servers).await;
+    admit_to_all(&set_up.sentinels, &on_sentinels).await;
+    let named = set_up.sentinels[0].port();
+    let url = format!(
+        "redis-sentinel://{USER}:{PASSWORD}@127.0.0.1:{named}/{}\
+         ?sentinelUsername={USER}&sentinelPassword={PASSWORD}",
+        Watched::SERVICE
+    );
+    let works = async |limit| works(&url, Some(&set_up.sentinels[1]), limit).await;
+
+    for right in rights("sentinel") {
+        admit_to_all(servers, &without(&on_servers, &right)).await;
+        assert!(works(UNSURE).await.is_err(), "{right} is not needed");
+    }
+    admit_to_all(servers, &on_servers).await;
+    for right in on_sentinels.iter().filter(|word| word.starts_with('+')) {
+        admit_to_all(&set_up.sentinels, &without(&on_sentinels, right)).await;
+        assert!(works(UNSURE).await.is_err(), "{right} is not needed");
+    }
+    admit_to_all(&set_up.sentinels, &on_sentinels).await;
+    assert_eq!(works(SURE).await, Ok(()));
+
+    // After a failover as before.
+    let client = LockClient::connect(&url).await.unwrap();
+    let guard = client.reentrant_lock("app:42").lock().await.unwrap();
+    let acknowledged: u32 = servers[0].command(&["WAIT", "2", "10000"]).await;
+    assert_eq!(acknowledged, 2);
+    set_up.order_failover().await;
+    set_up.fails_over_from(0).await;
+    let other = client.reentrant_lock("app:43");
+    let taken = timeout(SURE, other.lock()).await.expect("it is found");
+    assert_eq!(taken.unwrap().unlock().await, Ok(Released::Fully));
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_where_servers_are_asked() {
+    let set_up = Replicated::start(1).await;
+    let all = [all_rights(&["reentrant"]), rights("replicated")].concat();
+    let url = with_user(&set_up.url());
+    for right in rights("replicated") {
+        admit_to_all(&set_up.servers, &without(&all, &right)).await;
+        let tried = works(&url, None, UNSURE).await;
+        assert!(tried.is_err(), "{right} is not needed");
+    }
+    admit_to_all(&set_up.servers, &all).await;
+    assert_eq!(works(&url, None, SURE).await, Ok(()));
+}
+
+/// What the rights of a cluster are needed for: its nodes, a message within a shard, a slot on its way.
+async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
+    let text = |error: redisson_lock::Error| error.to_string();
+    let mut config = Config::default();
+    config.command_wait = limit;
+    config.poll_floor = 30 * SURE;
+    config.watchdog_lease = 30 * SURE;
+    let builder = LockClient::builder().url(with_user(&cluster.url()));
+    let client = builder.config(config).build().await.map_err(text)?;
+    let name = cluster.name_on(0, "app").await;
+    let lock = client.reentrant_lock(&name);
+    let guard = lock.lock().await.map_err(text)?;
+    let listeners = async || -> usize {
+        let list = ["PUBSUB", "SHARDCHANNELS", &format!("*{name}*")];
+        let channels: Vec<String> = cluster.servers[0].command(&list).await;
+        channels.len()
+    };
+    let waiting = lock.owned_by(&Owner::new());
+    let waiting = async { waiting.lock().await?.unlock().await };
+    let releasing = async {
+        eventually("it listens", 2 * SURE, async || listeners().await == 1).await;
+        guard.unlock().await
+    };
+    tokio::try_join!(waiting, releasing).map_err(text)?;
+    eventually("nobody listens", 2 * SURE, async || listeners().await == 0).await;
+    cluster.begin_move(slot_of(&name), 1).await;
+    let guard = lock.lock().await.map_err(text)?;
+    guard.unlock().await.map_err(text)?;
+    client.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_on_a_cluster() {
+    let cluster = Clustered::masters(2).await;
+    let mut all = [all_rights(&["reentrant"]), rights("cluster")].concat();
+    // Those of a single server are for clusters whose messages go to all nodes.
+    all.retain(|right| !["+publish", "+subscribe", "+unsubscribe"].contains(&&**right));
+    let works = async |limit| {
+        let done = timeout(limit, works_on(&cluster, limit)).await;
+        done.unwrap_or_else(|_| Err("not in time".into()))
+    };
+    admit_to_all(&cluster.servers, &all).await;
+    assert_eq!(works(SURE).await, Ok(()));
+    for right in rights("cluster") {
+        admit_to_all(&cluster.servers, &without(&all, &right)).await;
+        match works(UNSURE).await {
+            Err(problem) => println!("{right}: {problem}"),
+            Ok(()) => panic!("{right} is not needed"),
+        }
+    }
+}
+
+/// Nobody can be asked then whether a subscription is still there; that is no reason to connect again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at_it() {
+    let cluster = Clustered::masters(1).await;
+    let all = [all_rights(&["reentrant"]), rights("cluster")].concat();
+    admit_to_all(&cluster.servers, &all).await;
+    let client = LockClient::connect(with_user(&cluster.url()))
+        .await
+        .unwrap();
+    let lock = client.reentrant_lock("app:42");
+    let guard = lock.lock().await.unwrap();
+    let waiter = lock.owned_by(&Owner::new());
+    let waiting = tokio::spawn(async move { waiter.lock().await?.unlock().await });
+    let server = &cluster.servers[0];
+    let listener = async || -> Option<String> {
+        let list = ["CLIENT", "LIST", "TYPE", "PUBSUB"];
+        let clients: String = server.command(&list).await;
+        Some(clients.split_once(' ')?.0.to_owned())
+    };
+    eventually("it listens", SURE, async || listener().await.is_some()).await;
+    let before = listener().await;
+    server.reset_calls().await;
+    let looked = async || server.calls().await.get("ping") >= Some(&4);
+    eventually("it looks several times", SURE, looked).await;
+    assert_eq!(listener().await, before);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let entered = timeout(SURE, waiting).await.expect("it is woken");
+    assert_eq!(entered.unwrap(), Ok(Released::Fully));
+}

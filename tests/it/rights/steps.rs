@@ -1,0 +1,252 @@
+//! What the scripts of each kind can come to do, step by step, also what needs a lost reply or a dead waiter to happen.
+
+use std::fs;
+
+use redis::{IntoConnectionInfo, Value, aio::MultiplexedConnection};
+use testbed::Server;
+
+const DONE: i64 = 0;
+const BUSY: i64 = 1;
+const ABSENT: i64 = 2;
+const FAILED: i64 = 4;
+
+/// Owners of this crate, who have 19 digits.
+const A: &str = "11111111-1111-4111-8111-111111111111:4611686018427387905";
+const B: &str = "22222222-2222-4222-8222-222222222222:4611686018427387906";
+/// In milliseconds.
+const LEASE: &str = "60000";
+const LONGER: &str = "90000";
+
+type Step = Result<(), String>;
+
+/// The text `lua/<name>.lua`.
+pub fn lua(name: &str) -> String {
+    let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// What stands in front of a script.
+pub fn before(script: &str) -> &'static [&'static str] {
+    match script {
+        "read_acquire" | "read_release" | "read_renew" | "write_release" => {
+            &["batch", "read_write"]
+        }
+        _ => &["batch"],
+    }
+}
+
+/// One lock, whoever has limited rights to it, and the administrator.
+struct Steps {
+    user: MultiplexedConnection,
+    admin: MultiplexedConnection,
+    name: String,
+}
+
+impl Steps {
+    async fn new(server: &Server, url: &str, name: &str) -> Self {
+        let info = url.into_connection_info().expect("a URL");
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = redis::Client::open(info.set_redis_settings(settings)).expect("a URL");
+        let user = client.get_multiplexed_async_connection().await;
+        Self {
+            user: user.expect("the user may connect"),
+            admin: server.admin().await,
+            name: name.to_owned(),
+        }
+    }
+
+    fn prefixed(&self, prefix: &str) -> String {
+        if self.name.contains('{') {
+            format!("{prefix}:{}", self.name)
+        } else {
+            format!("{prefix}:{{{}}}", self.name)
+        }
+    }
+
+    async fn admin(&self, words: &[&str]) -> Value {
+        let mut admin = self.admin.clone();
+        let answer = redis::cmd(words[0])
+            .arg(&words[1..])
+            .query_async(&mut admin)
+            .await;
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Runs a script, which is to answer with `status`.
+    async fn run(&self, status: i64, script: &str, keys: &[&str], arguments: &[&str]) -> Step {
+        let mut text = String::new();
+        for file in before(script).iter().chain([&script]) {
+            text += &lua(file);
+        }
+        let mut command = redis::cmd("EVAL");
+        command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
+        let answer = command.query_async(&mut self.user.clone()).await;
+        let (answered, detail) = match answer.map_err(|error| error.to_string())? {
+            Value::Int(status) => (status, Value::Nil),
+            Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
+                Ok([Value::Int(status), detail]) => (status, detail),
+                odd => panic!("{script}: {odd:?}"),
+            },
+            odd => panic!("{script}: {odd:?}"),
+        };
+        if answered == FAILED {
+            return Err(format!("{script}: {detail:?}"));
+        }
+        assert_eq!(answered, status, "{script} {arguments:?}: {detail:?}");
+        Ok(())
+    }
+}
+
+/// All of a kind that `url` has the rights to, or what fails first.
+pub async fn all_of(kind: &str, server: &Server, url: &str, name: &str) -> Step {
+    let steps = Steps::new(server, url, name).await;
+    match kind {
+        "fair" | "non-reentrant-fair" => steps.fair().await,
+        "fenced" => steps.fenced().await,
+        "read" | "write" => steps.read_write().await,
+        "simple" => steps.simple().await,
+        _ => steps.plain("reentrant_acquire", &[&steps.name], &[]).await,
+    }
+}
+
+impl Steps {
+    async fn plain(&self, acquire: &str, keys: &[&str], more: &[&str]) -> Step {
+        let lock = [self.name.as_str()];
+        let channel = &self.prefixed("redisson_lock__channel");
+        let take = async |status, owner, lease, holds| {
+            let arguments = [&[owner, lease, holds], more].concat();
+            self.run(status, acquire, keys, &arguments).await
+        };
+        take(DONE, A, LEASE, "1").await?;
+        take(DONE, A, LONGER, "2").await?;
+        take(BUSY, B, LEASE, "1").await?;
+        self.run(DONE, "reentrant_inspect", &lock, &[A]).await?;
+        self.run(DONE, "reentrant_renew", &lock, &[A, LONGER])
+            .await?;
+        let release = [A, "1", LEASE, channel];
+        self.run(DONE, "reentrant_release", &lock, &release).await?;
+        let release = [A, "0", "0", channel];
+        self.run(DONE, "reentrant_release", &lock, &release).await?;
+        take(DONE, A, LEASE, "1").await?;
+        let force = "reentrant_force_release";
+        self.run(DONE, force, &lock, &[channel]).await
+    }
+
+    async fn fenced(&self) -> Step {
+        let counter = self.prefixed("redisson_lock_token");
+        let keys = [self.name.as_str(), &counter];
+        self.plain("fenced_acquire", &keys, &["1"]).await?;
+        // A repetition.
+        for _ in 0..2 {
+            let again = [A, LEASE, "1", "0"];
+            self.run(DONE, "fenced_acquire", &keys, &again).await?;
+        }
+        self.admin(&["DEL", &self.name]).await;
+        Ok(())
+    }
+
+    async fn simple(&self) -> Step {
+        let lock = [self.name.as_str()];
+        let channel = &self.prefixed("simple_lock__channel");
+        self.run(DONE, "simple_acquire", &lock, &[A, LEASE]).await?;
+        self.run(DONE, "simple_acquire", &lock, &[A, LONGER])
+            .await?;
+        self.run(BUSY, "simple_acquire", &lock, &[B, LEASE]).await?;
+        self.run(DONE, "simple_inspect", &lock, &[A]).await?;
+        self.run(DONE, "simple_renew", &lock, &[A, LONGER]).await?;
+        self.run(DONE, "simple_release", &lock, &[A, channel])
+            .await?;
+        self.run(DONE, "simple_acquire", &lock, &[A, LEASE]).await?;
+        self.run(DONE, "simple_force_release", &lock, &[channel])
+            .await
+    }
+
+    async fn read_write(&self) -> Step {
+        let lock = [self.name.as_str()];
+        let channel = &self.prefixed("redisson_rwlock");
+        let base = if self.name.contains('{') {
+            self.name.clone()
+        } else {
+            format!("{{{}}}", self.name)
+        };
+        let read = async |owner, writes| {
+            let arguments = [owner, LEASE, "1", writes, channel, &base];
+            self.run(DONE, "read_acquire", &lock, &arguments).await
+        };
+        let end = async |script, owner| {
+            let arguments = [owner, "0", "0", channel, &base];
+            self.run(DONE, script, &lock, &arguments).await
+        };
+        read(A, "0").await?;
+        read(B, "0").await?;
+        self.run(DONE, "read_inspect", &lock, &[A]).await?;
+        self.run(DONE, "read_renew", &lock, &[A, LONGER, &base])
+            .await?;
+        end("read_release", B).await?;
+        self.run(DONE, "read_force_release", &lock, &[channel])
+            .await?;
+        self.run(ABSENT, "read_force_release", &lock, &[channel])
+            .await?;
+        // What a reader leaves that was forced out.
+        self.admin(&["FLUSHALL"]).await;
+
+        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1"])
+            .await?;
+        self.run(BUSY, "write_acquire", &lock, &[B, LEASE, "1"])
+            .await?;
+        self.run(DONE, "write_inspect", &lock, &[A]).await?;
+        self.run(DONE, "write_renew", &lock, &[A, LONGER]).await?;
+        read(A, "1").await?;
+        self.run(DONE, "read_inspect", &lock, &[A]).await?;
+        end("write_release", A).await?;
+        end("read_release", A).await?;
+        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1"])
+            .await?;
+        let force = "write_force_release";
+        self.run(DONE, force, &lock, &[channel]).await?;
+        self.run(ABSENT, force, &lock, &[channel]).await
+    }
+
+    async fn fair(&self) -> Step {
+        let queue = &self.prefixed("redisson_lock_queue");
+        let places = &self.prefixed("redisson_lock_timeout");
+        let channel = &self.prefixed("redisson_lock__channel");
+        let keys = [self.name.as_str(), queue, places];
+        let take = async |status, owner, holds, waited| {
+            let arguments = [owner, LEASE, holds, waited, "15000", "300000", channel, "0"];
+            self.run(status, "fair_acquire", &keys, &arguments).await
+        };
+        let release = async |holds, lease| {
+            let arguments = [A, holds, lease, "15000", channel];
+            self.run(DONE, "fair_release", &keys, &arguments).await
+        };
+        take(DONE, A, "1", "0").await?;
+        take(DONE, A, "2", "0").await?;
+        self.run(DONE, "reentrant_inspect", &keys[..1], &[A])
+            .await?;
+        self.run(DONE, "reentrant_renew", &keys[..1], &[A, LONGER])
+            .await?;
+        release("1", LEASE).await?;
+        // It queues, is heard of again, gives up, and finds its place taken away.
+        take(BUSY, B, "1", "0").await?;
+        take(BUSY, B, "1", "10").await?;
+        self.run(DONE, "fair_abandon", &keys[1..], &[B, channel])
+            .await?;
+        take(BUSY, B, "1", "10").await?;
+        // Half of it taken away.
+        self.admin(&["ZREM", places, B]).await;
+        take(BUSY, B, "1", "10").await?;
+        if self.admin(&["LLEN", queue]).await != Value::Int(1) {
+            return Err("it stands in the queue twice".into());
+        }
+        release("0", "0").await?;
+        take(DONE, B, "1", "10").await?;
+        let force = "fair_force_release";
+        self.run(DONE, force, &keys[..2], &[channel]).await?;
+        // Its process died in the queue.
+        self.admin(&["RPUSH", queue, B]).await;
+        self.admin(&["ZADD", places, "1", B]).await;
+        take(DONE, A, "1", "0").await?;
+        release("0", "0").await
+    }
+}
