@@ -4,10 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use redisson_lock::{Config, Guard, Lock, LockClient, Owner};
-use testbed::{Server, eventually, unique_name};
-use tokio::{sync::OnceCell, time::Instant};
+use testbed::eventually;
+use tokio::time::Instant;
 
-use super::subjects::{Subject, held_by};
+use super::{
+    ground::{Ground, Master},
+    subjects::{Subject, held_by},
+};
 
 /// For what should be a matter of milliseconds.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -19,19 +22,14 @@ pub const NEVER: Duration = Duration::from_secs(600);
 pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 
 pub struct Bed<S: Subject> {
-    pub server: Arc<Server>,
+    /// The server that has the lock.
+    pub server: Master,
+    pub url: String,
     pub config: Config,
     pub client: LockClient,
     pub name: String,
     pub lock: Lock<S::Kind>,
     admin: MultiplexedConnection,
-}
-
-/// A server for all tests that change nothing but their own locks.
-async fn shared() -> Arc<Server> {
-    static SHARED: OnceCell<Arc<Server>> = OnceCell::const_new();
-    let start = async || Arc::new(Server::start().await);
-    SHARED.get_or_init(start).await.clone()
 }
 
 impl<S: Subject> Bed<S> {
@@ -40,21 +38,23 @@ impl<S: Subject> Bed<S> {
     }
 
     pub async fn with(config: Config) -> Self {
-        Self::on(shared().await, config).await
+        Self::on(Ground::shared().await, config).await
     }
 
-    /// With a server that nobody else uses.
+    /// With servers that nobody else uses.
     pub async fn alone(config: Config) -> Self {
-        Self::on(Arc::new(Server::start().await), config).await
+        Self::on(Ground::own().await, config).await
     }
 
-    async fn on(server: Arc<Server>, config: Config) -> Self {
-        let client = connect(&server, &config).await;
-        let name = unique_name(S::NAME);
+    async fn on(ground: Arc<Ground>, config: Config) -> Self {
+        let url = ground.url();
+        let client = connect(&url, &config).await;
+        let (name, server) = ground.name(&config.name_prefix, S::NAME).await;
         Self {
             lock: S::lock(&client, &name),
             admin: server.admin().await,
             server,
+            url,
             config,
             client,
             name,
@@ -63,7 +63,7 @@ impl<S: Subject> Bed<S> {
 
     /// Another client, as another process would have it.
     pub async fn another_client(&self) -> LockClient {
-        connect(&self.server, &self.config).await
+        connect(&self.url, &self.config).await
     }
 
     /// The lock, through another client.
@@ -155,7 +155,11 @@ impl<S: Subject> Bed<S> {
     /// The channels of the lock that somebody listens to.
     pub async fn channels(&self) -> Vec<String> {
         let pattern = format!("{}*", S::channel(&self.name));
-        self.ask(&["PUBSUB", "CHANNELS", &pattern]).await
+        let list = match self.server.ground().is_cluster() {
+            true => "SHARDCHANNELS",
+            false => "CHANNELS",
+        };
+        self.ask(&["PUBSUB", list, &pattern]).await
     }
 
     /// Waits until somebody waits for the lock, as far as that can be seen.
@@ -187,10 +191,8 @@ impl<S: Subject> Bed<S> {
     }
 }
 
-async fn connect(server: &Server, config: &Config) -> LockClient {
-    let builder = LockClient::builder()
-        .url(server.url())
-        .config(config.clone());
+async fn connect(url: &str, config: &Config) -> LockClient {
+    let builder = LockClient::builder().url(url).config(config.clone());
     builder.build().await.expect("the server is up")
 }
 

@@ -60,7 +60,7 @@ pub async fn futures_travel<S: Subject>() {
     let _ = is_send(lock.hold_count()).await;
     let _ = is_send(lock.remaining_lease()).await;
     let _ = is_send(lock.force_unlock()).await;
-    let _ = is_send(is_send(LockClient::builder()).url(bed.server.url()).build()).await;
+    let _ = is_send(is_send(LockClient::builder()).url(&bed.url).build()).await;
     let _ = is_send(Owner::new().scope(lock.lock())).await;
     let _ = is_send(bed.client.shutdown()).await;
 }

@@ -83,10 +83,20 @@ impl Watched {
 
     /// As [`start`](Self::start), with more options for each server.
     pub async fn start_with(options: &[&str]) -> Self {
-        let replicated = Replicated::start_with(2, options).await;
+        Self::start_all(2, 3, options).await
+    }
+
+    /// A master with so many replicas and sentinels: too few for a failover are up sooner.
+    pub async fn start_some(replicas: usize, sentinels: usize) -> Self {
+        Self::start_all(replicas, sentinels, &[]).await
+    }
+
+    async fn start_all(replicas: usize, sentinels: usize, options: &[&str]) -> Self {
+        let replicated = Replicated::start_with(replicas, options).await;
         let master = replicated.servers[0].port().to_string();
+        let number = sentinels;
         let mut sentinels = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..number {
             let sentinel = Server::start_with(&["--sentinel"]).await;
             let monitor = [
                 "SENTINEL",
@@ -114,13 +124,17 @@ impl Watched {
         this
     }
 
-    /// Waits until every sentinel knows the two others and two replicas that are up.
+    /// Waits until every sentinel knows the others and the replicas, and that all are up.
     pub async fn settled(&self) {
+        let others = (self.sentinels.len() - 1).to_string();
+        let replicas = (self.replicated.servers.len() - 1).to_string();
         for sentinel in &self.sentinels {
             eventually("the sentinels know all", SETTLED_WITHIN, async || {
                 let master = self.seen_by(sentinel).await;
                 let is = |field: &str, value: &str| master.get(field).is_some_and(|is| is == value);
-                is("num-other-sentinels", "2") && is("num-slaves", "2") && is("flags", "master")
+                is("num-other-sentinels", &others)
+                    && is("num-slaves", &replicas)
+                    && is("flags", "master")
             })
             .await;
         }
