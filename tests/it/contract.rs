@@ -5,6 +5,7 @@ mod exclusion;
 mod fixed_lease;
 mod force;
 mod foreign;
+mod ground;
 mod guards;
 mod leaks;
 mod limits;

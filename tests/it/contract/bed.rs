@@ -4,10 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use redisson_lock::{Config, Guard, Lock, LockClient, Owner};
-use testbed::{Server, eventually, unique_name};
-use tokio::{sync::OnceCell, time::Instant};
+use testbed::eventually;
+use tokio::time::Instant;
 
-use super::subjects::{Subject, held_by};
+use super::{
+    ground::{Ground, Master},
+    subjects::{Subject, held_by},
+};
 use crate::rights;
 
 /// For what should be a matter of milliseconds.
@@ -20,8 +23,9 @@ pub const NEVER: Duration = Duration::from_secs(600);
 pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 
 pub struct Bed<S: Subject> {
-    pub server: Arc<Server>,
-    /// For a user who has no other rights than its kind needs (P-T8).
+    /// The server that has the lock.
+    pub server: Master,
+    /// For a user who has no other rights than its kind needs (P-T8), where there is a single server.
     pub url: String,
     pub config: Config,
     pub client: LockClient,
@@ -30,41 +34,38 @@ pub struct Bed<S: Subject> {
     admin: MultiplexedConnection,
 }
 
-/// A server for all tests that change nothing but their own locks.
-async fn shared() -> Arc<Server> {
-    static SHARED: OnceCell<Arc<Server>> = OnceCell::const_new();
-    let start = async || Arc::new(Server::start().await);
-    SHARED.get_or_init(start).await.clone()
-}
-
 impl<S: Subject> Bed<S> {
     pub async fn new() -> Self {
         Self::with(Config::default()).await
     }
 
     pub async fn with(config: Config) -> Self {
-        Self::on(shared().await, config).await
+        Self::on(Ground::shared().await, config).await
     }
 
     /// With a client that may also use locks of kind `T`.
     pub async fn beside<T: Subject>(config: Config) -> Self {
-        Self::among(shared().await, config, &[S::NAME, T::NAME]).await
+        Self::among(Ground::shared().await, config, &[S::NAME, T::NAME]).await
     }
 
-    /// With a server that nobody else uses.
+    /// With servers that nobody else uses.
     pub async fn alone(config: Config) -> Self {
-        Self::on(Arc::new(Server::start().await), config).await
+        Self::on(Ground::own().await, config).await
     }
 
-    async fn on(server: Arc<Server>, config: Config) -> Self {
-        Self::among(server, config, &[S::NAME]).await
+    async fn on(ground: Arc<Ground>, config: Config) -> Self {
+        Self::among(ground, config, &[S::NAME]).await
     }
 
     /// With the rights that locks of all these kinds need.
-    pub async fn among(server: Arc<Server>, config: Config, kinds: &[&str]) -> Self {
-        let url = rights::admit(&server, kinds).await;
+    async fn among(ground: Arc<Ground>, config: Config, kinds: &[&str]) -> Self {
+        let url = match &*ground {
+            Ground::Single(server) => rights::admit(server, kinds).await,
+            _ => ground.url(),
+        };
         let client = connect(&url, &config).await;
-        let name = unique_name(&format!("app:{}", S::NAME));
+        let prefix = format!("app:{}", S::NAME);
+        let (name, server) = ground.name(&config.name_prefix, &prefix).await;
         Self {
             lock: S::lock(&client, &name),
             admin: server.admin().await,
@@ -170,7 +171,11 @@ impl<S: Subject> Bed<S> {
     /// The channels of the lock that somebody listens to.
     pub async fn channels(&self) -> Vec<String> {
         let pattern = format!("{}*", S::channel(&self.name));
-        self.ask(&["PUBSUB", "CHANNELS", &pattern]).await
+        let list = match self.server.ground().is_cluster() {
+            true => "SHARDCHANNELS",
+            false => "CHANNELS",
+        };
+        self.ask(&["PUBSUB", list, &pattern]).await
     }
 
     /// Waits until somebody waits for the lock, as far as that can be seen.

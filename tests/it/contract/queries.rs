@@ -121,7 +121,8 @@ pub async fn names_show_with_their_prefix<S: Subject>() {
     let prefixed = format!("app:{}", bed.name);
     assert_eq!(bed.lock.name(), prefixed);
     let guard = bed.lock.lock().await.unwrap();
-    assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed, &bed.name]).await, 1);
+    assert_eq!(bed.ask::<u32>(&["EXISTS", &prefixed]).await, 1);
+    assert!(bed.is_free().await, "the name alone is no lock");
     assert_eq!(bed.ask::<String>(&["TYPE", &prefixed]).await, S::TYPE);
     assert!(format!("{:?} {guard:?}", bed.lock).contains(&prefixed));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

@@ -121,13 +121,28 @@ impl Watched {
         settings: &[(&str, &str)],
     ) -> Self {
         let replicated = Replicated::start_with(2, options).await;
+        Self::start_over(replicated, 3, sentinel_options, settings).await
+    }
+
+    /// A master with so many replicas and sentinels: too few for a failover are up sooner.
+    pub async fn start_some(replicas: usize, sentinels: usize) -> Self {
+        let replicated = Replicated::start_with(replicas, &[]).await;
+        Self::start_over(replicated, sentinels, &[], &[]).await
+    }
+
+    async fn start_over(
+        replicated: Replicated,
+        number: usize,
+        sentinel_options: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Self {
         let master = replicated.servers[0].port().to_string();
         let always = [
             ("down-after-milliseconds", "1000"),
             ("failover-timeout", "3000"),
         ];
         let mut sentinels = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..number {
             let sentinel = Server::start_with(&[&["--sentinel"], sentinel_options].concat()).await;
             let at = ["127.0.0.1", &master, "2"];
             let monitor = [&["SENTINEL", "MONITOR", Self::SERVICE], &at[..]].concat();
@@ -146,13 +161,17 @@ impl Watched {
         this
     }
 
-    /// Waits until every sentinel knows the two others and two replicas that are up.
+    /// Waits until every sentinel knows the others and the replicas, and that all are up.
     pub async fn settled(&self) {
+        let others = (self.sentinels.len() - 1).to_string();
+        let replicas = (self.replicated.servers.len() - 1).to_string();
         for sentinel in &self.sentinels {
             eventually("the sentinels know all", SETTLED_WITHIN, async || {
                 let master = self.seen_by(sentinel).await;
                 let is = |field: &str, value: &str| master.get(field).is_some_and(|is| is == value);
-                is("num-other-sentinels", "2") && is("num-slaves", "2") && is("flags", "master")
+                is("num-other-sentinels", &others)
+                    && is("num-slaves", &replicas)
+                    && is("flags", "master")
             })
             .await;
         }

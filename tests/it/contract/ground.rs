@@ -1,0 +1,124 @@
+//! What the contract stands on: a server or, by the environment variable `TOPOLOGY`, a `cluster` or a `sentinel`'s.
+
+use std::{ops::Deref, sync::Arc};
+
+use testbed::{Clustered, Server, Watched, slot_of, unique_name};
+use tokio::sync::OnceCell;
+
+/// Nobody is to take a busy machine's node for dead.
+const PATIENT: [&str; 2] = ["--cluster-node-timeout", "60000"];
+
+/// Of a cluster.
+const MASTERS: usize = 3;
+
+/// Servers that belong together.
+pub enum Ground {
+    Single(Box<Server>),
+    Cluster(Clustered),
+    Sentinel(Watched),
+}
+
+impl Ground {
+    /// For all tests that change nothing but their own locks.
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: OnceCell<Arc<Ground>> = OnceCell::const_new();
+        let start = async || {
+            Arc::new(match topology() {
+                Topology::Single => Self::single().await,
+                Topology::Cluster => {
+                    Self::Cluster(Clustered::start_with(MASTERS, true, &PATIENT).await)
+                }
+                Topology::Sentinel => Self::Sentinel(Watched::start().await),
+            })
+        };
+        SHARED.get_or_init(start).await.clone()
+    }
+
+    /// That nobody else uses.
+    pub async fn own() -> Arc<Self> {
+        Arc::new(match topology() {
+            Topology::Single => Self::single().await,
+            Topology::Cluster => Self::Cluster(Clustered::start_with(2, false, &PATIENT).await),
+            Topology::Sentinel => Self::Sentinel(Watched::start_some(0, 1).await),
+        })
+    }
+
+    async fn single() -> Self {
+        Self::Single(Box::new(Server::start().await))
+    }
+
+    pub fn url(&self) -> String {
+        match self {
+            Self::Single(server) => server.url(),
+            Self::Cluster(cluster) => cluster.url(),
+            Self::Sentinel(watched) => watched.url(),
+        }
+    }
+
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    fn servers(&self) -> &[Server] {
+        match self {
+            Self::Single(server) => std::slice::from_ref(server),
+            Self::Cluster(cluster) => &cluster.servers,
+            Self::Sentinel(watched) => &watched.replicated.servers,
+        }
+    }
+
+    /// Those that take keys.
+    pub fn masters(&self) -> &[Server] {
+        let servers = self.servers();
+        match self {
+            Self::Cluster(_) => &servers[..servers.len().min(MASTERS)],
+            _ => &servers[..1],
+        }
+    }
+
+    /// A name that no other test uses, and the server that has it, with `before` in front of it and without.
+    pub async fn name(self: &Arc<Self>, before: &str, prefix: &str) -> (String, Master) {
+        let Self::Cluster(cluster) = &**self else {
+            return (unique_name(prefix), Master(self.clone(), 0));
+        };
+        loop {
+            let name = unique_name(prefix);
+            let owner = cluster.owner_of(slot_of(&name)).await;
+            if cluster.owner_of(slot_of(&format!("{before}{name}"))).await == owner {
+                return (name, Master(self.clone(), owner));
+            }
+        }
+    }
+}
+
+/// The one of a ground's servers that has a test's lock.
+pub struct Master(Arc<Ground>, usize);
+
+impl Master {
+    pub fn ground(&self) -> &Ground {
+        &self.0
+    }
+}
+
+impl Deref for Master {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0.servers()[self.1]
+    }
+}
+
+enum Topology {
+    Single,
+    Cluster,
+    Sentinel,
+}
+
+fn topology() -> Topology {
+    match std::env::var("TOPOLOGY").as_deref() {
+        Err(_) | Ok("") => Topology::Single,
+        Ok("cluster") => Topology::Cluster,
+        Ok("sentinel") => Topology::Sentinel,
+        Ok(other) => panic!("TOPOLOGY={other}: there are `cluster` and `sentinel`"),
+    }
+}
