@@ -61,7 +61,8 @@ impl LockClient {
     /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
     /// | `redis-sentinel://[user:password@]host[:port]/service[/database][?node=host:port..]` | the master that sentinels name; `&sentinelUsername=`, `&sentinelPassword=` for the sentinels themselves |
     /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
-    /// | `rediss-sentinel://..`, `rediss-replicated://..` | the same over TLS |
+    /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
+    /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
     /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
     ///
     /// # Errors
@@ -75,7 +76,8 @@ impl LockClient {
     ///
     /// # Redisson
     ///
-    /// `Redisson.create(config)` with `useSingleServer()`.
+    /// `Redisson.create(config)` with `useSingleServer()`, `useSentinelServers()`, `useReplicatedServers()` or
+    /// `useClusterServers()`.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url).build().await
     }
