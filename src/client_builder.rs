@@ -7,13 +7,15 @@ use crate::{
     config::Config,
     engine::EngineHandle,
     error::Error,
-    redis::{AddressMap, FredClient, Target},
+    redis::{AddressMap, Credentials, FredClient, Target},
 };
 
 /// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
 #[must_use = "nothing is connected before `build`"]
 pub struct LockClientBuilder {
     source: Option<Result<Target, Error>>,
+    credentials: Option<Credentials>,
+    sentinel_credentials: Option<Credentials>,
     address_map: Option<AddressMap>,
     config: Config,
 }
@@ -22,6 +24,8 @@ impl LockClientBuilder {
     pub(crate) fn new() -> Self {
         Self {
             source: None,
+            credentials: None,
+            sentinel_credentials: None,
             address_map: None,
             config: Config::default(),
         }
@@ -33,7 +37,71 @@ impl LockClientBuilder {
         self
     }
 
-    /// Connects to the server that a fred client is made for, with its credentials and TLS settings.
+    /// Connects to the master of `service` that the sentinels `nodes` name, each as `host:port`, or by TLS as
+    /// `rediss://host:port`. All are to speak alike: the first one says how.
+    ///
+    /// # Redisson
+    ///
+    /// `useSentinelServers().setMasterName(service).addSentinelAddress(nodes)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(password: String) -> Result<(), redisson_lock::Error> {
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .sentinel("mymaster", ["sentinel-1:26379", "sentinel-2:26379", "sentinel-3:26379"])
+    ///     .credentials("app", password)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sentinel(
+        mut self,
+        service: impl AsRef<str>,
+        nodes: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        self.source = Some(Target::sentinel(service.as_ref(), nodes));
+        self
+    }
+
+    /// Connects to whichever of the servers `nodes` is the master, each as `host:port`, or by TLS as `rediss://host:port`.
+    ///
+    /// # Redisson
+    ///
+    /// `useReplicatedServers().addNodeAddress(nodes)`.
+    pub fn replicated(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.source = Some(Target::several("replicated", nodes));
+        self
+    }
+
+    /// Connects to the cluster of which `nodes` are some, each as `host:port`, or by TLS as `rediss://host:port`.
+    ///
+    /// # Redisson
+    ///
+    /// `useClusterServers().addNodeAddress(nodes)`.
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.source = Some(Target::several("cluster", nodes));
+        self
+    }
+
+    /// Connects to the servers as this user, instead of the URL's. The user without a name is `""`.
+    pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((username.into(), password.into()));
+        self
+    }
+
+    /// Asks the sentinels as this user: they have users of their own. The user without a name is `""`.
+    pub fn sentinel_credentials(
+        mut self,
+        username: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.sentinel_credentials = Some((username.into(), password.into()));
+        self
+    }
+
+    /// Connects to the servers that a fred client is made for, with its credentials and TLS settings.
     ///
     /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
     pub fn fred(mut self, client: &FredClient) -> Self {
@@ -92,6 +160,12 @@ impl LockClientBuilder {
                 "no server to connect to: give a `url` or a `fred` client",
             ))
         })?;
+        if let Some(credentials) = self.credentials {
+            target.log_in_as(credentials);
+        }
+        if let Some(credentials) = self.sentinel_credentials {
+            target.ask_sentinels_as(credentials);
+        }
         if let Some(map) = self.address_map {
             target.map_addresses(map);
         }

@@ -40,7 +40,7 @@ pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
 pub(crate) use locator::AddressMap;
 use server::SingleServer;
-pub(crate) use server::Target;
+pub(crate) use server::{Credentials, Target};
 
 use crate::{
     config::Config,

@@ -35,6 +35,9 @@ pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Messages that may wait for the dispatcher; beyond them, everybody is woken.
 pub(super) const MESSAGES: usize = 8192;
 
+/// A user's name, which may be empty, and password.
+pub(crate) type Credentials = (String, String);
+
 /// Where to connect and as whom.
 pub(crate) struct Target {
     pub(super) config: Config,
@@ -82,6 +85,45 @@ impl Target {
         Self {
             seeds: Some(seeds),
             ..Self::fixed(config)
+        }
+    }
+
+    /// The master of `service`, by the word of the sentinels `nodes`.
+    pub(crate) fn sentinel(
+        service: &str,
+        nodes: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        url::of_nodes("sentinel", Some(service), nodes)
+    }
+
+    /// A `replicated` set-up or `cluster` of `nodes`.
+    pub(crate) fn several(
+        set_up: &str,
+        nodes: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        url::of_nodes(set_up, None, nodes)
+    }
+
+    pub(crate) fn log_in_as(&mut self, (username, password): Credentials) {
+        let configs = match &mut self.asked {
+            // The servers speak for themselves.
+            Some(asked) if asked.question == Question::AreYou => {
+                vec![&mut self.config, &mut asked.config]
+            }
+            _ => vec![&mut self.config],
+        };
+        for config in configs {
+            config.username = Some(username.clone()).filter(|name| !name.is_empty());
+            config.password = Some(password.clone());
+        }
+    }
+
+    pub(crate) fn ask_sentinels_as(&mut self, (username, password): Credentials) {
+        if let Some(asked) = &mut self.asked
+            && asked.question != Question::AreYou
+        {
+            asked.config.username = Some(username).filter(|name| !name.is_empty());
+            asked.config.password = Some(password);
         }
     }
 

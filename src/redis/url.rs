@@ -36,6 +36,44 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
     }
 }
 
+/// The target that a URL with these nodes, and this path, would name.
+pub(super) fn of_nodes(
+    set_up: &str,
+    path: Option<&str>,
+    nodes: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<Target, Error> {
+    let mut security = None;
+    let mut hosts = Vec::new();
+    for node in nodes {
+        let node = node.as_ref();
+        let (scheme, host) = node.split_once("://").unwrap_or(("redis", node));
+        security.get_or_insert(scheme.to_owned());
+        // A user, a path or a query there would be lost without a word.
+        let is_plain = !host.is_empty() && !host.contains(['@', '/', '?', '#']);
+        if !is_plain || !matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {
+            return Err(Error::config(
+                "a node should look like host:port, or rediss://host:port; user and password are set apart",
+            ));
+        }
+        hosts.push(host.to_owned());
+    }
+    let (Some(security), Some(first)) = (security, hosts.first()) else {
+        return Err(Error::config("no node to connect to"));
+    };
+    let mut url = Url::parse(&format!("{security}-{set_up}://{first}")).map_err(|error| {
+        Error::config(format!(
+            "a node cannot be read ({error}): it should look like host:port"
+        ))
+    })?;
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.extend(path);
+    }
+    for host in &hosts[1..] {
+        url.query_pairs_mut().append_pair("node", host);
+    }
+    parse(url.as_str())
+}
+
 /// Where sentinels listen unless told otherwise.
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
@@ -291,7 +329,8 @@ mod tests {
             ("redis://:s3cret@host/three", "database"),
             ("unix://", "socket"),
             ("unix:///run/redis.sock?db=x", "db"),
-            ("redis-cluster://:s3cret@host", "single server"),
+            ("redis-cluster://:s3cret@host/3", "database 0"),
+            ("redis-cluster://:s3cret@host?node=", "node"),
             ("redis-sentinel://:s3cret@host", "service"),
             ("redis-sentinel://:s3cret@host/mymaster/three", "database"),
             ("redis-sentinel://:s3cret@host/mymaster?node=a:b:c", "node"),
@@ -340,6 +379,56 @@ mod tests {
         );
         assert_eq!(asked.config.password.as_deref(), Some("pw"));
         assert_eq!(target.config.database, Some(2));
+    }
+
+    #[test]
+    fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
+        let target = of_nodes(
+            "sentinel",
+            Some("my/master"),
+            ["a:1", "redis://[::1]:2", "c"],
+        )
+        .unwrap();
+        let asked = target.asked.unwrap();
+        assert_eq!(asked.question, Question::MasterOf("my/master".into()));
+        let at = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(asked.addresses, [at("a", 1), at("::1", 2), at("c", 26379)]);
+        let target = of_nodes("cluster", None, ["a", "b:7"]).unwrap();
+        assert_eq!(target.seeds.unwrap(), [at("a", 6379), at("b", 7)]);
+        for bad in [
+            &[][..],
+            &[""],
+            &["a", "u:s3cret@b"],
+            &["http://a"],
+            &["a/1"],
+            &["a:x"],
+        ] {
+            let Err(Error::Config { reason }) = of_nodes("cluster", None, bad) else {
+                panic!("{bad:?}");
+            };
+            assert!(!reason.contains("s3cret"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn credentials_go_to_whom_they_are_for() {
+        let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
+        target.log_in_as(("app".into(), "one".into()));
+        target.ask_sentinels_as((String::new(), "two".into()));
+        let asked = target.asked.unwrap().config;
+        assert_eq!(target.config.username.as_deref(), Some("app"));
+        assert_eq!(target.config.password.as_deref(), Some("one"));
+        assert_eq!(
+            (asked.username, asked.password.as_deref()),
+            (None, Some("two"))
+        );
+        let mut target = parse("redis-replicated://a").unwrap();
+        target.log_in_as(("app".into(), "one".into()));
+        target.ask_sentinels_as((String::new(), "two".into()));
+        assert_eq!(
+            target.asked.unwrap().config.password.as_deref(),
+            Some("one")
+        );
     }
 
     #[cfg(not(feature = "rustls"))]

@@ -29,8 +29,14 @@ async fn urls_that_cannot_be_read() {
         ("unix://", "socket"),
         ("unix://:s3cret@localhost/", "socket"),
         ("unix:///run/redis.sock?db=s3cret", "db"),
-        ("redis-cluster://:s3cret@host", "single server"),
-        ("redis-sentinel://:s3cret@host/mymaster", "single server"),
+        ("redis-cluster://:s3cret@host/3", "database 0"),
+        ("redis-cluster://:s3cret@host?node=", "node"),
+        ("redis-replicated://:s3cret@host/three", "database"),
+        ("redis-sentinel://:s3cret@host", "service"),
+        (
+            "redis-sentinel://host/mymaster?sentinelPassword=s3cret&node=a:b",
+            "node",
+        ),
     ] {
         let error = LockClient::connect(url).await.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
@@ -152,13 +158,41 @@ async fn a_callers_own_fred_client() {
     assert!(keyspace.contains("db4:keys=1"), "{keyspace}");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 
-    let cluster = Config::from_url("redis-cluster://:s3cret@127.0.0.1:1").unwrap();
-    let donor = Builder::from_config(cluster).build().unwrap();
+    // The nodes of a cluster are taken over, too; this one is none.
+    let url = format!("redis-cluster://:s3cret@127.0.0.1:{}", server.port());
+    let donor = Builder::from_config(Config::from_url(&url).unwrap())
+        .build()
+        .unwrap();
     let error = LockClient::builder()
         .fred(&donor)
         .build()
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(error.to_string().contains("single server"), "{error}");
+    assert!(
+        error.to_string().contains("no node of a cluster"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_and_credentials_that_are_set_apart() {
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let builder = || LockClient::builder().replicated([format!("127.0.0.1:{}", server.port())]);
+    let with_password = builder().credentials("", SECRET);
+    assert!(!format!("{with_password:?}").contains(SECRET));
+    let client = with_password.build().await.unwrap();
+    let guard = client.reentrant_lock("order:42").lock().await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let error = builder().build().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    for nodes in [vec![], vec!["u:s3cret@host"], vec!["host:1/2"]] {
+        let error = LockClient::builder()
+            .cluster(nodes)
+            .build()
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains(SECRET));
+    }
 }
