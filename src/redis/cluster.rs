@@ -21,7 +21,7 @@ use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis,
     durable::{Answered, Wait},
     frame,
-    line::Open,
+    line::{Closed, Open},
     link::Connector,
     locator::{Address, Locator},
     server::{CONNECT_WAIT, MESSAGES, Target},
@@ -317,11 +317,13 @@ impl Topology {
     async fn opened(&self, slot: HashSlot) -> Result<(Arc<Node>, Arc<Open>), CallError> {
         loop {
             let node = self.owner(slot).await?;
-            if let Some(Ok(open)) = self.while_owner(slot, &node, node.line.opened()).await {
-                return Ok((node, open));
-            }
-            if self.closed.is_cancelled() {
-                return Err(CallError::Closed);
+            match self.while_owner(slot, &node, node.line.opened()).await {
+                Some(Ok(open)) => return Ok((node, open)),
+                // Not the node has left, but the client, or its runtime, has ended.
+                Some(Err(Closed)) if !node.has_left() || self.closed.is_cancelled() => {
+                    return Err(CallError::Closed);
+                }
+                _ => {}
             }
         }
     }

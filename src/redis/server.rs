@@ -232,6 +232,7 @@ impl Lines {
         durability: Durability,
     ) -> Result<Vec<Reply>, CallError> {
         let count = operations.len();
+        let open = self.line.opened().await?;
         if self.waits(durability) {
             let answered = self.durable().run(script, operations, durability).await;
             return match answered {
@@ -240,7 +241,6 @@ impl Lines {
                 Err(reason) => Err(CallError::Unanswered { reason }),
             };
         }
-        let open = self.line.opened().await?;
         match open.run(script, Publishing::Classic, &operations).await {
             Ok(frame) => frame::replies(frame, count),
             Err(reason) => {

@@ -99,6 +99,13 @@ impl Routes {
     }
 }
 
+impl Node {
+    /// It has no slots any more.
+    pub(super) fn has_left(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+}
+
 impl Drop for Aside {
     fn drop(&mut self) {
         self.closed.cancel();
