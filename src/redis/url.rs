@@ -16,7 +16,8 @@ use crate::error::Error;
 pub(super) fn parse(text: &str) -> Result<Target, Error> {
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
-            "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]"
+            "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]; \
+             more servers than one are written ?node=host:port&node=host:port"
         ))
     })?;
     match url.scheme() {
@@ -82,6 +83,12 @@ type Read = fn(&str, &Url) -> Result<Config, Error>;
 
 /// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
 fn sentinel(url: &Url, read: Read) -> Result<Target, Error> {
+    let of_sentinels = [
+        "sentinelServiceName",
+        "sentinelUsername",
+        "sentinelPassword",
+    ];
+    allow_only(url, &[&["node"], &of_sentinels[..]].concat())?;
     let mut path = url.path_segments().into_iter().flatten();
     let in_query = query(url, "sentinelServiceName").next();
     let service = match in_query {
@@ -110,6 +117,7 @@ fn sentinel(url: &Url, read: Read) -> Result<Target, Error> {
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
 fn replicated(url: &Url, read: Read) -> Result<Target, Error> {
+    allow_only(url, &["node"])?;
     let database = url.path_segments().and_then(|mut path| path.next());
     let config = server_config(url, database, read)?;
     let mut asking = config.clone();
@@ -126,6 +134,7 @@ fn replicated(url: &Url, read: Read) -> Result<Target, Error> {
 
 /// `scheme://[user:password@]host[:port][?node=host:port..]`
 fn cluster(url: &Url, read: Read) -> Result<Target, Error> {
+    allow_only(url, &["node"])?;
     let database = url.path_segments().and_then(|mut path| path.next());
     if !matches!(database, None | Some("" | "0")) {
         return Err(Error::config(
@@ -175,18 +184,33 @@ fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
+/// The values of a parameter. A plus sign is one, as elsewhere in a URL: passwords have some.
 fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = String> + 'a {
-    let pairs = url.query_pairs().filter(move |(name, _)| name == key);
-    pairs.map(|(_, value)| value.into_owned())
+    let pairs = url.query().unwrap_or_default().split('&');
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let values = pairs.filter(move |(name, _)| *name == key);
+    values.map(|(_, value)| decoded(value))
 }
 
-/// A part of a path, its percent escapes read.
-fn decoded(segment: &str) -> String {
-    let as_query = segment.replace('+', "%2B");
-    let mut pairs = url::form_urlencoded::parse(as_query.as_bytes());
+/// A misspelt parameter would be none. Its name is not told: it may be the rest of a password.
+fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
+    let mut names = url.query_pairs().map(|(name, _)| name);
+    if names.all(|name| parameters.contains(&&*name)) {
+        return Ok(());
+    }
+    let known = parameters.join(", ");
+    Err(Error::config(format!(
+        "the URL has a parameter that is none of {known}: in a value, & is written %26"
+    )))
+}
+
+/// A part of a path or a query, its percent escapes read.
+fn decoded(part: &str) -> String {
+    let as_value = format!("={}", part.replace('+', "%2B"));
+    let mut pairs = url::form_urlencoded::parse(as_value.as_bytes());
     pairs
         .next()
-        .map_or_else(String::new, |(name, _)| name.into_owned())
+        .map_or_else(String::new, |(_, value)| value.into_owned())
 }
 
 /// Takes over where and as whom the caller's own client connects. Its connections stay its own.
@@ -280,175 +304,5 @@ fn unix(text: &str, url: &Url) -> Result<Config, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reason(url: &str) -> String {
-        match parse(url) {
-            Err(Error::Config { reason }) => reason,
-            other => panic!("{url} gave {:?}", other.map(|_| "a configuration")),
-        }
-    }
-
-    #[test]
-    fn urls_of_single_servers() {
-        let config = parse("redis://app:s%40crt@cache.example:6380/3")
-            .unwrap()
-            .config;
-        assert_eq!(
-            config.server,
-            ServerConfig::new_centralized("cache.example", 6380)
-        );
-        assert_eq!(config.username.as_deref(), Some("app"));
-        assert_eq!(config.password.as_deref(), Some("s@crt"));
-        assert_eq!(config.database, Some(3));
-
-        let config = parse("valkey://[::1]").unwrap().config;
-        assert_eq!(config.server, ServerConfig::new_centralized("::1", 6379));
-
-        let config = parse("unix://:pw@localhost/run/redis.sock?db=2")
-            .unwrap()
-            .config;
-        assert!(
-            matches!(config.server, ServerConfig::Unix { path } if path.to_str() == Some("/run/redis.sock"))
-        );
-        assert_eq!(
-            (config.password.as_deref(), config.database),
-            (Some("pw"), Some(2))
-        );
-    }
-
-    #[test]
-    fn bad_urls_say_what_to_do_and_keep_the_password() {
-        for (url, hint) in [
-            ("", "redis://"),
-            ("localhost:6379", "scheme"),
-            ("http://:s3cret@localhost", "scheme"),
-            ("redis://:s3cret@", "redis://"),
-            ("redis://:s3cret@host:99999", "redis://"),
-            ("redis://:s3cret@host/three", "database"),
-            ("unix://", "socket"),
-            ("unix:///run/redis.sock?db=x", "db"),
-            ("redis-cluster://:s3cret@host/3", "database 0"),
-            ("redis-cluster://:s3cret@host?node=", "node"),
-            ("redis-sentinel://:s3cret@host", "service"),
-            ("redis-sentinel://:s3cret@host/mymaster/three", "database"),
-            ("redis-sentinel://:s3cret@host/mymaster?node=a:b:c", "node"),
-            ("redis-replicated://:s3cret@host/three", "database"),
-        ] {
-            let reason = reason(url);
-            assert!(reason.contains(hint), "{url}: {reason}");
-            assert!(!reason.contains("s3cret"), "{url}: {reason}");
-        }
-    }
-
-    #[test]
-    fn urls_of_sentinels() {
-        let url = "redis-sentinel://app:pw@one:7001/my%20master/3?node=two:7002&node=[::1]\
-                   &sentinelUsername=guard&sentinelPassword=s%40crt";
-        let target = parse(url).unwrap();
-        assert_eq!(target.config.username.as_deref(), Some("app"));
-        assert_eq!(target.config.database, Some(3));
-        let asked = target.asked.unwrap();
-        assert_eq!(asked.question, Question::MasterOf("my master".into()));
-        let expected = [("one", 7001), ("two", 7002), ("::1", 26379)];
-        assert_eq!(
-            asked.addresses,
-            expected.map(|(host, port)| (host.to_owned(), port))
-        );
-        assert_eq!(asked.config.username.as_deref(), Some("guard"));
-        assert_eq!(asked.config.password.as_deref(), Some("s@crt"));
-        assert_eq!(asked.config.database, None);
-
-        let target = parse("valkey-sentinel://one?sentinelServiceName=mymaster").unwrap();
-        assert_eq!(
-            target.asked.unwrap().question,
-            Question::MasterOf("mymaster".into())
-        );
-        assert_eq!(target.config.password, None);
-    }
-
-    #[test]
-    fn urls_of_replicated_set_ups() {
-        let target = parse("redis-replicated://:pw@one/2?node=two:7002").unwrap();
-        let asked = target.asked.unwrap();
-        assert_eq!(asked.question, Question::AreYou);
-        assert_eq!(
-            asked.addresses,
-            [("one".to_owned(), 6379), ("two".to_owned(), 7002)]
-        );
-        assert_eq!(asked.config.password.as_deref(), Some("pw"));
-        assert_eq!(target.config.database, Some(2));
-    }
-
-    #[test]
-    fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
-        let target = of_nodes(
-            "sentinel",
-            Some("my/master"),
-            ["a:1", "redis://[::1]:2", "c"],
-        )
-        .unwrap();
-        let asked = target.asked.unwrap();
-        assert_eq!(asked.question, Question::MasterOf("my/master".into()));
-        let at = |host: &str, port| (host.to_owned(), port);
-        assert_eq!(asked.addresses, [at("a", 1), at("::1", 2), at("c", 26379)]);
-        let target = of_nodes("cluster", None, ["a", "b:7"]).unwrap();
-        assert_eq!(target.seeds.unwrap(), [at("a", 6379), at("b", 7)]);
-        for bad in [
-            &[][..],
-            &[""],
-            &["a", "u:s3cret@b"],
-            &["http://a"],
-            &["a/1"],
-            &["a:x"],
-        ] {
-            let Err(Error::Config { reason }) = of_nodes("cluster", None, bad) else {
-                panic!("{bad:?}");
-            };
-            assert!(!reason.contains("s3cret"), "{reason}");
-        }
-    }
-
-    #[test]
-    fn credentials_go_to_whom_they_are_for() {
-        let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
-        target.log_in_as(("app".into(), "one".into()));
-        target.ask_sentinels_as((String::new(), "two".into()));
-        let asked = target.asked.unwrap().config;
-        assert_eq!(target.config.username.as_deref(), Some("app"));
-        assert_eq!(target.config.password.as_deref(), Some("one"));
-        assert_eq!(
-            (asked.username, asked.password.as_deref()),
-            (None, Some("two"))
-        );
-        let mut target = parse("redis-replicated://a").unwrap();
-        target.log_in_as(("app".into(), "one".into()));
-        target.ask_sentinels_as((String::new(), "two".into()));
-        assert_eq!(
-            target.asked.unwrap().config.password.as_deref(),
-            Some("one")
-        );
-    }
-
-    #[cfg(not(feature = "rustls"))]
-    #[test]
-    fn without_tls_a_tls_url_is_refused() {
-        for url in ["rediss://:s3cret@localhost", "valkeys://localhost"] {
-            let reason = reason(url);
-            assert!(
-                reason.contains("rustls") && !reason.contains("s3cret"),
-                "{reason}"
-            );
-        }
-    }
-
-    #[cfg(feature = "rustls")]
-    #[test]
-    fn a_tls_url_asks_for_tls() {
-        assert!(parse("rediss://localhost").unwrap().config.tls.is_some());
-        assert!(parse("redis://localhost").unwrap().config.tls.is_none());
-        let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
-        assert!(target.config.tls.is_some() && target.asked.unwrap().config.tls.is_some());
-    }
-}
+#[path = "url_tests.rs"]
+mod tests;

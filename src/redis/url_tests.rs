@@ -1,0 +1,206 @@
+use super::*;
+
+fn reason(url: &str) -> String {
+    match parse(url) {
+        Err(Error::Config { reason }) => reason,
+        other => panic!("{url} gave {:?}", other.map(|_| "a configuration")),
+    }
+}
+
+#[test]
+fn urls_of_single_servers() {
+    let config = parse("redis://app:s%40crt@cache.example:6380/3")
+        .unwrap()
+        .config;
+    assert_eq!(
+        config.server,
+        ServerConfig::new_centralized("cache.example", 6380)
+    );
+    assert_eq!(config.username.as_deref(), Some("app"));
+    assert_eq!(config.password.as_deref(), Some("s@crt"));
+    assert_eq!(config.database, Some(3));
+
+    let config = parse("valkey://[::1]").unwrap().config;
+    assert_eq!(config.server, ServerConfig::new_centralized("::1", 6379));
+
+    let config = parse("unix://:pw@localhost/run/redis.sock?db=2")
+        .unwrap()
+        .config;
+    assert!(
+        matches!(config.server, ServerConfig::Unix { path } if path.to_str() == Some("/run/redis.sock"))
+    );
+    assert_eq!(
+        (config.password.as_deref(), config.database),
+        (Some("pw"), Some(2))
+    );
+}
+
+#[test]
+fn bad_urls_say_what_to_do_and_keep_the_password() {
+    for (url, hint) in [
+        ("", "redis://"),
+        ("localhost:6379", "scheme"),
+        ("http://:s3cret@localhost", "scheme"),
+        ("redis://:s3cret@", "redis://"),
+        ("redis://:s3cret@host:99999", "redis://"),
+        ("redis://:s3cret@host/three", "database"),
+        ("unix://", "socket"),
+        ("unix:///run/redis.sock?db=x", "db"),
+        ("redis-cluster://:s3cret@host/3", "database 0"),
+        ("redis-cluster://:s3cret@host?node=", "node"),
+        ("redis-cluster://:s3cret@host?nodes=other", "none of node"),
+        ("redis-sentinel://:s3cret@host", "service"),
+        ("redis-sentinel://:s3cret@host/mymaster/three", "database"),
+        ("redis-sentinel://:s3cret@host/mymaster?node=a:b:c", "node"),
+        ("redis-sentinel://:s3cret@host/mymaster?node=", "node"),
+        ("redis-sentinel://:s3cret@/mymaster", "redis://"),
+        ("redis-sentinel://:s3cret@one:1,two:2/mymaster", "node="),
+        (
+            "redis-sentinel://host/mymaster?sentinelPasswort=s3cret",
+            "sentinelPassword",
+        ),
+        ("redis-sentinel://host/m?sentinelPassword=the&s3cret", "%26"),
+        ("redis-replicated://:s3cret@host/three", "database"),
+        ("redis-replicated://:s3cret@host?node=a:99999", "node"),
+        ("redis-replicated://host?sentinelPassword=s3cret", "node"),
+    ] {
+        let reason = reason(url);
+        assert!(reason.contains(hint), "{url}: {reason}");
+        assert!(!reason.contains("s3cret"), "{url}: {reason}");
+    }
+}
+
+#[test]
+fn what_was_read_is_shown_without_secrets() {
+    for url in [
+        "redis://app:s3cret@host/3",
+        "redis-sentinel://app:s3cret@host/m?sentinelUsername=s3cret&sentinelPassword=s3cret",
+        "redis-replicated://:s3cret@host?node=other",
+        "redis-cluster://:s3cret@host?node=other",
+    ] {
+        let mut target = parse(url).unwrap();
+        target.map_addresses(std::sync::Arc::new(|host, port| (host.into(), port)));
+        let shown = format!("{target:?}");
+        assert!(
+            shown.contains("host") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn urls_of_sentinels() {
+    let url = "redis-sentinel://app:pw@one:7001/my%20master/3?node=two:7002&node=[::1]\
+               &sentinelUsername=guard&sentinelPassword=s%40crt";
+    let target = parse(url).unwrap();
+    assert_eq!(target.config.username.as_deref(), Some("app"));
+    assert_eq!(target.config.database, Some(3));
+    let asked = target.asked.unwrap();
+    assert_eq!(asked.question, Question::MasterOf("my master".into()));
+    let expected = [("one", 7001), ("two", 7002), ("::1", 26379)];
+    assert_eq!(
+        asked.addresses,
+        expected.map(|(host, port)| (host.to_owned(), port))
+    );
+    assert_eq!(asked.config.username.as_deref(), Some("guard"));
+    assert_eq!(asked.config.password.as_deref(), Some("s@crt"));
+    assert_eq!(asked.config.database, None);
+
+    let url = "redis-sentinel://[::1]:7001/a%2Fb?sentinelPassword=1+2%262=%253";
+    let asked = parse(url).unwrap().asked.unwrap();
+    assert_eq!(asked.addresses, [("::1".to_owned(), 7001)]);
+    assert_eq!(asked.question, Question::MasterOf("a/b".into()));
+    assert_eq!(asked.config.username, None);
+    assert_eq!(asked.config.password.as_deref(), Some("1+2&2=%3"));
+
+    let target = parse("valkey-sentinel://one?sentinelServiceName=mymaster").unwrap();
+    assert_eq!(
+        target.asked.unwrap().question,
+        Question::MasterOf("mymaster".into())
+    );
+    assert_eq!(target.config.password, None);
+}
+
+#[test]
+fn urls_of_replicated_set_ups() {
+    let target = parse("redis-replicated://:pw@one/2?node=two:7002").unwrap();
+    let asked = target.asked.unwrap();
+    assert_eq!(asked.question, Question::AreYou);
+    assert_eq!(
+        asked.addresses,
+        [("one".to_owned(), 6379), ("two".to_owned(), 7002)]
+    );
+    assert_eq!(asked.config.password.as_deref(), Some("pw"));
+    assert_eq!(target.config.database, Some(2));
+}
+
+#[test]
+fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
+    let target = of_nodes(
+        "sentinel",
+        Some("my/master"),
+        ["a:1", "redis://[::1]:2", "c"],
+    )
+    .unwrap();
+    let asked = target.asked.unwrap();
+    assert_eq!(asked.question, Question::MasterOf("my/master".into()));
+    let at = |host: &str, port| (host.to_owned(), port);
+    assert_eq!(asked.addresses, [at("a", 1), at("::1", 2), at("c", 26379)]);
+    let target = of_nodes("cluster", None, ["a", "b:7"]).unwrap();
+    assert_eq!(target.seeds.unwrap(), [at("a", 6379), at("b", 7)]);
+    for bad in [
+        &[][..],
+        &[""],
+        &["a", "u:s3cret@b"],
+        &["http://a"],
+        &["a/1"],
+        &["a:x"],
+    ] {
+        let Err(Error::Config { reason }) = of_nodes("cluster", None, bad) else {
+            panic!("{bad:?}");
+        };
+        assert!(!reason.contains("s3cret"), "{reason}");
+    }
+}
+
+#[test]
+fn credentials_go_to_whom_they_are_for() {
+    let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
+    target.log_in_as(("app".into(), "one".into()));
+    target.ask_sentinels_as((String::new(), "two".into()));
+    let asked = target.asked.unwrap().config;
+    assert_eq!(target.config.username.as_deref(), Some("app"));
+    assert_eq!(target.config.password.as_deref(), Some("one"));
+    assert_eq!(
+        (asked.username, asked.password.as_deref()),
+        (None, Some("two"))
+    );
+    let mut target = parse("redis-replicated://a").unwrap();
+    target.log_in_as(("app".into(), "one".into()));
+    target.ask_sentinels_as((String::new(), "two".into()));
+    assert_eq!(
+        target.asked.unwrap().config.password.as_deref(),
+        Some("one")
+    );
+}
+
+#[cfg(not(feature = "rustls"))]
+#[test]
+fn without_tls_a_tls_url_is_refused() {
+    for url in ["rediss://:s3cret@localhost", "valkeys://localhost"] {
+        let reason = reason(url);
+        assert!(
+            reason.contains("rustls") && !reason.contains("s3cret"),
+            "{reason}"
+        );
+    }
+}
+
+#[cfg(feature = "rustls")]
+#[test]
+fn a_tls_url_asks_for_tls() {
+    assert!(parse("rediss://localhost").unwrap().config.tls.is_some());
+    assert!(parse("redis://localhost").unwrap().config.tls.is_none());
+    let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
+    assert!(target.config.tls.is_some() && target.asked.unwrap().config.tls.is_some());
+}
