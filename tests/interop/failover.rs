@@ -91,6 +91,10 @@ async fn everything_replicated(version: Version, fault: Fault) {
     for (peer, outage) in sides.into_iter().zip([for_java, for_rust]) {
         println!("  {:4}: {outage}", peer.name());
     }
+    if fault == Fault::Ordered {
+        // What the old master is told until it follows is lost.
+        stage.server.recover(fault).await;
+    }
     let mut late = Vec::new();
     for Handed {
         holder,
