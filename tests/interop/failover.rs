@@ -91,6 +91,10 @@ async fn everything_replicated(version: Version, fault: Fault) {
     for (peer, outage) in sides.into_iter().zip([for_java, for_rust]) {
         println!("  {:4}: {outage}", peer.name());
     }
+    if fault == Fault::Ordered {
+        // What the old master is told until it follows is lost.
+        stage.server.recover(fault).await;
+    }
     let mut late = Vec::new();
     for Handed {
         holder,
@@ -122,20 +126,20 @@ async fn nothing_replicated(version: Version) {
     let stage = &version.own_stage(PACE).await;
     println!("Redisson {version} beside ours: a master killed with what no replica has");
     stage.server.deafen().await;
-    let mut granted = Vec::new();
+    let mut asked = Vec::new();
     for (peer, other) in [(&stage.java, &stage.rust), (&stage.rust, &stage.java)] {
-        let mut holds = Vec::new();
         for _ in 0..UNREPLICATED {
             let worker = lock(stage, "ahead").await.worker(peer);
             let answer = worker.ask("trylock", &[]);
-            holds.push((worker, answer));
+            asked.push((worker, other, answer));
         }
-        for (worker, answer) in holds {
-            let answer = answer.await;
-            println!("  {worker} takes one: {answer:?}");
-            if answer.is_ok_and(|values| values[0] == "true") {
-                granted.push((worker, other));
-            }
+    }
+    let mut granted = Vec::new();
+    for (worker, other, answer) in asked {
+        let answer = answer.await;
+        println!("  {worker} takes one: {answer:?}");
+        if answer.is_ok_and(|values| values[0] == "true") {
+            granted.push((worker, other));
         }
     }
     stage.server.strike(Fault::Killed).await;

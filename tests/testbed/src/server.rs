@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo,
+    RedisConnectionInfo, RedisResult,
 };
 use tempfile::TempDir;
 
@@ -116,12 +116,16 @@ impl Server {
 
     /// Runs one command on a new [`admin`](Self::admin) connection; panics if it fails.
     pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let answer = self.ask(words).await;
+        answer.unwrap_or_else(|error| panic!("{words:?} failed: {error}"))
+    }
+
+    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::Cmd::new();
         for word in words {
             command.arg(word);
         }
-        let answer = command.query_async(&mut self.admin().await).await;
-        answer.unwrap_or_else(|error| panic!("{words:?} failed: {error}"))
+        command.query_async(&mut self.admin().await).await
     }
 
     /// Stops the process (SIGSTOP): connections stay open, nothing answers.
@@ -165,7 +169,15 @@ impl Server {
 
     /// The fields of a section of `INFO`.
     pub async fn info(&self, section: &str) -> BTreeMap<String, String> {
-        let info: String = self.command(&["INFO", section]).await;
+        let mut info: RedisResult<String> = self.ask(&["INFO", section]).await;
+        // When a sentinel gives a server another role, it has it end all connections, ours too.
+        while let Err(ended) = &info
+            && ended.is_io_error()
+            && !ended.is_timeout()
+        {
+            info = self.ask(&["INFO", section]).await;
+        }
+        let info = info.unwrap_or_else(|error| panic!("INFO {section} failed: {error}"));
         let fields = info.lines().filter_map(|line| line.split_once(':'));
         fields
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -179,7 +191,7 @@ impl Server {
         // WAIT is about what its own connection has seen: after nothing at all it would wait for nothing.
         pair.cmd("PING").ignore();
         pair.cmd("WAIT").arg(replicas).arg(10_000);
-        let acknowledged: redis::RedisResult<(u32,)> = pair.query_async(&mut connection).await;
+        let acknowledged: RedisResult<(u32,)> = pair.query_async(&mut connection).await;
         let (acknowledged,) = acknowledged.expect("WAIT is answered");
         assert!(acknowledged >= replicas, "{acknowledged} have it");
     }
