@@ -6,6 +6,7 @@ mod contract;
 mod durability;
 mod fair_lock;
 mod fenced_lock;
+mod few_replicas;
 mod hazards;
 mod histories;
 mod multi_lock;
