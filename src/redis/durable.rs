@@ -7,6 +7,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     CallError, Tasks, frame,
@@ -98,6 +99,7 @@ impl Durable {
         publishing: Publishing,
         wait: Wait,
         listed: impl Fn() -> usize + Send + Sync + 'static,
+        closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
@@ -109,7 +111,9 @@ impl Durable {
             connected: None,
             counted: None,
         };
-        tasks.spawn(teller.serve(queued));
+        tasks.spawn(async move {
+            let _: Option<()> = closed.run_until_cancelled(teller.serve(queued)).await;
+        });
         Self(calls)
     }
 

@@ -269,7 +269,15 @@ impl Lines {
             );
             let locator = self.locator.clone();
             let listed = move || locator.replicas();
-            Durable::start(line, Publishing::Classic, self.wait, listed, &self.tasks)
+            let closed = self.closed.clone();
+            Durable::start(
+                line,
+                Publishing::Classic,
+                self.wait,
+                listed,
+                closed,
+                &self.tasks,
+            )
         })
     }
 }

@@ -156,12 +156,13 @@ pub enum Refusal {
 impl Refusal {
     /// The refusal that an error message of the server stands for.
     pub(crate) fn from_message(message: String) -> Self {
-        const PASSING: [&str; 8] = [
+        const PASSING: [&str; 9] = [
             "BUSY",
             "LOADING",
             "CLUSTERDOWN",
             "MASTERDOWN",
             "READONLY",
+            "NOREPLICAS",
             "TRYAGAIN",
             "MOVED",
             "ASK",
@@ -276,6 +277,7 @@ mod tests {
         assert!(passing(
             "@user_script: 12: -READONLY You can't write against a read only replica."
         ));
+        assert!(passing("NOREPLICAS Not enough good replicas to write."));
         assert!(!passing("NOPERM this user has no permissions"));
         assert!(!passing("OOM command not allowed"));
         assert!(!passing("BUSYGROUP of streams"));

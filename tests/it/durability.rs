@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redisson_lock::{Config, Durability, Error, LockClient, LostReason, Released};
-use testbed::{Replicated, Server, eventually, unique_name};
+use testbed::{Clustered, Replicated, Server, eventually, unique_name};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::hazards::stage::{GENEROUS, all_done, connect, exists};
@@ -287,4 +287,17 @@ async fn a_master_that_dies_in_between_is_replaced() {
         .command::<()>(&["REPLICAOF", "127.0.0.1", &port])
         .await;
     assert_eq!(acknowledged(&client).await, Some(1));
+}
+
+/// What waits for replicas ends with the client: alone, and on a cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_waited_shuts_down() {
+    let replicated = Replicated::start(1).await;
+    let cluster = Clustered::start_with(1, true, &[]).await;
+    for url in [replicated.url(), cluster.url()] {
+        let client = connect(&url, config(Durability::All)).await;
+        assert_eq!(acknowledged(&client).await, Some(1), "{url}");
+        let closed = timeout(GENEROUS, client.shutdown()).await;
+        assert_eq!(closed.expect("it ends").unreleased, [], "{url}");
+    }
 }

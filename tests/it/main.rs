@@ -1,11 +1,14 @@
 //! The integration tests: the contract that every kind of lock keeps, then one module per hazard.
 
 mod bad_input;
+mod client_id;
 mod cluster;
 mod contract;
 mod durability;
+mod eviction;
 mod fair_lock;
 mod fenced_lock;
+mod few_replicas;
 mod hazards;
 mod histories;
 mod multi_lock;

@@ -284,7 +284,15 @@ impl Topology {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             };
-            Durable::start(line, self.publishing, self.wait, listed, &self.tasks)
+            let closed = node.closed.clone();
+            Durable::start(
+                line,
+                self.publishing,
+                self.wait,
+                listed,
+                closed,
+                &self.tasks,
+            )
         })
     }
 

@@ -128,3 +128,20 @@ async fn nothing_is_asked_for_that_is_not_on_the_page() {
     client.shutdown().await;
     assert_eq!(refused(&server).await, BTreeSet::new());
 }
+
+#[tokio::test]
+async fn another_database_has_to_be_chosen() {
+    let server = Server::start().await;
+    for part in [None, Some("another database")] {
+        let parts: Vec<_> = ["reentrant"].into_iter().chain(part).collect();
+        let url = admit_with(&server, "app", &all_rights(&parts)).await + "/3";
+        let connected = LockClient::connect(&url).await;
+        assert_eq!(connected.is_ok(), part.is_some(), "{connected:?}");
+        if let Ok(client) = connected {
+            let guard = client.reentrant_lock(NAME).lock().await.unwrap();
+            let elsewhere: u32 = server.command(&["EXISTS", NAME]).await;
+            assert_eq!(elsewhere, 0);
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, LockClient, Owner, Released};
+use redisson_lock::{Config, Durability, LockClient, Owner, Released};
 use testbed::{Clustered, Replicated, Server, Watched, eventually, slot_of};
 use tokio::time::timeout;
 
@@ -74,8 +74,11 @@ async fn the_rights_where_sentinels_are_asked() {
     }
     admit_to_all(servers, &on_servers).await;
     for right in on_sentinels.iter().filter(|word| word.starts_with('+')) {
+        // Without it they are told apart by their addresses.
+        let enough = right == "+sentinel|myid";
         admit_to_all(&set_up.sentinels, &without(&on_sentinels, right)).await;
-        assert!(works(UNSURE).await.is_err(), "{right} is not needed");
+        let limit = if enough { SURE } else { UNSURE };
+        assert_eq!(works(limit).await.is_ok(), enough, "without {right}");
     }
     admit_to_all(&set_up.sentinels, &on_sentinels).await;
     assert_eq!(works(SURE).await, Ok(()));
@@ -188,4 +191,55 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let entered = timeout(SURE, waiting).await.expect("it is woken");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
+}
+
+/// Who may not wait for replicas goes on without, and is told nothing of any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_to_wait_for_replicas() {
+    let set_up = Replicated::start(1).await;
+    let parts = ["reentrant", "replicated", "durability"];
+    let all = all_rights(&parts);
+    let url = with_user(&set_up.url());
+    for (right, acknowledgements) in [("", Some(1)), ("+wait", None)] {
+        admit_to_all(&set_up.servers, &without(&all, right)).await;
+        let client = LockClient::connect(&url).await.unwrap();
+        for durability in [Durability::Auto, Durability::All] {
+            let lock = client.reentrant_lock("app:42").with_durability(durability);
+            let guard = timeout(SURE, lock.lock()).await.expect("it is answered");
+            let guard = guard.unwrap();
+            assert_eq!(
+                guard.acknowledgements(),
+                acknowledgements,
+                "without {right:?}"
+            );
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+    }
+}
+
+/// Servers that know the command; others are not asked for it twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_to_wait_for_disks() {
+    let set_up = Replicated::start_with(1, &["--appendonly", "yes"]).await;
+    let known: Vec<redis::Value> = set_up.servers[0]
+        .command(&["COMMAND", "INFO", "waitaof"])
+        .await;
+    let is_known = known != [redis::Value::Nil];
+    let mut parts = vec!["reentrant", "replicated", "durability"];
+    parts.extend(is_known.then_some("wait_for_disk"));
+    admit_to_all(&set_up.servers, &all_rights(&parts)).await;
+    let mut config = Config::default();
+    config.wait_for_disk = true;
+    config.replica_wait = SURE;
+    let builder = LockClient::builder().url(with_user(&set_up.url()));
+    let client = builder.config(config).build().await.unwrap();
+    set_up.servers[0].reset_calls().await;
+    let lock = client.reentrant_lock("app:42");
+    let guard = timeout(SURE, lock.lock()).await.expect("it is answered");
+    let guard = guard.unwrap();
+    assert_eq!(guard.acknowledgements(), Some(1));
+    let calls = set_up.servers[0].calls().await;
+    assert_eq!(calls.contains_key("waitaof"), is_known, "{calls:?}");
+    assert_eq!(calls.contains_key("wait"), !is_known, "{calls:?}");
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

@@ -1,0 +1,92 @@
+//! What the server does about locks when its memory is full (P-T6). Out of memory without eviction: the hazards.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redisson_lock::{LockClient, LostReason, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::time::timeout;
+
+use crate::hazards::stage::{GENEROUS, connect, watched};
+
+const LEASE: Duration = Duration::from_secs(3);
+const POLICIES: [&str; 4] = [
+    "volatile-ttl",
+    "volatile-lru",
+    "volatile-random",
+    "allkeys-random",
+];
+
+/// A server with this policy and room for a few hundred values.
+async fn small_server(policy: &str) -> Server {
+    let server = Server::start_with(&["--maxmemory-policy", policy]).await;
+    let used: u64 = server.info("memory").await["used_memory"].parse().unwrap();
+    let limit = (used + 4 * 1024 * 1024).to_string();
+    server
+        .command::<()>(&["CONFIG", "SET", "maxmemory", &limit])
+        .await;
+    server
+}
+
+/// Somebody else's data, a value at a time, until `done` or until there is no room for more.
+async fn fill(server: &Server, mut done: impl AsyncFnMut(&mut MultiplexedConnection) -> bool) {
+    let mut admin = server.admin().await;
+    let value = "x".repeat(16 * 1024);
+    for number in 0..20_000 {
+        let mut write = redis::cmd("SET");
+        write.arg(format!("data:{number}")).arg(&value);
+        let written = write.query_async::<()>(&mut admin).await;
+        if written.is_err() || done(&mut admin).await {
+            return;
+        }
+    }
+}
+
+async fn exists(admin: &mut MultiplexedConnection, name: &str) -> bool {
+    let exists = redis::cmd("EXISTS").arg(name).query_async(admin).await;
+    exists.unwrap()
+}
+
+async fn client(server: &Server) -> LockClient {
+    connect(&server.url(), watched(LEASE)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t6_an_evicted_lock_is_anybodys_and_its_holder_hears_of_it() {
+    for policy in POLICIES {
+        let server = small_server(policy).await;
+        let name = unique_name("evicted");
+        let holder = client(&server).await;
+        let guard = holder.reentrant_lock(&name).lock().await.unwrap();
+        fill(&server, async |admin| !exists(admin, &name).await).await;
+        assert!(
+            !exists(&mut server.admin().await, &name).await,
+            "{policy}: nothing was evicted"
+        );
+        // Room again, for those who come.
+        let unlimited = ["CONFIG", "SET", "maxmemory", "0"];
+        server.command::<()>(&unlimited).await;
+        let other = client(&server).await;
+        let entered = other.reentrant_lock(&name).try_lock().await.unwrap();
+        assert!(entered.is_some(), "{policy}: it is free");
+        let told = timeout(GENEROUS, guard.lost()).await;
+        assert_eq!(told, Ok(LostReason::Gone), "{policy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t6_without_eviction_a_full_server_keeps_its_locks() {
+    let server = small_server("noeviction").await;
+    let name = unique_name("kept");
+    let holder = client(&server).await;
+    let guard = holder.reentrant_lock(&name).lock().await.unwrap();
+    fill(&server, async |_| false).await;
+    server.reset_calls().await;
+    eventually("it is renewed", GENEROUS, async || {
+        server.calls().await.contains_key("pexpire")
+    })
+    .await;
+    assert!(exists(&mut server.admin().await, &name).await);
+    assert!(!guard.is_lost());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}

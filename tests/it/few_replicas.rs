@@ -1,0 +1,72 @@
+//! A master that takes no writes because too few replicas follow it (`min-replicas-to-write`): it passes (P-T2).
+
+use std::time::Duration;
+
+use redisson_lock::{Error, Released};
+use testbed::{Server, eventually, unique_name};
+use tokio::time::timeout;
+
+use crate::hazards::stage::{GENEROUS, connect, watched};
+
+async fn demand(server: &Server, replicas: &str) {
+    let demand = ["CONFIG", "SET", "min-replicas-to-write", replicas];
+    server.command::<()>(&demand).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t2_what_a_master_without_replicas_refuses_is_tried_again() {
+    let server = Server::start().await;
+    let mut config = watched(Duration::from_secs(30));
+    config.command_wait = Duration::from_millis(300);
+    let client = connect(&server.url(), config).await;
+    let held = client.reentrant_lock(unique_name("held"));
+    let wanted = client.reentrant_lock(unique_name("wanted"));
+    let guard = held.lock().await.unwrap();
+    demand(&server, "1").await;
+
+    let refused = wanted.try_lock().await.map(drop);
+    assert!(
+        matches!(&refused, Err(Error::Unavailable { reason, .. }) if reason.contains("NOREPLICAS")),
+        "{refused:?}"
+    );
+    server.reset_calls().await;
+    let waiting = tokio::spawn(async move { wanted.lock().await?.unlock().await });
+    let releasing = tokio::spawn(guard.unlock());
+    eventually("both have tried", GENEROUS, async || {
+        server.calls().await.get("evalsha") >= Some(&4)
+    })
+    .await;
+    assert!(!waiting.is_finished());
+
+    demand(&server, "0").await;
+    let entered = timeout(GENEROUS, waiting).await.expect("it gets in");
+    assert_eq!(entered.unwrap(), Ok(Released::Fully));
+    let _ = releasing.await.unwrap();
+    eventually("what was released is free", GENEROUS, async || {
+        !held.is_locked().await.unwrap()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_t2_a_hold_outlives_the_time_without_replicas() {
+    let server = Server::start().await;
+    let lease = Duration::from_secs(4);
+    let client = connect(&server.url(), watched(lease)).await;
+    let name = unique_name("held");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    demand(&server, "1").await;
+    server.reset_calls().await;
+    eventually("renewals were refused", GENEROUS, async || {
+        server.calls().await.get("evalsha") >= Some(&2)
+    })
+    .await;
+    demand(&server, "0").await;
+    let until = guard.valid_until();
+    eventually("it is renewed", GENEROUS, async || {
+        guard.valid_until() > until
+    })
+    .await;
+    assert!(!guard.is_lost());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
