@@ -13,6 +13,9 @@ local DONE, BUSY, ABSENT, WRONG_KIND, FAILED = 0, 1, 2, 3, 4
 local call = redis.call
 -- On a cluster whose clients publish to a shard, this line says SPUBLISH (src/wire/script.rs).
 local PUBLISH = 'PUBLISH'
+-- At the node that a cluster's slot is on its way to, other lines stand for these two (src/wire/script.rs).
+local KEYS, ARGV = KEYS, ARGV
+local ARRIVING = false
 
 local function refusal(lock, keys, problem)
   -- Servers before 7 raise a string, later ones a table.

@@ -16,7 +16,7 @@ return each(1, 3, function(k, owner, lease, base)
 
   local markers, alive = markers_of(base, owner), false
   for i = 1, math.min(held, MOST_HOLDS) do
-    local left = call('PTTL', markers .. i)
+    local left = left_of(markers .. i)
     if left ~= -2 then
       alive = true
       if lease ~= '0' then

@@ -10,11 +10,22 @@ local function markers_of(base, owner)
   return base .. ':' .. owner .. ':rwlock_timeout:'
 end
 
+-- What is left of a marker, in ms; -2 when it is over. Where the hash has come first, it may still be on its way: then
+-- nothing is known, and nothing has been done. (Where the hash is the one that still has to leave, the server itself
+-- refuses to look at a key that is not there.)
+local function left_of(marker)
+  local left = call('PTTL', marker)
+  if ARRIVING and left == -2 then
+    error({ err = 'TRYAGAIN a lease of a read hold may be on its way to this node' })
+  end
+  return left
+end
+
 -- The longest lease left to the first `count` holds of a reader, in ms; -2 when all are over.
 local function longest_of(base, owner, count)
   local longest, markers = -2, markers_of(base, owner)
   for i = 1, math.min(tonumber(count) or 0, MOST_HOLDS) do
-    longest = math.max(longest, call('PTTL', markers .. i))
+    longest = math.max(longest, left_of(markers .. i))
   end
   return longest
 end

@@ -11,7 +11,7 @@ mod topology;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fred::util::redis_keyslot;
+use fred::{types::Value, util::redis_keyslot};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -32,7 +32,7 @@ use crate::{
     durability::Durability,
     error::Error,
     wire::{
-        Refusal, Reply,
+        Refusal, Reply, decimal,
         script::{Operation, Publishing, Script},
     },
 };
@@ -288,11 +288,13 @@ impl Topology {
         };
         let open = open?;
         // With its text, as a second ASKING would have to precede a second try.
-        let source = script.text(self.publishing).source.clone();
+        let text = script.text_arriving(self.publishing);
+        let (key, rest) = script.arriving(operations);
+        let parts = [text, decimal(1), key].into_iter().chain(rest);
         let (_asking, answer) = tokio::join!(
             biased;
             open.send("ASKING", Vec::new()),
-            open.eval("EVAL", source, script, operations),
+            open.send("EVAL", parts.map(Value::Bytes).collect()),
         );
         match answer {
             Ok(frame) => {

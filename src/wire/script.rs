@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use super::decimal;
+
 /// A script that runs any number of operations in one call (`lua/batch.lua`).
 pub struct Script {
     source: &'static str,
@@ -31,6 +33,16 @@ pub(crate) enum Publishing {
 const CLASSIC: &str = "local PUBLISH = 'PUBLISH'";
 const SHARDED: &str = "local PUBLISH = 'SPUBLISH'";
 
+/// The lines of `lua/batch.lua` about where the script runs.
+const HERE: &str = "local KEYS, ARGV = KEYS, ARGV\nlocal ARRIVING = false\n";
+const ARRIVING: &str = "local sent, KEYS, ARGV = ARGV, {}, {}
+for i = 2, #sent do
+  local list = i <= sent[1] + 1 and KEYS or ARGV
+  list[#list + 1] = sent[i]
+end
+local ARRIVING = true
+";
+
 impl Script {
     pub(crate) const fn new(source: &'static str, keys: usize) -> Self {
         Self {
@@ -49,6 +61,24 @@ impl Script {
                 .sharded
                 .get_or_init(|| Text::new(self.source.replacen(CLASSIC, SHARDED, 1).into())),
         }
+    }
+
+    /// The text for the node that a slot is on its way to, which runs with [`arriving`](Self::arriving)'s parts.
+    pub(crate) fn text_arriving(&self, publishing: Publishing) -> Bytes {
+        let text = &self.text(publishing).source;
+        let text = String::from_utf8_lossy(text);
+        text.replacen(HERE, ARRIVING, 1).into()
+    }
+
+    /// What that text is sent with: one key, and all that the script takes as arguments. The node would refuse several
+    /// keys of which one is not there, and none may be where the slot comes from, or that had not sent us.
+    pub(crate) fn arriving(&self, operations: &[Operation]) -> (Bytes, Vec<Bytes>) {
+        let keys = || operations.iter().flat_map(|parts| &parts[..self.keys]);
+        let args = operations.iter().flat_map(|parts| &parts[self.keys..]);
+        let one = keys().next().cloned().unwrap_or_default();
+        let count = decimal(keys().count() as u64);
+        let rest = keys().chain(args).cloned();
+        (one, std::iter::once(count).chain(rest).collect())
     }
 
     /// How many of an operation's parts are keys; they come first, the arguments follow.
@@ -168,11 +198,15 @@ impl Refusal {
             "ASK",
         ];
         // Servers before 7 put the place in the script in front: `@user_script: 12: -READONLY You can't ..`.
+        // What a script meets in a slot that is leaving, or in a cluster that has just gone down: by the order of what it
+        // does, nothing has been done that doing all of it again would not put right.
+        const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
+        let in_script = IN_SCRIPTS.iter().any(|told| message.contains(told));
         let told = message
             .rsplit_once(": -")
             .map_or(&*message, |(_, told)| told);
         let code = told.split(' ').next().unwrap_or_default();
-        if PASSING.contains(&code) {
+        if in_script || PASSING.contains(&code) {
             Refusal::Passing { message }
         } else {
             Refusal::Failed { message }
@@ -207,6 +241,27 @@ mod tests {
         let (classic, sharded) = (text(Publishing::Classic), text(Publishing::Sharded));
         assert_eq!(classic.matches("'PUBLISH'").count(), 1);
         assert_eq!(sharded, classic.replace("'PUBLISH'", "'SPUBLISH'"));
+    }
+
+    #[test]
+    fn where_a_slot_arrives_all_but_one_key_are_arguments() {
+        static SCRIPT: Script = script!(keys = 3, "fair_release");
+        let here = String::from_utf8_lossy(&SCRIPT.text(Publishing::Sharded).source).into_owned();
+        assert_eq!(here.matches(HERE).count(), 1);
+        let there = SCRIPT.text_arriving(Publishing::Sharded);
+        let there = String::from_utf8_lossy(&there).into_owned();
+        assert_eq!(there, here.replace(HERE, ARRIVING));
+        let operation =
+            |of: &str| ["l", "q", "p", "a", "b"].map(|part| Bytes::from(format!("{part}{of}")));
+        let operations = [operation("1").into(), operation("2").into()];
+        let (key, args) = SCRIPT.arriving(&operations);
+        assert_eq!(key, "l1");
+        assert_eq!(
+            args,
+            [
+                "6", "l1", "q1", "p1", "l2", "q2", "p2", "a1", "b1", "a2", "b2"
+            ]
+        );
     }
 
     #[test]
@@ -278,6 +333,9 @@ mod tests {
             "@user_script: 12: -READONLY You can't write against a read only replica."
         ));
         assert!(passing("NOREPLICAS Not enough good replicas to write."));
+        assert!(passing(
+            "ERR Script attempted to access a non local key in a cluster node"
+        ));
         assert!(!passing("NOPERM this user has no permissions"));
         assert!(!passing("OOM command not allowed"));
         assert!(!passing("BUSYGROUP of streams"));

@@ -1,5 +1,7 @@
 //! A cluster: locks on every node, which move, die and come back.
 
+mod migration;
+
 use std::{sync::Arc, time::Duration};
 
 use redisson_lock::{Config, Error, LockClient, Released, ShardedPubSub};

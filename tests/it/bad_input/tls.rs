@@ -10,7 +10,7 @@ use fred::{
     },
 };
 use redisson_lock::{Error, LockClient, Released};
-use testbed::Server;
+use testbed::{Clustered, Server, Watched};
 
 use super::SECRET;
 
@@ -23,26 +23,8 @@ struct Secure {
 
 impl Secure {
     async fn start() -> Self {
-        let certificates = Server::start().await;
-        make_certificates(certificates.dir());
-        let file = |name: &str| certificates.dir().join(name).display().to_string();
-        let server = Server::start_with(&[
-            "--port",
-            "0",
-            "--tls-port",
-            "{port}",
-            "--tls-auth-clients",
-            "no",
-            "--tls-ca-cert-file",
-            &file("ca.crt"),
-            "--tls-cert-file",
-            &file("server.crt"),
-            "--tls-key-file",
-            &file("server.key"),
-            "--requirepass",
-            SECRET,
-        ])
-        .await;
+        let certificates = certificates().await;
+        let server = Server::start_with(&tls_only(&certificates)).await;
         Self {
             server,
             certificates,
@@ -52,20 +34,87 @@ impl Secure {
     fn url(&self, host: &str) -> String {
         format!("rediss://:{SECRET}@{host}:{}", self.server.port())
     }
+}
 
-    /// A connector that trusts our authority.
-    fn connector(&self) -> TlsConnector {
-        let authority = std::fs::read(self.certificates.dir().join("ca.der")).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(authority)).unwrap();
-        let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        TlsConnector::from(config)
+async fn certificates() -> Server {
+    let certificates = Server::start().await;
+    make_certificates(certificates.dir());
+    certificates
+}
+
+/// Options of a server that speaks TLS and nothing else, and asks for a password.
+fn tls_only(certificates: &Server) -> Vec<&'static str> {
+    let file = |name: &str| {
+        let path = certificates.dir().join(name).display().to_string();
+        &*path.leak()
+    };
+    [
+        ["--port", "0"],
+        ["--tls-port", "{port}"],
+        ["--tls-auth-clients", "no"],
+        ["--tls-ca-cert-file", file("ca.crt")],
+        ["--tls-cert-file", file("server.crt")],
+        ["--tls-key-file", file("server.key")],
+        ["--requirepass", SECRET],
+    ]
+    .concat()
+}
+
+/// A connector that trusts our authority.
+fn connector(certificates: &Server) -> TlsConnector {
+    let authority = std::fs::read(certificates.dir().join("ca.der")).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(authority)).unwrap();
+    let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(config)
+}
+
+/// A client for what `url` names in fred's words, without its TLS.
+async fn client(certificates: &Server, url: &str) -> LockClient {
+    let mut config = Config::from_url(url).unwrap();
+    config.tls = Some(connector(certificates).into());
+    let donor = Builder::from_config(config).build().unwrap();
+    LockClient::builder().fred(&donor).build().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_speaks_tls_only() {
+    let certificates = certificates().await;
+    let secure = [&tls_only(&certificates)[..], &["--tls-cluster", "yes"]].concat();
+    let cluster = Clustered::start_with(2, false, &secure).await;
+    let port = cluster.servers[0].port();
+    let url = format!("redis-cluster://:{SECRET}@127.0.0.1:{port}");
+    let client = client(&certificates, &url).await;
+    for node in 0..2 {
+        let name = cluster.name_on(node, "secure").await;
+        let guard = client.reentrant_lock(&name).lock().await.unwrap();
+        let there: u32 = cluster.servers[node].command(&["EXISTS", &name]).await;
+        assert_eq!(there, 1);
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_speak_tls_only() {
+    let certificates = certificates().await;
+    let tls = [&tls_only(&certificates)[..], &["--tls-replication", "yes"]].concat();
+    let with_auth = [&tls[..], &["--masterauth", SECRET]].concat();
+    // What the sentinels ask of the servers needs the password, too.
+    let sentinel = &tls[..tls.len() - 4];
+    let sentinel = [sentinel, &["--tls-replication", "yes"]].concat();
+    let watched = Watched::start_as(&with_auth, &sentinel, &[("auth-pass", SECRET)]).await;
+    let port = watched.sentinels[0].port();
+    let url = format!(
+        "redis-sentinel://:{SECRET}@127.0.0.1:{port}?sentinelServiceName={}",
+        Watched::SERVICE
+    );
+    let client = client(&certificates, &url).await;
+    locks(&client, &watched.replicated.servers[0]).await;
 }
 
 /// `ca.crt`, `ca.der`, and a certificate for this machine that it has signed.
@@ -113,10 +162,7 @@ async fn a_fred_client_with_tls_settings_of_its_own() {
     let secure = Secure::start().await;
     for host in ["localhost", "127.0.0.1"] {
         let plain = secure.url(host).replace("rediss://", "redis://");
-        let mut config = Config::from_url(&plain).unwrap();
-        config.tls = Some(secure.connector().into());
-        let donor = Builder::from_config(config).build().unwrap();
-        let client = LockClient::builder().fred(&donor).build().await.unwrap();
+        let client = client(&secure.certificates, &plain).await;
         locks(&client, &secure.server).await;
     }
 }

@@ -220,20 +220,26 @@ impl Clustered {
     }
 
     /// Moves the slot's keys.
-    pub async fn move_keys(&self, Move { slot, from, to }: Move) {
-        let (slot, port) = (slot.to_string(), self.servers[to].port().to_string());
+    pub async fn move_keys(&self, on_its_way: Move) {
+        let slot = on_its_way.slot.to_string();
         loop {
             let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "100"];
-            let keys: Vec<String> = self.servers[from].command(&list).await;
+            let keys: Vec<String> = self.servers[on_its_way.from].command(&list).await;
             if keys.is_empty() {
                 return;
             }
-            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            // It answers NOKEY for those that have gone meanwhile.
-            let words = [&migrate[..], &keys].concat();
-            self.servers[from].command::<String>(&words).await;
+            self.move_some(on_its_way, &keys).await;
         }
+    }
+
+    /// Moves some of the slot's keys, as a move of many does for a while.
+    pub async fn move_some(&self, Move { from, to, .. }: Move, keys: &[String]) {
+        let port = self.servers[to].port().to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        // It answers NOKEY for those that have gone meanwhile.
+        let words = [&migrate[..], &keys].concat();
+        self.servers[from].command::<String>(&words).await;
     }
 
     /// Ends a move, of which every master is told.
