@@ -53,23 +53,27 @@ impl Secure {
         format!("rediss://:{SECRET}@{host}:{}", self.server.port())
     }
 
-    /// A connector that trusts our authority.
     fn connector(&self) -> TlsConnector {
-        let authority = std::fs::read(self.certificates.dir().join("ca.der")).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(authority)).unwrap();
-        let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        TlsConnector::from(config)
+        connector(self.certificates.dir())
     }
 }
 
+/// A connector that trusts the authority in `dir`.
+pub fn connector(dir: &Path) -> TlsConnector {
+    let authority = std::fs::read(dir.join("ca.der")).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(authority)).unwrap();
+    let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(config)
+}
+
 /// `ca.crt`, `ca.der`, and a certificate for this machine that it has signed.
-fn make_certificates(dir: &Path) {
+pub fn make_certificates(dir: &Path) {
     std::fs::write(
         dir.join("names"),
         "subjectAltName=DNS:localhost,IP:127.0.0.1\n",
