@@ -1,6 +1,6 @@
 //! What is not there any more: holds that never reached the new master, sentinels, everything.
 
-use redisson_lock::{Config, LostReason, Released};
+use redisson_lock::{Config, Durability, LostReason, Released};
 use testbed::{Server, Watched, eventually, unique_name};
 use tokio::time::timeout;
 
@@ -18,7 +18,9 @@ fn long() -> Config {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
     let set_up = Watched::start().await;
-    let client = connect(&set_up.url(), long()).await;
+    let mut local = long();
+    local.durability = Durability::Local;
+    let client = connect(&set_up.url(), local).await;
     let servers = &set_up.replicated.servers;
     let kept = client
         .reentrant_lock(unique_name("kept"))
