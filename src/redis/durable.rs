@@ -152,7 +152,17 @@ type Answer = Result<Frame, Arc<str>>;
 impl<L: Fn() -> usize + Send + Sync> Teller<L> {
     async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
         let mut batch = Vec::new();
-        while calls.recv_many(&mut batch, AT_ONCE).await > 0 {
+        let line = self.line.clone();
+        loop {
+            // Those who could call live as long as their client, whose end waits for this task.
+            let called = tokio::select! {
+                biased;
+                called = calls.recv_many(&mut batch, AT_ONCE) => called,
+                () = line.closed() => 0,
+            };
+            if called == 0 {
+                return;
+            }
             let Ok(open) = self.line.opened().await else {
                 return;
             };

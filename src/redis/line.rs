@@ -92,6 +92,14 @@ impl Line {
         }
     }
 
+    /// Completes when the line is closed.
+    pub(super) async fn closed(&self) {
+        let mut states = self.0.subscribe();
+        let _ = states
+            .wait_for(|state| matches!(state, State::Closed))
+            .await;
+    }
+
     /// Waits until `old` has been replaced: by then the server has dropped it.
     pub(super) async fn replaced(&self, old: &Arc<Open>) -> Result<(), Closed> {
         self.other_than(Some(old)).await.map(drop)

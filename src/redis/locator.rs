@@ -246,6 +246,8 @@ impl Locator {
             }
         };
         let _: Option<()> = closed.run_until_cancelled(watching).await;
+        // The connections to them end here, and not with the last handle of the client.
+        nodes.known().clear();
     }
 
     /// How many replicas the master has, those that are down included, as far as others know.

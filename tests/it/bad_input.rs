@@ -4,7 +4,7 @@
 mod endpoints;
 mod servers;
 #[cfg(feature = "rustls")]
-mod tls;
+pub mod tls;
 mod urls;
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use fred::{
     },
 };
 use redisson_lock::{Error, LockClient, Released};
-use testbed::{Clustered, Server, Watched};
+use testbed::{Clustered, Server};
 
 use super::SECRET;
 
@@ -60,9 +60,9 @@ fn tls_only(certificates: &Server) -> Vec<&'static str> {
     .concat()
 }
 
-/// A connector that trusts our authority.
-fn connector(certificates: &Server) -> TlsConnector {
-    let authority = std::fs::read(certificates.dir().join("ca.der")).unwrap();
+/// A connector that trusts the authority in `dir`.
+pub fn connector(dir: &Path) -> TlsConnector {
+    let authority = std::fs::read(dir.join("ca.der")).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(authority)).unwrap();
     let provider = Arc::new(fred::rustls::crypto::ring::default_provider());
@@ -77,7 +77,7 @@ fn connector(certificates: &Server) -> TlsConnector {
 /// A client for what `url` names in fred's words, without its TLS.
 async fn client(certificates: &Server, url: &str) -> LockClient {
     let mut config = Config::from_url(url).unwrap();
-    config.tls = Some(connector(certificates).into());
+    config.tls = Some(connector(certificates.dir()).into());
     let donor = Builder::from_config(config).build().unwrap();
     LockClient::builder().fred(&donor).build().await.unwrap()
 }
@@ -99,26 +99,8 @@ async fn a_cluster_that_speaks_tls_only() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_speak_tls_only() {
-    let certificates = certificates().await;
-    let tls = [&tls_only(&certificates)[..], &["--tls-replication", "yes"]].concat();
-    let with_auth = [&tls[..], &["--masterauth", SECRET]].concat();
-    // What the sentinels ask of the servers needs the password, too.
-    let sentinel = &tls[..tls.len() - 4];
-    let sentinel = [sentinel, &["--tls-replication", "yes"]].concat();
-    let watched = Watched::start_as(&with_auth, &sentinel, &[("auth-pass", SECRET)]).await;
-    let port = watched.sentinels[0].port();
-    let url = format!(
-        "redis-sentinel://:{SECRET}@127.0.0.1:{port}?sentinelServiceName={}",
-        Watched::SERVICE
-    );
-    let client = client(&certificates, &url).await;
-    locks(&client, &watched.replicated.servers[0]).await;
-}
-
 /// `ca.crt`, `ca.der`, and a certificate for this machine that it has signed.
-fn make_certificates(dir: &Path) {
+pub fn make_certificates(dir: &Path) {
     std::fs::write(
         dir.join("names"),
         "subjectAltName=DNS:localhost,IP:127.0.0.1\n",

@@ -185,9 +185,14 @@ impl Watched {
 
     /// Which of the servers the sentinels take for the master.
     pub async fn master(&self) -> usize {
-        let master = self.seen_by(&self.sentinels[0]).await;
-        self.replicated
-            .on_port(master["port"].parse().expect("a port is a number"))
+        self.master_by(0).await
+    }
+
+    /// Which of the servers one of the sentinels takes for the master.
+    pub async fn master_by(&self, sentinel: usize) -> usize {
+        let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
+        let (_, port): (String, u16) = self.sentinels[sentinel].command(&question).await;
+        self.replicated.on_port(port)
     }
 
     /// Waits until the sentinels have another master than `old`, and it answers as one.
@@ -210,10 +215,8 @@ impl Watched {
 
     /// Whether one of the sentinels sends clients to another master than `old`.
     pub async fn is_announced_after(&self, old: usize) -> bool {
-        let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
-        for sentinel in &self.sentinels {
-            let (_, port): (String, u16) = sentinel.command(&question).await;
-            if self.replicated.on_port(port) != old {
+        for sentinel in 0..self.sentinels.len() {
+            if self.master_by(sentinel).await != old {
                 return true;
             }
         }

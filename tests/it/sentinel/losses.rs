@@ -1,0 +1,197 @@
+//! What is not there any more: holds that never reached the new master, sentinels, everything.
+
+use redisson_lock::{Config, Durability, LostReason, Released};
+use testbed::{Server, Watched, eventually, unique_name};
+use tokio::time::timeout;
+
+use super::{config, connections, left_clean, works};
+use crate::hazards::stage::{GENEROUS, PROMPT, connect, exists, scripts};
+
+/// A lease that no test sees the end of.
+fn long() -> Config {
+    let mut config = config();
+    config.watchdog_lease = 10 * GENEROUS;
+    config
+}
+
+/// P-T5: what the new master does not have is lost at once, not after a lease; and nothing else is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
+    let set_up = Watched::start().await;
+    let mut local = long();
+    local.durability = Durability::Local;
+    let client = connect(&set_up.url(), local).await;
+    let servers = &set_up.replicated.servers;
+    let kept = client
+        .reentrant_lock(unique_name("kept"))
+        .lock()
+        .await
+        .unwrap();
+    set_up.replicated.caught_up(0).await;
+    // The replicas hear nothing from here on: their connections are closed, and they cannot make others.
+    for replica in &servers[1..] {
+        replica.pause();
+    }
+    servers[0]
+        .command::<()>(&["CLIENT", "KILL", "TYPE", "replica"])
+        .await;
+    let names = ["plain", "fair", "read", "write", "fixed"].map(unique_name);
+    let fixed = client.reentrant_lock(&names[4]).with_lease(10 * GENEROUS);
+    let pair = client.read_write_lock(&names[2]);
+    let other = client.read_write_lock(&names[3]);
+    let plain = client.reentrant_lock(&names[0]).lock().await.unwrap();
+    let fair = client.fair_lock(&names[1]).lock().await.unwrap();
+    let read = pair.read().lock().await.unwrap();
+    let write = other.write().lock().await.unwrap();
+    let fixed = fixed.lock().await.unwrap();
+    servers[0].kill();
+    for replica in &servers[1..] {
+        replica.resume();
+    }
+    let new = set_up.fails_over_from(0).await;
+    for name in &names {
+        assert!(
+            !exists(&servers[new], name).await,
+            "{name} was not replicated"
+        );
+    }
+    let lost = async {
+        tokio::join!(
+            plain.lost(),
+            fair.lost(),
+            read.lost(),
+            write.lost(),
+            fixed.lost()
+        )
+    };
+    let told = timeout(PROMPT, lost).await.expect("they are told at once");
+    let gone = LostReason::Gone;
+    assert_eq!(told, (gone, gone, gone, gone, gone));
+    assert!(!kept.is_lost());
+    assert_eq!(kept.unlock().await, Ok(Released::Fully));
+    left_clean(&set_up, new, &[client]).await;
+}
+
+/// Also when the connection to the master breaks meanwhile; and when they are back, they are heard again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_sentinels_for_a_while_everything_goes_on() {
+    let set_up = Watched::start().await;
+    let client = connect(&set_up.url(), config()).await;
+    let master = &set_up.replicated.servers[0];
+    let held = client.reentrant_lock(unique_name("held"));
+    let guard = held.lock().await.unwrap();
+    for sentinel in &set_up.sentinels {
+        sentinel.kill();
+    }
+    works(&client, &unique_name("meanwhile")).await;
+    for kind in ["normal", "pubsub"] {
+        master
+            .command::<()>(&["CLIENT", "KILL", "TYPE", kind])
+            .await;
+    }
+    works(&client, &unique_name("meanwhile")).await;
+    assert!(!guard.is_lost());
+    for sentinel in &set_up.sentinels {
+        sentinel.restart().await;
+    }
+    set_up.settled().await;
+    set_up.replicated.caught_up(0).await;
+    master.kill();
+    works(&client, &unique_name("afterwards")).await;
+    assert!(!guard.is_lost());
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// P-T5: the only sentinel that answers was away during the failover, and still names the old master, which is awake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
+    let set_up = Watched::start().await;
+    let client = connect(&set_up.url(), config()).await;
+    let name = unique_name("held");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    set_up.replicated.caught_up(0).await;
+    let old = &set_up.replicated.servers[0];
+    let [_, other, sleepy] = &set_up.sentinels[..] else {
+        unreachable!()
+    };
+    sleepy.kill();
+    old.pause();
+    let new = set_up.fails_over_from(0).await;
+    works(&client, &unique_name("new")).await;
+    set_up.sentinels[0].kill();
+    other.kill();
+    old.resume();
+    sleepy.restart().await;
+    eventually(
+        "the old master is awake, and left alone",
+        GENEROUS,
+        async || connections(old).await == 0,
+    )
+    .await;
+    let before = scripts(old).await;
+    let asked = async |server: &Server| -> u64 {
+        server.info("stats").await["total_commands_processed"]
+            .parse()
+            .unwrap()
+    };
+    assert_eq!(set_up.master_by(2).await, 0, "it names the old one");
+    // More than it gets from this test.
+    let at = asked(sleepy).await;
+    let mut own = 0;
+    eventually("it has been asked for a while", GENEROUS, async || {
+        own += 1;
+        asked(sleepy).await > at + own + 12
+    })
+    .await;
+    for _ in 0..10 {
+        works(&client, &unique_name("still")).await;
+    }
+    assert!(!guard.is_lost());
+    assert!(exists(&set_up.replicated.servers[new], &name).await);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        scripts(old).await,
+        before,
+        "nobody asked the old master for anything"
+    );
+}
+
+/// Everything is killed and starts over, empty: who held is told, who waited gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_starts_over() {
+    let set_up = Watched::start().await;
+    let client = connect(&set_up.url(), long()).await;
+    let other = connect(&set_up.url(), long()).await;
+    let name = unique_name("over");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    let waiter = other.reentrant_lock(&name);
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    let master = &set_up.replicated.servers[0];
+    eventually("it waits", GENEROUS, async || {
+        let heard: (String, u32) = master
+            .command(&[
+                "PUBSUB",
+                "NUMSUB",
+                &format!("redisson_lock__channel:{{{name}}}"),
+            ])
+            .await;
+        heard.1 == 1
+    })
+    .await;
+    let all = || set_up.sentinels.iter().chain(&set_up.replicated.servers);
+    for server in all() {
+        server.kill();
+    }
+    for server in all() {
+        server.restart().await;
+    }
+    assert_eq!(timeout(GENEROUS, guard.lost()).await, Ok(LostReason::Gone));
+    let entered = timeout(GENEROUS, waiting)
+        .await
+        .expect("the waiter gets in");
+    assert_eq!(
+        entered.unwrap().unwrap().unlock().await,
+        Ok(Released::Fully)
+    );
+    left_clean(&set_up, 0, &[client, other]).await;
+}

@@ -1,0 +1,118 @@
+//! A master and its replicas without sentinels: whichever of them says that it is a master.
+
+use redisson_lock::{Error, LockClient, Released};
+use testbed::{Replicated, Server, unique_name};
+
+use super::{config, works};
+use crate::hazards::stage::{connect, exists, scripts};
+
+/// An operator makes `new` the master, and those of `others` follow it.
+async fn promote(set_up: &Replicated, new: usize, others: &[usize]) {
+    let server = &set_up.servers[new];
+    server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    for other in others {
+        follow(set_up, *other, new).await;
+    }
+}
+
+async fn follow(set_up: &Replicated, follower: usize, master: usize) {
+    let port = set_up.servers[master].port().to_string();
+    let order = ["REPLICAOF", "127.0.0.1", &port];
+    set_up.servers[follower].command::<()>(&order).await;
+}
+
+/// Which of the servers has the lock.
+async fn who_has(set_up: &Replicated, name: &str) -> Vec<usize> {
+    let mut who = Vec::new();
+    for (index, server) in set_up.servers.iter().enumerate() {
+        if exists(server, name).await {
+            who.push(index);
+        }
+    }
+    who
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_master_is_moved_by_hand() {
+    let set_up = Replicated::start(2).await;
+    let client = connect(&set_up.url(), config()).await;
+    let name = unique_name("followed");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    set_up.caught_up(0).await;
+    promote(&set_up, 1, &[0, 2]).await;
+    works(&client, &unique_name("new")).await;
+    assert!(exists(&set_up.servers[1], &name).await);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert!(!exists(&set_up.servers[1], &name).await);
+}
+
+/// One that is dead, or does not answer, holds nobody up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_and_then_the_master_die() {
+    let set_up = Replicated::start(2).await;
+    set_up.servers[2].pause();
+    let client = connect(&set_up.url(), config()).await;
+    works(&client, &unique_name("asleep")).await;
+    set_up.servers[2].kill();
+    works(&client, &unique_name("dead")).await;
+    set_up.servers[0].kill();
+    promote(&set_up, 1, &[]).await;
+    works(&client, &unique_name("new")).await;
+    for server in &set_up.servers {
+        server.kill();
+    }
+    let error = LockClient::connect(set_up.url()).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unavailable { reason, .. } if reason.contains("servers")),
+        "{error:?}"
+    );
+}
+
+/// P-T5: it comes back as the master that it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_master_that_wakes_up_is_not_believed() {
+    let set_up = Replicated::start(2).await;
+    let client = connect(&set_up.url(), config()).await;
+    let name = unique_name("held");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    set_up.caught_up(0).await;
+    set_up.servers[0].pause();
+    // The other replica still waits for the old one.
+    promote(&set_up, 1, &[]).await;
+    works(&client, &unique_name("new")).await;
+    set_up.servers[0].resume();
+    for _ in 0..5 {
+        let newcomer = connect(&set_up.url(), config()).await;
+        let busy = newcomer.reentrant_lock(&name).try_lock().await.unwrap();
+        assert!(busy.is_none(), "a newcomer sees the hold");
+        let own = unique_name("own");
+        let _own = newcomer.reentrant_lock(&own).lock().await.unwrap();
+        assert_eq!(who_has(&set_up, &own).await, [1]);
+    }
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+}
+
+/// Two that have nothing to do with each other: the one that more follow is the master, and where that does not tell,
+/// nobody new is let in, and who is there stays where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_strangers_the_one_that_more_follow_is_believed_or_else_none() {
+    let set_up = Replicated::start(1).await;
+    let stranger = Server::start().await;
+    let url = format!("{}&node=127.0.0.1:{}", set_up.url(), stranger.port());
+    let client = connect(&url, config()).await;
+    let name = unique_name("held");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    set_up.caught_up(0).await;
+    assert_eq!(who_has(&set_up, &name).await, [0, 1]);
+    set_up.servers[1].kill();
+    let error = LockClient::connect(&url).await.unwrap_err();
+    let both = [stranger.port(), set_up.servers[0].port()].map(|port| format!("127.0.0.1:{port}"));
+    assert!(
+        matches!(&error, Error::Unavailable { reason, .. } if both.iter().all(|one| reason.contains(one))),
+        "{error:?}"
+    );
+    works(&client, &unique_name("still")).await;
+    assert!(exists(&set_up.servers[0], &name).await);
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    assert_eq!(scripts(&stranger).await, 0);
+}

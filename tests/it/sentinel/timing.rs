@@ -1,0 +1,83 @@
+//! How long a failover takes, and which part of it is the client's: printed, not judged.
+//!
+//! `TOPOLOGY_ROUNDS=10 cargo test --test it --features rustls sentinel::timing -- --nocapture --test-threads=1`
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::LockClient;
+use testbed::{Server, Watched, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{config, rounds};
+use crate::hazards::stage::{GENEROUS, connect};
+
+/// When a sentinel first names another master than the one on `old`.
+async fn named(sentinels: &[Server], old: u16) -> Instant {
+    let mut asking = JoinSet::new();
+    for sentinel in sentinels {
+        let mut admin = sentinel.admin().await;
+        asking.spawn(async move {
+            loop {
+                let (_, port): (String, u16) = redis::cmd("SENTINEL")
+                    .arg(&["GET-MASTER-ADDR-BY-NAME", Watched::SERVICE])
+                    .query_async(&mut admin)
+                    .await
+                    .expect("a sentinel answers");
+                if port != old {
+                    return Instant::now();
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+    }
+    asking.join_next().await.unwrap().unwrap()
+}
+
+/// When the first lock is had that was asked for now.
+async fn locked(client: LockClient) -> Instant {
+    let lock = client.reentrant_lock(unique_name("first"));
+    let _guard = timeout(2 * GENEROUS, lock.lock())
+        .await
+        .expect("in time")
+        .unwrap();
+    Instant::now()
+}
+
+async fn time(what: &str, fail: impl Fn(&Server)) {
+    let mut ours = Vec::new();
+    for _ in 0..rounds() {
+        let set_up = Watched::start().await;
+        let mut config = config();
+        config.command_wait = 2 * GENEROUS;
+        let client = connect(&set_up.url(), config).await;
+        let master = &set_up.replicated.servers[0];
+        let named = named(&set_up.sentinels, master.port());
+        fail(master);
+        let start = Instant::now();
+        let (locked, named) = tokio::join!(tokio::spawn(locked(client)), named);
+        let locked = locked.unwrap();
+        let part = locked.saturating_duration_since(named);
+        println!(
+            "{what}: {:?} to the first lock: {:?} until a sentinel names the new master, {part:?} after that",
+            locked - start,
+            named - start,
+        );
+        ours.push(part);
+    }
+    ours.sort_unstable();
+    println!(
+        "{what}: the client's part: median {:?}, longest {:?}",
+        ours[ours.len() / 2],
+        ours[ours.len() - 1]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_masters_death() {
+    time("kill -9", Server::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_masters_sleep() {
+    time("SIGSTOP", Server::pause).await;
+}

@@ -1,0 +1,55 @@
+//! TLS to the sentinels, to the servers, and between them.
+
+use fred::types::{
+    Builder,
+    config::{Config, ServerConfig},
+};
+use redisson_lock::{Error, LockClient};
+use testbed::{Server, Watched, unique_name};
+
+use super::works;
+use crate::bad_input::tls::{connector, make_certificates};
+
+/// Everything speaks TLS only, and trusts an authority whose files are in `dir`.
+async fn secured(dir: &std::path::Path) -> Watched {
+    make_certificates(dir);
+    let file = |name: &str| dir.join(name).display().to_string();
+    let (authority, certificate, key) = (file("ca.crt"), file("server.crt"), file("server.key"));
+    let options = [
+        ["--port", "0"],
+        ["--tls-port", "{port}"],
+        ["--tls-auth-clients", "no"],
+        ["--tls-replication", "yes"],
+        ["--tls-ca-cert-file", &authority],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+    ];
+    Watched::start_as(options.as_flattened(), options.as_flattened(), &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_servers_speak_tls() {
+    // Its folder is where the certificates are.
+    let certificates = Server::start().await;
+    let set_up = secured(certificates.dir()).await;
+    let sentinels = set_up.sentinels.iter();
+    let hosts = sentinels.map(|sentinel| ("127.0.0.1".to_owned(), sentinel.port()));
+    let config = Config {
+        server: ServerConfig::new_sentinel(hosts.collect(), Watched::SERVICE),
+        tls: Some(connector(certificates.dir()).into()),
+        ..Config::default()
+    };
+    let donor = Builder::from_config(config).build().unwrap();
+    let builder = LockClient::builder().fred(&donor).config(super::config());
+    let client = builder.build().await.unwrap();
+    works(&client, &unique_name("secure")).await;
+    set_up.replicated.servers[0].kill();
+    works(&client, &unique_name("secure")).await;
+
+    let url = set_up.url();
+    for url in [url.replace("redis-sentinel", "rediss-sentinel"), url] {
+        let error = LockClient::connect(&url).await.unwrap_err();
+        // Nobody trusts the authority; and without TLS nobody answers.
+        assert!(matches!(&error, Error::Unavailable { .. }), "{error:?}");
+    }
+}
