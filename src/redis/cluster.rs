@@ -101,7 +101,7 @@ fn subscribe(
             let anywhere = Subscriber {
                 connector: Connector::new(topology.config().clone(), MESSAGES)
                     .to(&Locator::Member(topology.clone())),
-                channels: Channels::Everywhere,
+                channels: Channels::OfCluster,
                 events,
                 closed: topology.closed.clone(),
             };

@@ -23,8 +23,10 @@ use wanted::Wanted;
 
 /// Which channels these are.
 pub(super) enum Channels {
-    /// Those of a server, or of all nodes of a cluster.
+    /// Those of a server.
     Everywhere,
+    /// Those of all nodes of a cluster, by way of any of them.
+    OfCluster,
     /// Those of a shard, which come and go with its slots.
     OfShard(Arc<Topology>),
 }

@@ -1,5 +1,6 @@
 //! A cluster: locks on every node, which move, die and come back.
 
+mod frozen;
 mod migration;
 
 use std::{sync::Arc, time::Duration};

@@ -72,6 +72,8 @@ pub(super) type NodeIndex = usize;
 pub(super) struct SlotMap {
     owners: Vec<Option<Owner>>,
     nodes: Vec<Known>,
+    /// What was taken up last.
+    heard: Vec<Listed>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +94,14 @@ impl SlotMap {
         Self {
             owners: vec![None; SLOTS],
             nodes: Vec::new(),
+            heard: Vec::new(),
         }
+    }
+
+    /// Whether to [`hear`](Self::hear) it would change nothing: they are asked far more often than anything changes, and
+    /// there are many slots.
+    pub(super) fn has_heard(&self, listed: &[Listed]) -> bool {
+        self.heard == listed
     }
 
     pub(super) fn owner(&self, slot: HashSlot) -> Option<NodeIndex> {
@@ -154,6 +163,7 @@ impl SlotMap {
                 }
             }
         }
+        self.heard = listed.to_vec();
     }
 
     /// The owner of `slot` itself says that the node at `address` has it now, which it knows best. Says whether that node

@@ -77,6 +77,8 @@ pub(in crate::redis) struct Topology {
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
     asides: Mutex<HashMap<Address, Arc<Aside>>>,
+    /// The node that was chosen last where any will do.
+    any: Mutex<Option<Address>>,
     doubts: Notify,
     events: mpsc::UnboundedSender<Event>,
     pub(super) closed: CancellationToken,
@@ -141,6 +143,7 @@ impl Topology {
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
             asides: Mutex::default(),
+            any: Mutex::default(),
             doubts: Notify::new(),
             events,
             closed: CancellationToken::new(),
@@ -151,12 +154,17 @@ impl Topology {
         topology
     }
 
-    /// A node that can be reached, it seems.
+    /// A node that can be reached, it seems, and another than the last time, if there is one.
     pub(in crate::redis) fn any_node(&self) -> Option<Address> {
         let routes = self.routes.borrow().clone();
-        let up: Vec<_> = routes.nodes().filter(|node| node.line.is_up()).collect();
-        let node = fastrand::choice(up)?;
-        Some(node.address.clone())
+        let mut last = lock(&self.any);
+        let up = routes.nodes().filter(|node| node.line.is_up());
+        let up: Vec<_> = up.map(|node| &node.address).collect();
+        let others = up.iter().filter(|address| Some(**address) != last.as_ref());
+        let others: Vec<_> = others.collect();
+        let chosen = fastrand::choice(others).or_else(|| up.first());
+        *last = chosen.map(|address| (*address).clone());
+        last.clone()
     }
 
     /// Completes, with the reason, when the node at `address` has no slots any more.
@@ -373,7 +381,7 @@ impl Topology {
         while let Some(answer) = asked.next().await {
             if let Some(listed) = answer {
                 heard = true;
-                self.change(|map| map.hear(&listed));
+                self.hear(&listed);
             }
         }
         if heard {
@@ -385,7 +393,14 @@ impl Topology {
             .map(|address| self.mapped(address))
             .collect();
         if let Ok(first) = first_answer(&self.config, &addresses).await {
-            self.change(|map| map.hear(&first.listed));
+            self.hear(&first.listed);
+        }
+    }
+
+    fn hear(&self, listed: &[Listed]) {
+        let is_new = !self.routes.borrow().map.has_heard(listed);
+        if is_new {
+            self.change(|map| map.hear(listed));
         }
     }
 }

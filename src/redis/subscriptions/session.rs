@@ -62,7 +62,9 @@ impl<'a> Session<'a> {
         }
         self.unsubscribe(&change.unsubscribe).await?;
         match self.channels {
-            Channels::Everywhere => self.subscribe_in_batches(&change.subscribe, wanted).await?,
+            Channels::Everywhere | Channels::OfCluster => {
+                self.subscribe_in_batches(&change.subscribe, wanted).await?
+            }
             Channels::OfShard(_) => self.subscribe_to_shard(&change.subscribe, wanted).await?,
         }
         wanted.confirmed(&self.missing);
@@ -78,7 +80,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let unsubscribed = match self.channels {
-            Channels::Everywhere => self.client.unsubscribe(channels).await,
+            Channels::Everywhere | Channels::OfCluster => self.client.unsubscribe(channels).await,
             // Those of one command would have to be of one slot.
             Channels::OfShard(_) => {
                 let each = channels
@@ -121,7 +123,7 @@ impl<'a> Session<'a> {
 
     async fn confirm(&mut self) -> Result<(), String> {
         if !self.counts {
-            return self.ping().await;
+            return self.ping(link::PING_WAIT).await;
         }
         // An error that fred has dropped all the same is a channel too few.
         match Connection::subscriptions(&self.client).await? {
@@ -168,7 +170,7 @@ impl<'a> Session<'a> {
     pub(super) fn next_look(&self) -> Instant {
         let idle = self.subscribed.is_empty() && self.missing.is_empty();
         let rest = match self.channels {
-            Channels::OfShard(_) if !idle => COUNT_EVERY,
+            Channels::OfShard(_) | Channels::OfCluster if !idle => COUNT_EVERY,
             _ => PING_EVERY,
         };
         self.looked + rest
@@ -177,8 +179,11 @@ impl<'a> Session<'a> {
     /// Sees to it that all is as it should be; says whether messages may have been missed.
     pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
         self.looked = Instant::now();
-        if let Channels::Everywhere = self.channels {
-            return self.ping().await.map(|()| false);
+        match self.channels {
+            Channels::Everywhere => return self.ping(link::PING_WAIT).await.map(|()| false),
+            // Messages between nodes that are well have to come by it, and another would do as well.
+            Channels::OfCluster => return self.ping(COUNT_EVERY).await.map(|()| false),
+            Channels::OfShard(_) => {}
         }
         self.look_for_all().await?;
         let missing: Vec<Bytes> = self.missing.iter().cloned().collect();
@@ -190,7 +195,7 @@ impl<'a> Session<'a> {
     /// Fails if the shard has ended a subscription. One that cannot be asked answers a `PING`; then only the map tells.
     async fn look_for_all(&mut self) -> Result<(), String> {
         if !self.counts {
-            return self.ping().await;
+            return self.ping(link::PING_WAIT).await;
         }
         let count = Connection::subscriptions(&self.client).await?;
         if count
@@ -203,9 +208,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn ping(&mut self) -> Result<(), String> {
+    async fn ping(&mut self, wait: Duration) -> Result<(), String> {
         self.pings += 1;
-        Connection::ping(&self.client, self.pings, link::PING_WAIT).await
+        Connection::ping(&self.client, self.pings, wait).await
     }
 }
 

@@ -1,0 +1,199 @@
+//! A shard falls asleep: nobody takes it for dead, and nobody else is to notice (P-R5, P-FR11).
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{Config, LockClient, Released, ShardedPubSub};
+use testbed::Clustered;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use crate::hazards::stage::{GENEROUS, all_done, connect, let_pass};
+
+const QUIET: Duration = Duration::from_secs(5);
+const FROZEN: Duration = Duration::from_secs(10);
+/// From one operation of a task to the next. One that takes longer stands for those that it keeps from being begun.
+const PACE: Duration = Duration::from_millis(40);
+/// A machine that is busy with something else makes its own delays, on a second cluster where nobody sleeps too; it may
+/// do so on one of them alone. A client that waits for the sleeper does so each time.
+const ATTEMPTS: usize = 3;
+/// Without shards, a client listens at one node, which may be the sleeper: it finds out, and what waits is served.
+const FINDS_OUT: Duration = Duration::from_secs(4);
+/// The shard that falls asleep.
+const SLEEPER: usize = 0;
+
+/// How long operations of one sort took, from when they were due.
+#[derive(Default)]
+struct Times(Mutex<Vec<Duration>>);
+
+impl Times {
+    fn add(&self, mut time: Duration) {
+        let mut times = self.0.lock().unwrap();
+        times.push(time);
+        while let Some(less) = time.checked_sub(PACE) {
+            times.push(less);
+            time = less;
+        }
+    }
+
+    /// The time that 99 of 100 have taken at most since it was last asked.
+    fn p99(&self) -> Duration {
+        let mut times = std::mem::take(&mut *self.0.lock().unwrap());
+        times.sort_unstable();
+        times[times.len() * 99 / 100]
+    }
+}
+
+/// Nothing but a message brings a waiter in.
+fn config(sharded: ShardedPubSub) -> Config {
+    let mut config = Config::default();
+    config.command_wait = GENEROUS;
+    config.poll_floor = Duration::from_secs(600);
+    config.watchdog_lease = Duration::from_secs(60);
+    config.sharded_pubsub = sharded;
+    config
+}
+
+/// Runs `operation` at each tick until told to stop.
+async fn at_each_tick(stop: Arc<AtomicBool>, mut operation: impl AsyncFnMut(Instant)) {
+    let mut due = Instant::now();
+    while !stop.load(SeqCst) {
+        sleep_until(due).await;
+        operation(due).await;
+        while due < Instant::now() {
+            due += PACE;
+        }
+    }
+}
+
+/// Those who lock and unlock on the shards that stay awake.
+#[derive(Default)]
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    /// A lock that nobody else wants, had and given back.
+    pairs: Arc<Times>,
+    /// A lock that two clients want all the time, had.
+    hand_overs: Arc<Times>,
+    tasks: JoinSet<()>,
+}
+
+impl Traffic {
+    async fn begin(cluster: &Clustered, sharded: ShardedPubSub) -> Self {
+        let mut traffic = Self::default();
+        for node in 1..3 {
+            let contended = cluster.name_on(node, "contended").await;
+            for _ in 0..2 {
+                let client = connect(&cluster.url(), config(sharded)).await;
+                let alone = cluster.name_on(node, "alone").await;
+                traffic.pairs_of(&client, &alone);
+                traffic.hand_overs_of(&client, &contended);
+            }
+        }
+        traffic
+    }
+
+    fn pairs_of(&mut self, client: &LockClient, name: &str) {
+        let (lock, times) = (client.reentrant_lock(name), self.pairs.clone());
+        let stop = self.stop.clone();
+        self.tasks.spawn(at_each_tick(stop, async move |due| {
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+            times.add(due.elapsed());
+        }));
+    }
+
+    fn hand_overs_of(&mut self, client: &LockClient, name: &str) {
+        let (lock, times) = (client.reentrant_lock(name), self.hand_overs.clone());
+        let stop = self.stop.clone();
+        self.tasks.spawn(at_each_tick(stop, async move |due| {
+            let guard = lock.lock().await.unwrap();
+            times.add(due.elapsed());
+            // So the other comes meanwhile, and waits.
+            let_pass(PACE / 4).await;
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }));
+    }
+
+    fn p99(&self) -> [Duration; 2] {
+        [self.pairs.p99(), self.hand_overs.p99()]
+    }
+
+    async fn end(self) {
+        self.stop.store(true, SeqCst);
+        all_done(self.tasks).await;
+    }
+}
+
+/// Holds with a short lease on the shards that stay awake, one with a long one on the sleeper, and many who wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn p_r5_p_fr11_a_shard_asleep_delays_nobody_on_the_others() {
+    let options = [
+        "--cluster-node-timeout",
+        "60000",
+        "--cluster-require-full-coverage",
+        "no",
+    ];
+    let cluster = Clustered::start_with(3, false, &options).await;
+    let control = Clustered::start_with(3, false, &options).await;
+    let mut renewed = config(ShardedPubSub::Auto);
+    renewed.watchdog_lease = Duration::from_secs(3);
+    let holder = connect(&cluster.url(), renewed).await;
+    let mut awake = Vec::new();
+    for number in 0..40 {
+        let name = cluster.name_on(1 + number % 2, "awake").await;
+        awake.push(holder.reentrant_lock(&name).lock().await.unwrap());
+    }
+    for sharded in [ShardedPubSub::Auto, ShardedPubSub::Off] {
+        let traffic = Traffic::begin(&cluster, sharded).await;
+        let beside = Traffic::begin(&control, sharded).await;
+        let client = connect(&cluster.url(), config(sharded)).await;
+        let on_sleeper = cluster.name_on(SLEEPER, "asleep").await;
+        let asleep = client.reentrant_lock(&on_sleeper).lock().await.unwrap();
+        let rival = connect(&cluster.url(), config(sharded)).await;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let_pass(Duration::from_secs(1)).await;
+            (traffic.p99(), beside.p99());
+            let_pass(QUIET).await;
+            let quiet = traffic.p99();
+            beside.p99();
+            cluster.pause(SLEEPER);
+            let mut waiting = JoinSet::new();
+            for _ in 0..20 {
+                let lock = rival.reentrant_lock(&on_sleeper);
+                waiting.spawn(async move { lock.try_lock_for(FROZEN).await });
+            }
+            if sharded == ShardedPubSub::Off {
+                let_pass(FINDS_OUT).await;
+                traffic.hand_overs.p99();
+            }
+            let_pass(FROZEN).await;
+            let (frozen, beside) = (traffic.p99(), beside.p99());
+            cluster.resume(SLEEPER);
+            all_done(waiting).await;
+            let told = format!("{quiet:?}, then {frozen:?}, beside it {beside:?}");
+            println!("{sharded:?}: p99 of pairs and hand-overs {told}");
+            let good = |sort: usize| frozen[sort] <= 3 * quiet[sort].max(beside[sort]);
+            if good(0) && good(1) {
+                break;
+            }
+            assert!(attempts < ATTEMPTS, "{told}");
+        }
+        traffic.end().await;
+        beside.end().await;
+        assert!(!asleep.is_lost());
+        assert_eq!(asleep.unlock().await, Ok(Released::Fully));
+    }
+    for guard in awake {
+        assert!(!guard.is_lost());
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    }
+}
