@@ -240,22 +240,22 @@ impl Topology {
         durability: Durability,
     ) -> Result<(Address, Answered), CallError> {
         let (node, open) = self.opened(slot).await?;
-        let answer = if self.waits(slot, durability) {
-            let durable = self.durable(&node);
-            let running = durable.run(script, operations.clone(), durability);
-            let moved = || Err("the slot has moved to another node".into());
-            let answer = self.while_owner(slot, &node, running).await;
-            answer.unwrap_or_else(moved)
-        } else {
+        let running = async {
+            if self.waits(slot, durability) {
+                let durable = self.durable(&node);
+                let answer = durable.run(script, operations.clone(), durability).await;
+                return answer.inspect_err(|_| self.doubt());
+            }
             let answer = open.run(script, self.publishing, operations).await;
             if answer.is_err() {
                 self.doubt();
-                // Whoever had the slot and has it no more runs nothing for it.
-                let replaced = node.line.replaced(&open);
-                self.while_owner(slot, &node, replaced).await;
+                let _ = node.line.replaced(&open).await;
             }
             answer.map(Answered::from)
         };
+        // Whoever has the slot no more runs nothing for it, or what it runs is not kept.
+        let answer = self.while_owner(slot, &node, running).await;
+        let answer = answer.unwrap_or_else(|| Err("the slot has moved to another node".into()));
         match answer {
             Ok(answered) => Ok((node.address.clone(), answered)),
             Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),

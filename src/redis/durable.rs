@@ -1,6 +1,6 @@
 //! Calls that wait for replicas: on a connection of their own, as `WAIT` holds up all behind it (P-FR13).
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{collections::HashSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use fred::types::{Resp3Frame as Frame, Value};
 use tokio::{
@@ -110,6 +110,7 @@ impl Durable {
             listed,
             connected: None,
             counted: None,
+            sent: HashSet::new(),
         };
         tasks.spawn(async move {
             let _: Option<()> = closed.run_until_cancelled(teller.serve(queued)).await;
@@ -145,6 +146,8 @@ struct Teller<L> {
     listed: L,
     connected: Option<usize>,
     counted: Option<Instant>,
+    /// Scripts that have been sent on the present connection.
+    sent: HashSet<usize>,
 }
 
 type Answer = Result<Frame, Arc<str>>;
@@ -172,6 +175,7 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
                 if self.line.replaced(&open).await.is_err() {
                     return;
                 }
+                (self.sent, self.counted) = (HashSet::new(), None);
             }
             let mut answers = answers.map(Vec::into_iter);
             for call in batch.drain(..) {
@@ -195,11 +199,22 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         let most = calls.iter().map(|call| self.wanted(call)).max();
         let most = most.unwrap_or_default();
         let publishing = self.publishing;
-        let shas = calls.iter().map(|call| {
-            let sha = call.script.text(publishing).sha.clone();
-            open.eval("EVALSHA", sha, call.script, &call.operations)
-        });
-        let (mut frames, mut by) = self.send(open, shas, most).await?;
+        let texts: Vec<_> = calls
+            .iter()
+            .map(|call| {
+                let text = call.script.text(publishing);
+                // By its text at first: one that the server does not know would cost a WAIT in vain.
+                match self.sent.insert(std::ptr::from_ref(call.script).addr()) {
+                    true => ("EVAL", text.source.clone()),
+                    false => ("EVALSHA", text.sha.clone()),
+                }
+            })
+            .collect();
+        let evals = calls
+            .iter()
+            .zip(texts)
+            .map(|(call, (name, text))| open.eval(name, text, call.script, &call.operations));
+        let (mut frames, mut by) = self.send(open, evals, most).await?;
         let unknown: Vec<_> = (0..calls.len())
             .filter(|index| frame::is_unknown_script(&frames[*index]))
             .collect();
@@ -253,7 +268,10 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
             .collect::<Result<_, _>>()?;
         let mut waited = (frames.len() > count).then(|| frames.remove(count));
         while let Some(message) = waited.as_ref().and_then(frame::error) {
-            self.is_refused(&message);
+            if !self.is_refused(&message) {
+                // Such as that the server is a replica by now: nobody has acknowledged anything.
+                return Ok((frames, Some(0)));
+            }
             waited = match self.wait_on(open, wanted) {
                 Some(wait) => Some(wait.await?),
                 None => None,
@@ -272,8 +290,12 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         Some(open.send(name, args))
     }
 
-    /// The server has no such command, or the user may not use it: what comes after goes without.
-    fn is_refused(&mut self, message: &str) {
+    /// Whether the server has no such command, or the user may not use it: what comes after goes without.
+    fn is_refused(&mut self, message: &str) -> bool {
+        let told = ["NOPERM", "unknown command", "appendonly is disabled"];
+        if !told.iter().any(|told| message.contains(told)) {
+            return false;
+        }
         match &mut self.wait {
             Some(wait) if wait.for_disk => {
                 wait.for_disk = false;
@@ -284,6 +306,7 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
                 tracing::warn!(message, "WAIT is refused: replicas are not waited for");
             }
         }
+        true
     }
 
     /// Asks how many replicas are connected.

@@ -13,7 +13,7 @@ use fred::types::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The shortest time between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long the others are waited for when one has answered.
+const GRACE: Duration = Duration::from_millis(100);
 /// How many of the nodes are asked at a time.
 const ASKED: usize = 3;
 /// How long a connection for what is on its way to another node is kept without use.
@@ -378,10 +380,13 @@ impl Topology {
             })
             .collect();
         let mut heard = false;
-        while let Some(answer) = asked.next().await {
+        let mut until = Instant::now() + ANSWER_WAIT;
+        while let Ok(Some(answer)) = timeout_at(until, asked.next()).await {
             if let Some(listed) = answer {
                 heard = true;
                 self.hear(&listed);
+                // One that is silent does not hold up the next look.
+                until = until.min(Instant::now() + GRACE);
             }
         }
         if heard {
