@@ -460,6 +460,12 @@ async fn ask(config: &Config, address: &Address) -> Result<FirstAnswer, Error> {
     let (nodes, shards) = answers
         .unwrap_or_else(|_| Err("no answer".into()))
         .map_err(unanswered)?;
+    if let Some(message) = frame::error(&shards).filter(|message| message.starts_with("NOPERM")) {
+        tracing::warn!(
+            message,
+            "the user may not ask whether the cluster has messages within shards: taken to have none"
+        );
+    }
     match read(&nodes, address) {
         Some(listed) => Ok(FirstAnswer {
             listed,
