@@ -49,10 +49,38 @@ async fn admit_with(server: &Server, user: &str, rights: &[String]) -> String {
     let mut words = vec!["ACL", "SETUSER", user, "reset"];
     words.extend(rights.iter().map(String::as_str));
     server.command::<()>(&words).await;
-    format!("redis://{user}:{PASSWORD}@127.0.0.1:{}", server.port())
+    with_user(&server.url(), user)
 }
 
-/// The URL of `server` for a user who may do with locks of these kinds what the page says, and nothing else.
-pub async fn admit(server: &Server, kinds: &[&str]) -> String {
-    admit_with(server, &kinds.join("+"), &all_rights(kinds)).await
+fn with_user(url: &str, user: &str) -> String {
+    url.replacen("://", &format!("://{user}:{PASSWORD}@"), 1)
+}
+
+/// Servers that belong together, for a user who may do with locks of some kinds what the page says, and nothing else.
+pub struct Admitted(String);
+
+impl Admitted {
+    /// To `servers`, for locks of `kinds` in this sort of set-up.
+    pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
+        let user = kinds.join(".");
+        let rights = all_rights(&[kinds, set_up].concat());
+        for server in servers {
+            admit_with(server, &user, &rights).await;
+        }
+        Self(user)
+    }
+
+    pub fn url(&self, url: &str) -> String {
+        with_user(url, &self.0)
+    }
+
+    /// To those who watch over the servers as well.
+    pub async fn to_sentinels(&self, sentinels: &[Server], url: &str) -> String {
+        let rights = rights("sentinel: on every sentinel");
+        for sentinel in sentinels {
+            admit_with(sentinel, &self.0, &rights).await;
+        }
+        let (url, user) = (self.url(url), &self.0);
+        format!("{url}&sentinelUsername={user}&sentinelPassword={PASSWORD}")
+    }
 }

@@ -11,7 +11,6 @@ use super::{
     ground::{Ground, Master},
     subjects::{Subject, held_by},
 };
-use crate::rights;
 
 /// For what should be a matter of milliseconds.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -25,7 +24,7 @@ pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 pub struct Bed<S: Subject> {
     /// The server that has the lock.
     pub server: Master,
-    /// For a user who has no other rights than its kind needs (P-T8), where there is a single server.
+    /// For a user who has no other rights than its kind needs (P-T8).
     pub url: String,
     pub config: Config,
     pub client: LockClient,
@@ -59,10 +58,7 @@ impl<S: Subject> Bed<S> {
 
     /// With the rights that locks of all these kinds need.
     async fn among(ground: Arc<Ground>, config: Config, kinds: &[&str]) -> Self {
-        let url = match &*ground {
-            Ground::Single(server) => rights::admit(server, kinds).await,
-            _ => ground.url(),
-        };
+        let url = ground.admit(kinds).await;
         let client = connect(&url, &config).await;
         let prefix = format!("app:{}", S::NAME);
         let (name, server) = ground.name(&config.name_prefix, &prefix).await;

@@ -5,6 +5,8 @@ use std::{ops::Deref, sync::Arc};
 use testbed::{Clustered, Server, Watched, slot_of, unique_name};
 use tokio::sync::OnceCell;
 
+use crate::rights::Admitted;
+
 /// Nobody is to take a busy machine's node for dead.
 const PATIENT: [&str; 2] = ["--cluster-node-timeout", "60000"];
 
@@ -47,11 +49,21 @@ impl Ground {
         Self::Single(Box::new(Server::start().await))
     }
 
-    pub fn url(&self) -> String {
+    /// For a user who has no other rights than locks of these kinds need (P-T8).
+    pub async fn admit(&self, kinds: &[&str]) -> String {
+        let set_up: &[&str] = match self {
+            Self::Single(_) => &[],
+            Self::Cluster(_) => &["cluster", "durability"],
+            Self::Sentinel(_) => &["sentinel", "durability"],
+        };
+        let admitted = Admitted::to(self.servers(), kinds, set_up).await;
         match self {
-            Self::Single(server) => server.url(),
-            Self::Cluster(cluster) => cluster.url(),
-            Self::Sentinel(watched) => watched.url(),
+            Self::Single(server) => admitted.url(&server.url()),
+            Self::Cluster(cluster) => admitted.url(&cluster.url()),
+            Self::Sentinel(watched) => {
+                let sentinels = &watched.sentinels;
+                admitted.to_sentinels(sentinels, &watched.url()).await
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use redisson_lock::{Config, Durability, LockClient, Owner, Released};
 use testbed::{Clustered, Replicated, Server, Watched, eventually, slot_of};
 use tokio::time::timeout;
 
-use super::{PASSWORD, admit_with, all_rights, rights};
+use super::{PASSWORD, admit_with, all_rights, rights, with_user};
 
 const SURE: Duration = Duration::from_secs(30);
 /// For what may never happen without a right.
@@ -22,10 +22,6 @@ async fn admit_to_all(servers: &[Server], rights: &[String]) {
 fn without(all: &[String], right: &str) -> Vec<String> {
     let others = all.iter().filter(|other| **other != right);
     others.cloned().collect()
-}
-
-fn with_user(url: &str) -> String {
-    url.replacen("://", &format!("://{USER}:{PASSWORD}@"), 1)
 }
 
 /// A lock is taken and released, and a sentinel that the URL does not name is asked too.
@@ -99,7 +95,7 @@ async fn the_rights_where_sentinels_are_asked() {
 async fn the_rights_where_servers_are_asked() {
     let set_up = Replicated::start(1).await;
     let all = [all_rights(&["reentrant"]), rights("replicated")].concat();
-    let url = with_user(&set_up.url());
+    let url = with_user(&set_up.url(), USER);
     for right in rights("replicated") {
         admit_to_all(&set_up.servers, &without(&all, &right)).await;
         let tried = works(&url, None, UNSURE).await;
@@ -116,7 +112,7 @@ async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
     config.command_wait = limit;
     config.poll_floor = 30 * SURE;
     config.watchdog_lease = 30 * SURE;
-    let builder = LockClient::builder().url(with_user(&cluster.url()));
+    let builder = LockClient::builder().url(with_user(&cluster.url(), USER));
     let client = builder.config(config).build().await.map_err(text)?;
     let name = cluster.name_on(0, "app").await;
     let lock = client.reentrant_lock(&name);
@@ -168,7 +164,7 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
     let cluster = Clustered::masters(1).await;
     let all = [all_rights(&["reentrant"]), rights("cluster")].concat();
     admit_to_all(&cluster.servers, &all).await;
-    let client = LockClient::connect(with_user(&cluster.url()))
+    let client = LockClient::connect(with_user(&cluster.url(), USER))
         .await
         .unwrap();
     let lock = client.reentrant_lock("app:42");
@@ -198,7 +194,7 @@ async fn the_rights_to_wait_for_replicas() {
     let set_up = Replicated::start(1).await;
     let parts = ["reentrant", "replicated", "durability"];
     let all = all_rights(&parts);
-    let url = with_user(&set_up.url());
+    let url = with_user(&set_up.url(), USER);
     for (right, acknowledgements) in [("", Some(1)), ("+wait", None)] {
         admit_to_all(&set_up.servers, &without(&all, right)).await;
         let client = LockClient::connect(&url).await.unwrap();
@@ -230,7 +226,7 @@ async fn the_right_to_wait_for_disks() {
     let mut config = Config::default();
     config.wait_for_disk = true;
     config.replica_wait = SURE;
-    let builder = LockClient::builder().url(with_user(&set_up.url()));
+    let builder = LockClient::builder().url(with_user(&set_up.url(), USER));
     let client = builder.config(config).build().await.unwrap();
     set_up.servers[0].reset_calls().await;
     let lock = client.reentrant_lock("app:42");
