@@ -7,7 +7,6 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     CallError, Tasks, frame,
@@ -99,7 +98,6 @@ impl Durable {
         publishing: Publishing,
         wait: Wait,
         listed: impl Fn() -> usize + Send + Sync + 'static,
-        closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
@@ -112,9 +110,7 @@ impl Durable {
             counted: None,
             sent: HashSet::new(),
         };
-        tasks.spawn(async move {
-            let _: Option<()> = closed.run_until_cancelled(teller.serve(queued)).await;
-        });
+        tasks.spawn(teller.serve(queued));
         Self(calls)
     }
 

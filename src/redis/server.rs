@@ -269,15 +269,7 @@ impl Lines {
             );
             let locator = self.locator.clone();
             let listed = move || locator.replicas();
-            let closed = self.closed.clone();
-            Durable::start(
-                line,
-                Publishing::Classic,
-                self.wait,
-                listed,
-                closed,
-                &self.tasks,
-            )
+            Durable::start(line, Publishing::Classic, self.wait, listed, &self.tasks)
         })
     }
 }

@@ -294,15 +294,7 @@ impl Topology {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             };
-            let closed = node.closed.clone();
-            Durable::start(
-                line,
-                self.publishing,
-                self.wait,
-                listed,
-                closed,
-                &self.tasks,
-            )
+            Durable::start(line, self.publishing, self.wait, listed, &self.tasks)
         })
     }
 
