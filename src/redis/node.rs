@@ -184,25 +184,9 @@ impl Node {
         if let Some(error) = refusal(&address).or_else(|| refusal(&master)) {
             return Ok(Err(error));
         }
-        let id = self.id(client).await?;
-        let fields = frame::map(&master);
-        let number = |name| {
-            fields
-                .get(name)
-                .and_then(|number: &String| number.parse().ok())
-        };
-        let sentinels = number("num-other-sentinels").map_or(1, |others: u64| others as usize + 1);
-        let flags = fields.get("flags").map_or("", String::as_str);
-        let report = Report {
-            sentinel: id,
-            master: address_at(&address),
-            epoch: number("config-epoch").unwrap_or(0),
-            sentinels,
-            replicas: number("num-slaves").unwrap_or(0) as usize,
-            unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
-        };
+        let report = report(self.id(client).await?, &master, &address);
         let mut mentions = Vec::new();
-        if sentinels != known {
+        if report.sentinels != known {
             let others = sentinel(client, "SENTINELS", Some(service)).await?;
             mentions.extend(frame::maps(&others).iter().filter_map(mention));
         }
@@ -275,6 +259,21 @@ async fn sentinel(
         .map_err(|error| error.details().to_owned())
 }
 
+/// What `MASTER` and `GET-MASTER-ADDR-BY-NAME` tell together.
+fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
+    let fields = frame::map(master);
+    let number = |name: &str| fields.get(name).and_then(|number| number.parse().ok());
+    let flags = fields.get("flags").map_or("", String::as_str);
+    Report {
+        sentinel,
+        master: address_at(address),
+        epoch: number("config-epoch").unwrap_or(0),
+        sentinels: number("num-other-sentinels").unwrap_or(0) as usize + 1,
+        replicas: number("num-slaves").unwrap_or(0) as usize,
+        unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
+    }
+}
+
 fn address_at(answer: &Frame) -> Option<Address> {
     let port = frame::text_at(answer, 1)?.parse().ok()?;
     Some((frame::text_at(answer, 0)?, port))
@@ -285,4 +284,58 @@ fn mention(fields: &HashMap<String, String>) -> Option<Mention> {
         id: fields.get("runid")?.clone(),
         address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(words: &[&str]) -> Frame {
+        let text = |word: &&str| Frame::BlobString {
+            data: word.as_bytes().to_vec().into(),
+            attributes: None,
+        };
+        Frame::Array {
+            data: words.iter().map(text).collect(),
+            attributes: None,
+        }
+    }
+
+    /// As a sentinel was seen to answer that leads a failover, for three seconds.
+    #[test]
+    fn while_the_replicas_are_moved_the_new_master_is_named_already() {
+        let fields = "ip 127.0.0.1 port 7000 flags master,failover_in_progress config-epoch 1 num-other-sentinels 2 \
+                      num-slaves 2";
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        let told = report("1".into(), &list(&fields), &list(&["127.0.0.1", "7002"]));
+        let expected = Report {
+            sentinel: "1".into(),
+            master: Some(("127.0.0.1".into(), 7002)),
+            epoch: 1,
+            sentinels: 3,
+            replicas: 2,
+            unsettled: true,
+        };
+        assert_eq!(told, expected);
+        let unknown = report("1".into(), &Frame::Null, &Frame::Null);
+        assert_eq!((unknown.master, unknown.sentinels), (None, 1));
+    }
+
+    #[test]
+    fn who_may_not_ask_is_told() {
+        let error = |text: &'static str| Frame::SimpleError {
+            data: text.into(),
+            attributes: None,
+        };
+        assert!(matches!(
+            refusal(&error("NOAUTH log in")),
+            Some(Error::Config { .. })
+        ));
+        assert!(matches!(
+            refusal(&error("NOPERM no")),
+            Some(Error::Config { .. })
+        ));
+        assert!(refusal(&error("ERR No such master with that name")).is_none());
+        assert!(refusal(&Frame::Null).is_none());
+    }
 }
