@@ -1,7 +1,9 @@
 //! A cluster: locks on every node, which move, die and come back.
 
+mod connecting;
 mod frozen;
 mod migration;
+mod upheaval;
 
 use std::{sync::Arc, time::Duration};
 

@@ -92,7 +92,11 @@ impl Clustered {
 
     /// Gives the masters their slots, and makes everybody know everybody.
     async fn meet(&self, masters: usize) {
+        let running = self.running();
         for (node, server) in self.servers.iter().enumerate() {
+            if !running.contains(&node) {
+                continue;
+            }
             // Two masters of one epoch would first have to agree on another.
             let epoch = (node + 1).to_string();
             server
@@ -105,8 +109,8 @@ impl Clustered {
                 server.command::<()>(&add).await;
             }
             // Each other one, as by hearsay it takes seconds.
-            for other in &self.servers[..node] {
-                let port = other.port().to_string();
+            for other in running.iter().filter(|other| **other < node) {
+                let port = self.servers[*other].port().to_string();
                 server
                     .command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port])
                     .await;
@@ -114,7 +118,7 @@ impl Clustered {
         }
         self.all("they know each other", async |node| {
             let seen = self.seen_by(node).await;
-            seen.len() == self.servers.len() && seen.iter().all(Seen::is_well)
+            seen.len() == running.len() && seen.iter().all(Seen::is_well)
         })
         .await;
     }
@@ -292,6 +296,22 @@ impl Clustered {
         self.kill(node);
         self.servers[node].restart().await;
         self.silent().remove(&node);
+    }
+
+    /// Forgets all that was, and makes a cluster of the first `masters` servers, without replicas, on the ports that they
+    /// had. The slots are shared out from the last to the first. The others stay dead.
+    pub async fn begin_anew(&mut self, masters: usize) {
+        for node in 0..self.servers.len() {
+            self.kill(node);
+            let noted = self.servers[node].dir().join("nodes.conf");
+            std::fs::remove_file(noted).expect("a node has noted what it knows");
+        }
+        for node in 0..masters {
+            self.restart(node).await;
+        }
+        self.servers[..masters].reverse();
+        self.meet(masters).await;
+        self.settled().await;
     }
 
     fn running(&self) -> Vec<usize> {

@@ -1,0 +1,260 @@
+//! Everything moves, dies, comes back or is another one, while locks are wanted all the time.
+//!
+//! `TOPOLOGY_ROUNDS` says how often in a row; once, if it is not set.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{Config, Error, LockClient, LostReason, Released};
+use testbed::{Clustered, Server, eventually, slot_of};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::hazards::stage::{GENEROUS, Room, all_done, connect, let_pass, watched};
+
+fn rounds() -> usize {
+    let rounds = std::env::var("TOPOLOGY_ROUNDS");
+    rounds.map_or(1, |rounds| {
+        rounds.parse().expect("TOPOLOGY_ROUNDS is a number")
+    })
+}
+
+/// Releases that a failover loses are gone after a lease.
+fn config() -> Config {
+    watched(Duration::from_secs(6))
+}
+
+/// Tasks of three clients that want the same names all the time.
+struct Crowd {
+    clients: Vec<LockClient>,
+    rooms: Vec<Arc<Room>>,
+    tasks: JoinSet<()>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Crowd {
+    async fn gather(cluster: &Clustered, names: &[String]) -> Self {
+        let mut crowd = Self {
+            clients: Vec::new(),
+            rooms: names.iter().map(|_| Arc::default()).collect(),
+            tasks: JoinSet::new(),
+            stop: Arc::default(),
+        };
+        for _ in 0..3 {
+            let client = connect(&cluster.url(), config()).await;
+            for (name, room) in names.iter().zip(&crowd.rooms) {
+                let (client, name, room) = (client.clone(), name.clone(), room.clone());
+                crowd
+                    .tasks
+                    .spawn(keep_coming(client, name, room, crowd.stop.clone()));
+            }
+            crowd.clients.push(client);
+        }
+        crowd.all_get_in().await;
+        crowd
+    }
+
+    /// Waits until each lock has been had twice from now on.
+    async fn all_get_in(&self) {
+        let before: Vec<_> = self.rooms.iter().map(|room| room.visits()).collect();
+        let visited = async || {
+            let mut rooms = self.rooms.iter().zip(&before);
+            rooms.all(|(room, before)| room.visits() >= before + 2)
+        };
+        eventually("everybody gets in", GENEROUS, visited).await;
+    }
+
+    /// Lets them go; nothing of them is left at those who live.
+    async fn disperse(self, servers: impl IntoIterator<Item = &Server>) {
+        self.stop.store(true, SeqCst);
+        all_done(self.tasks).await;
+        let servers: Vec<_> = servers.into_iter().collect();
+        for server in &servers {
+            let nothing = async || {
+                let keys: Vec<String> = server.command(&["KEYS", "*"]).await;
+                let channels: Vec<String> = server.command(&["PUBSUB", "SHARDCHANNELS"]).await;
+                keys.is_empty() && channels.is_empty()
+            };
+            eventually("no hold, no subscription is left", GENEROUS, nothing).await;
+        }
+        for client in self.clients {
+            assert_eq!(client.shutdown().await.unreleased, []);
+        }
+        for server in servers {
+            let nobody = async || {
+                let list: String = server.command(&["CLIENT", "LIST"]).await;
+                // Other nodes of the cluster replicate from there.
+                let mut ours = list.lines().filter(|line| line.contains("addr=127.0.0.1"));
+                !ours.any(|line| !line.contains("flags=S") && !line.contains("flags=M"))
+            };
+            eventually("no connection is left", GENEROUS, nobody).await;
+        }
+    }
+}
+
+async fn keep_coming(client: LockClient, name: String, room: Arc<Room>, stop: Arc<AtomicBool>) {
+    let lock = client.reentrant_lock(&name);
+    while !stop.load(SeqCst) {
+        let guard = match lock.lock().await {
+            Ok(guard) => guard,
+            Err(Error::Unavailable { reason, .. }) => {
+                println!("{name}: {reason}");
+                continue;
+            }
+            Err(error) => panic!("{name}: {error:?}"),
+        };
+        if !guard.is_lost() {
+            room.visit().await;
+        }
+        match guard.unlock().await {
+            Ok(Released::Fully) | Err(Error::Lost { .. } | Error::Unavailable { .. }) => {}
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+/// Slots go to and fro under those who want the locks in them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_move_to_and_fro_under_load() {
+    let cluster = Clustered::masters(2).await;
+    let mut names = Vec::new();
+    for node in 0..10 {
+        names.push(cluster.name_on(node % 2, "moving").await);
+    }
+    let crowd = Crowd::gather(&cluster, &names).await;
+    for _ in 0..2 * rounds() {
+        for name in &names {
+            let slot = slot_of(name);
+            let to = 1 - cluster.owner_of(slot).await;
+            cluster.move_slot(slot, to).await;
+        }
+        crowd.all_get_in().await;
+    }
+    crowd.disperse(&cluster.servers).await;
+}
+
+/// One master dies after the other, each as soon as the one before it has come back as a replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masters_die_in_a_row() {
+    let cluster = Clustered::start().await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        names.push(cluster.name_on(node, "failing").await);
+    }
+    let crowd = Crowd::gather(&cluster, &names).await;
+    for _ in 0..rounds() {
+        for name in &names[..2] {
+            for _ in 0..2 {
+                let master = cluster.owner_of(slot_of(name)).await;
+                let replica = cluster.replica_of(master).await;
+                cluster.kill(master);
+                cluster.takes_over(replica).await;
+                crowd.all_get_in().await;
+                cluster.restart(master).await;
+                cluster.settled().await;
+            }
+        }
+    }
+    crowd.disperse(&cluster.servers).await;
+}
+
+/// Holders hear that what they had is gone, waiters get in, and all slots can be used.
+async fn all_is_new_for(
+    clients: &[LockClient; 2],
+    names: &[String],
+    cluster: Clustered,
+    renew: impl AsyncFnOnce(Clustered) -> Clustered,
+) {
+    let mut guards = Vec::new();
+    let mut waiting = JoinSet::new();
+    for name in names {
+        guards.push(clients[0].reentrant_lock(name).lock().await.unwrap());
+        let lock = clients[1].reentrant_lock(name);
+        waiting.spawn(async move {
+            // What it had may be lost with the next server that goes.
+            let _ = lock.lock().await.unwrap().unlock().await;
+        });
+    }
+    let_pass(Duration::from_millis(300)).await;
+    let cluster = renew(cluster).await;
+    for guard in guards {
+        let lost = timeout(GENEROUS, guard.lost()).await.expect("it is told");
+        assert_eq!(lost, LostReason::Gone, "before its lease has ended");
+    }
+    timeout(GENEROUS, all_done(waiting))
+        .await
+        .expect("all get in");
+    for client in clients {
+        for name in names {
+            let had = timeout(GENEROUS, client.reentrant_lock(name).lock()).await;
+            let guard = had.expect("it is had").unwrap();
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }
+    }
+    drop(cluster);
+}
+
+fn long_lease() -> Config {
+    let mut config = watched(Duration::from_secs(600));
+    config.poll_floor = Duration::from_secs(5);
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_start_anew() {
+    let cluster = Clustered::masters(3).await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        names.push(cluster.name_on(node, "restarted").await);
+    }
+    let clients = [
+        connect(&cluster.url(), long_lease()).await,
+        connect(&cluster.url(), long_lease()).await,
+    ];
+    all_is_new_for(&clients, &names, cluster, async |cluster| {
+        for node in 0..3 {
+            cluster.kill(node);
+        }
+        for node in 0..3 {
+            cluster.restart(node).await;
+        }
+        cluster.settled().await;
+        cluster
+    })
+    .await;
+}
+
+/// Another cluster on the same ports: other slots, other data, and younger epochs than the old one had. It may be smaller.
+async fn another_cluster_takes_its_place(masters: usize) {
+    let cluster = Clustered::masters(3).await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        names.push(cluster.name_on(node, "anew").await);
+        let slot = slot_of(&names[node]);
+        // The epochs of the old one rise.
+        cluster.move_slot(slot, (node + 1) % 3).await;
+    }
+    let clients = [
+        connect(&cluster.url(), long_lease()).await,
+        connect(&cluster.url(), long_lease()).await,
+    ];
+    all_is_new_for(&clients, &names, cluster, async |mut cluster| {
+        cluster.begin_anew(masters).await;
+        cluster
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_takes_its_place_on_the_same_ports() {
+    another_cluster_takes_its_place(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_smaller_cluster_takes_its_place_on_the_same_ports() {
+    another_cluster_takes_its_place(2).await;
+}
