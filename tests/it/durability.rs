@@ -110,9 +110,10 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
     let client = connect(&set_up.url(), hasty(Durability::All)).await;
     set_up.servers[1].pause();
     assert_eq!(too_few(&client, server, 2).await, 1);
-    let majority = connect(&set_up.url(), hasty(Durability::Majority)).await;
+    let majority = connect(&set_up.url(), config(Durability::Majority)).await;
     assert_eq!(acknowledged(&majority).await, Some(1));
     set_up.servers[2].pause();
+    let majority = connect(&set_up.url(), hasty(Durability::Majority)).await;
     assert_eq!(too_few(&majority, server, 1).await, 0);
     let as_redisson = connect(&set_up.url(), hasty(Durability::Auto)).await;
     assert_eq!(too_few(&as_redisson, server, 1).await, 0);
@@ -126,12 +127,12 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
     let set_up = Replicated::start(1).await;
-    let client = connect(&set_up.url(), hasty(Durability::All)).await;
+    let client = connect(&set_up.url(), hasty(Durability::Local)).await;
     let name = unique_name("nested");
     let lock = client.reentrant_lock(&name);
     let outer = lock.lock().await.unwrap();
     set_up.servers[1].pause();
-    let inner = lock.lock().await;
+    let inner = lock.with_durability(Durability::All).lock().await;
     assert!(matches!(inner, Err(Error::Replication { .. })), "{inner:?}");
     assert_eq!(lock.hold_count().await, Ok(1));
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
@@ -205,7 +206,8 @@ async fn a_group_waits_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_as_durable_as_its_hold() {
     let set_up = Replicated::start(1).await;
-    let mut config = hasty(Durability::Majority);
+    let mut config = config(Durability::Majority);
+    config.replica_wait = Duration::from_secs(1);
     config.watchdog_lease = Duration::from_secs(3);
     let client = connect(&set_up.url(), config).await;
     let lock = client.reentrant_lock(unique_name("renewed"));
