@@ -15,6 +15,11 @@ ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
 ONLY ?=
 
+# How often `make topologies` and `make failovers` let masters die.
+TOPOLOGY_ROUNDS ?= 3
+# Of the contract's kinds, those that `make test` runs on a cluster.
+ON_A_CLUSTER := contract::reentrant:: contract::fair:: contract::read::
+
 # Tests at a time in `make test`: they wait more than they work, and more than twice the cores would make leases short.
 TEST_THREADS ?= 4
 
@@ -25,7 +30,7 @@ ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers interop-all
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers interop-all on-a-cluster topologies failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,7 +53,7 @@ test: ## Everything that must pass: formatting, lints, docs, all tests
 	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
 	@$(MAKE) --no-print-directory lint doc peers
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --features rustls
-	@$(MAKE) --no-print-directory $(ON_VALKEY) without-tls
+	@$(MAKE) --no-print-directory on-a-cluster $(ON_VALKEY) without-tls
 	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
 	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
 
@@ -97,6 +102,21 @@ bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
 	@tools/setup.sh --need rust --need cc --need redis --need java
 	@tools/build-bench-redisson.sh
 	$(CARGO) run --release -p compare
+
+# A cluster of real processes, and a kind of each sort: what a set-up changes is the way to the server, not the lock.
+on-a-cluster: ## The contract of some kinds on a cluster
+	TOPOLOGY=cluster RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- $(ON_A_CLUSTER)
+
+# Bounded: about half an hour on two cores.
+topologies: peers ## The contract of all kinds on a cluster and behind sentinels, and failovers TOPOLOGY_ROUNDS times
+	TOPOLOGY=cluster RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- contract::
+	TOPOLOGY=sentinel RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- contract::
+	TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) $(CARGO) test --test it --features rustls -- --test-threads=2 cluster:: sentinel:: durability::
+	@$(MAKE) --no-print-directory failovers
+
+failovers: peers ## Failovers beside Java, TOPOLOGY_ROUNDS of each sort, with their times
+	@$(if $(JAVA),TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) $(CARGO) test --test interop --features rustls -- \
+		--test-threads=1 --nocapture losses,echo "failovers: INTEROP=skip: not run")
 
 soak: ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@$(CARGO) test --test it --features rustls --no-run
