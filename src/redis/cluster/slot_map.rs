@@ -140,14 +140,20 @@ impl SlotMap {
         self.nodes.iter().map(|node| &node.addresses[0])
     }
 
-    /// The node that announces itself at `address`.
+    /// The node that announces itself at `address`, the latest of those who did.
     pub(super) fn at(&self, address: &Address) -> Option<NodeIndex> {
         let mut nodes = self.nodes.iter();
-        nodes.position(|node| node.addresses.contains(address))
+        nodes.rposition(|node| node.addresses.contains(address))
     }
 
-    /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show.
-    pub(super) fn hear(&mut self, listed: &[Listed]) {
+    /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show;
+    /// but those who are gone for good own nothing, however late their epochs were. `is_up` says who can be reached.
+    pub(super) fn hear(&mut self, listed: &[Listed], is_up: impl Fn(NodeIndex) -> bool) {
+        let unlisted = |node: &Known| listed.iter().all(|other| other.id != node.id);
+        let absent: Vec<bool> = self.nodes.iter().map(unlisted).collect();
+        let is_gone =
+            |index: NodeIndex| absent[index] && (!is_up(index) || self.is_replaced(index, listed));
+        let gone: Vec<bool> = (0..absent.len()).map(is_gone).collect();
         for node in listed {
             let index = self.know(node);
             let follow = |other: &&Listed| other.master.as_ref() == Some(&node.id);
@@ -158,12 +164,29 @@ impl SlotMap {
             };
             for slot in node.slots.iter().cloned().flatten() {
                 let owner = &mut self.owners[usize::from(slot)];
-                if owner.is_none_or(|owner| claim.epoch > owner.epoch) {
+                let has_left = |owner: Owner| gone.get(owner.node).is_some_and(|gone| *gone);
+                if owner.is_none_or(|owner| claim.epoch > owner.epoch || has_left(owner)) {
                     *owner = Some(claim);
                 }
             }
         }
-        self.heard = listed.to_vec();
+        // Those of whom it said nothing, and who are there, may be gone the next time.
+        let in_doubt = absent
+            .iter()
+            .zip(&gone)
+            .any(|(absent, gone)| *absent && !gone);
+        self.heard = if in_doubt {
+            Vec::new()
+        } else {
+            listed.to_vec()
+        };
+    }
+
+    /// Whether another node is where this one was.
+    fn is_replaced(&self, index: NodeIndex, listed: &[Listed]) -> bool {
+        let was = &self.nodes[index].addresses;
+        let is_there = |other: &Listed| other.addresses.iter().any(|address| was.contains(address));
+        listed.iter().any(is_there)
     }
 
     /// The owner of `slot` itself says that the node at `address` has it now, which it knows best. Says whether that node
@@ -211,7 +234,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
 
     fn map_of(text: &str) -> SlotMap {
         let mut map = SlotMap::new();
-        map.hear(&read(text, &at("asked", 1)));
+        map.hear(&read(text, &at("asked", 1)), |_| true);
         map
     }
 
@@ -252,7 +275,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         for order in [[old, new, old], [new, old, old], [new, old, new]] {
             let mut map = SlotMap::new();
             for text in order {
-                map.hear(&read(text, &at("h", 1)));
+                map.hear(&read(text, &at("h", 1)), |_| true);
             }
             let owner = map.owner(7).unwrap();
             assert_eq!(map.address(owner, false), &at("h", 2), "{order:?}");
@@ -266,11 +289,37 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let mut map = map_of(text);
         assert!(map.moved(7, &at("h", 2)));
         assert!(!map.moved(8, &at("unknown", 2)));
-        map.hear(&read(text, &at("h", 1)));
+        map.hear(&read(text, &at("h", 1)), |_| true);
         let owner = |map: &SlotMap, slot| map.address(map.owner(slot).unwrap(), false).1;
         assert_eq!((owner(&map, 7), owner(&map, 8)), (2, 1));
         let later = text.replace("0 0 3", "0 0 5");
-        map.hear(&read(&later, &at("h", 1)));
+        map.hear(&read(&later, &at("h", 1)), |_| true);
         assert_eq!(owner(&map, 7), 1);
+    }
+
+    #[test]
+    fn the_slots_of_those_who_are_gone_are_free_whatever_their_epochs() {
+        let old =
+            "aaa h:1@1 master - 0 0 9 connected 0-9\nbbb h:2@1 master - 0 0 8 connected 10-19\n";
+        let owner = |map: &SlotMap, slot| map.nodes[map.owner(slot).unwrap()].id.clone();
+        let owners = |map: &SlotMap| [owner(map, 0), owner(map, 10)];
+        // Another cluster on one of the ports.
+        let new = "ccc h:1@1 master - 0 0 1 connected 0-19\n";
+        let mut map = map_of(old);
+        map.hear(&read(new, &at("h", 1)), |_| true);
+        assert_eq!(
+            owners(&map),
+            ["ccc", "bbb"],
+            "one is there and not replaced"
+        );
+        assert!(!map.has_heard(&read(new, &at("h", 1))), "it may go yet");
+        map.hear(&read(new, &at("h", 1)), |node| node != 1);
+        assert_eq!(owners(&map), ["ccc", "ccc"]);
+        assert_eq!(map.at(&at("h", 1)), Some(2));
+        // One that has slept since before the others came knows nothing of them.
+        let asleep = "aaa h:7@1 master - 0 0 1 connected 0-19\n";
+        let mut map = map_of(old);
+        map.hear(&read(asleep, &at("h", 7)), |_| true);
+        assert_eq!(owners(&map), ["aaa", "bbb"]);
     }
 }

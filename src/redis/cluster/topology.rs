@@ -152,7 +152,7 @@ impl Topology {
             wait,
             tasks: Tasks::here(),
         };
-        topology.change(|map| map.hear(listed));
+        topology.hear(listed);
         topology
     }
 
@@ -395,9 +395,15 @@ impl Topology {
     }
 
     fn hear(&self, listed: &[Listed]) {
-        let is_new = !self.routes.borrow().map.has_heard(listed);
-        if is_new {
-            self.change(|map| map.hear(listed));
+        let routes = self.routes.borrow().clone();
+        if !routes.map.has_heard(listed) {
+            let is_up = |node| {
+                routes
+                    .nodes
+                    .get(&node)
+                    .is_some_and(|node| node.line.is_up())
+            };
+            self.change(|map| map.hear(listed, is_up));
         }
     }
 }

@@ -85,7 +85,7 @@ async fn with_a_wrong_password_or_without_the_right_to_ask_for_nodes() {
     let guard = client.reentrant_lock("order").lock().await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     is_refused(&url("one:s3cret2"), "password").await;
-    is_refused(&url("two:s3cret"), "CLUSTER NODES").await;
+    is_refused(&url("two:s3cret"), "ask for the nodes").await;
 }
 
 async fn connections(server: &Server) -> usize {
