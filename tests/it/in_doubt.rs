@@ -1,4 +1,4 @@
-//! Servers that change their minds in the middle: acknowledgements that nobody gave.
+//! Servers that change their minds in the middle: acknowledgements that nobody gave, slots of the dead.
 
 use std::time::Duration;
 
@@ -103,4 +103,26 @@ async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgemen
     let left: u32 = target.command(&["DBSIZE"]).await;
     assert_eq!(left, 0, "the hold is given back");
     cluster.end_move(on_its_way).await;
+}
+
+/// What a dead node had, and another got by hand, was asked for at the dead node for ever: the epoch of the other's
+/// claim is not later, and need not be where the dead one has been forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_of_a_forgotten_node_are_where_they_were_put() {
+    let cluster = Clustered::masters(3).await;
+    let client = connect(&cluster.url(), config(Durability::Local)).await;
+    let name = cluster.name_on(2, "orphan").await;
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+    let dead: String = cluster.servers[2].command(&["CLUSTER", "MYID"]).await;
+    cluster.kill(2);
+    for server in &cluster.servers[..2] {
+        server.command::<()>(&["CLUSTER", "FORGET", &dead]).await;
+    }
+    let add = ["CLUSTER", "ADDSLOTSRANGE", "10922", "16383"];
+    cluster.servers[0].command::<()>(&add).await;
+    cluster.settled().await;
+    let guard = timeout(GENEROUS, client.reentrant_lock(&name).lock()).await;
+    let guard = guard.expect("it is asked for at the right node").unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }

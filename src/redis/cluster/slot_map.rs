@@ -147,9 +147,17 @@ impl SlotMap {
     }
 
     /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show.
-    pub(super) fn hear(&mut self, listed: &[Listed]) {
+    ///
+    /// An owner that it does not list, and that is not up either, has been given up: what it had can be anybody's, of an
+    /// earlier epoch too.
+    pub(super) fn hear(&mut self, listed: &[Listed], is_up: impl Fn(NodeIndex) -> bool) {
+        let is_given_up = |(index, node): (NodeIndex, &Known)| {
+            !is_up(index) && listed.iter().all(|listed| listed.id != node.id)
+        };
+        let mut given_up: Vec<_> = self.nodes.iter().enumerate().map(is_given_up).collect();
         for node in listed {
             let index = self.know(node);
+            given_up.resize(self.nodes.len(), false);
             let follow = |other: &&Listed| other.master.as_ref() == Some(&node.id);
             self.nodes[index].replicas = listed.iter().filter(follow).count();
             let claim = Owner {
@@ -158,7 +166,7 @@ impl SlotMap {
             };
             for slot in node.slots.iter().cloned().flatten() {
                 let owner = &mut self.owners[usize::from(slot)];
-                if owner.is_none_or(|owner| claim.epoch > owner.epoch) {
+                if owner.is_none_or(|owner| claim.epoch > owner.epoch || given_up[owner.node]) {
                     *owner = Some(claim);
                 }
             }
@@ -211,7 +219,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
 
     fn map_of(text: &str) -> SlotMap {
         let mut map = SlotMap::new();
-        map.hear(&read(text, &at("asked", 1)));
+        map.hear(&read(text, &at("asked", 1)), |_| true);
         map
     }
 
@@ -252,7 +260,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         for order in [[old, new, old], [new, old, old], [new, old, new]] {
             let mut map = SlotMap::new();
             for text in order {
-                map.hear(&read(text, &at("h", 1)));
+                map.hear(&read(text, &at("h", 1)), |_| true);
             }
             let owner = map.owner(7).unwrap();
             assert_eq!(map.address(owner, false), &at("h", 2), "{order:?}");
@@ -266,11 +274,29 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let mut map = map_of(text);
         assert!(map.moved(7, &at("h", 2)));
         assert!(!map.moved(8, &at("unknown", 2)));
-        map.hear(&read(text, &at("h", 1)));
+        map.hear(&read(text, &at("h", 1)), |_| true);
         let owner = |map: &SlotMap, slot| map.address(map.owner(slot).unwrap(), false).1;
         assert_eq!((owner(&map, 7), owner(&map, 8)), (2, 1));
         let later = text.replace("0 0 3", "0 0 5");
-        map.hear(&read(&later, &at("h", 1)));
+        map.hear(&read(&later, &at("h", 1)), |_| true);
         assert_eq!(owner(&map, 7), 1);
+    }
+
+    #[test]
+    fn what_a_forgotten_node_had_is_whose_others_say() {
+        let before =
+            "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10-19\n";
+        let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";
+        let owner_after = |is_up: bool| {
+            let mut map = map_of(before);
+            map.hear(&read(after, &at("h", 1)), |_| is_up);
+            map.address(map.owner(15).unwrap(), false).1
+        };
+        assert_eq!(owner_after(false), 1);
+        assert_eq!(
+            owner_after(true),
+            2,
+            "whoever has slept has not heard of it"
+        );
     }
 }

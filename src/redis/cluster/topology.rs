@@ -152,7 +152,7 @@ impl Topology {
             wait,
             tasks: Tasks::here(),
         };
-        topology.change(|map| map.hear(listed));
+        topology.hear(listed);
         topology
     }
 
@@ -403,10 +403,16 @@ impl Topology {
     }
 
     fn hear(&self, listed: &[Listed]) {
-        let is_new = !self.routes.borrow().map.has_heard(listed);
-        if is_new {
-            self.change(|map| map.hear(listed));
+        let routes = self.routes.borrow().clone();
+        // Who can be reached no more need not be believed any longer, although the same is said.
+        if routes.is_whole() && routes.map.has_heard(listed) {
+            return;
         }
+        let is_up = |node| {
+            let node = routes.nodes.get(&node);
+            node.is_some_and(|node| node.line.is_up())
+        };
+        self.change(|map| map.hear(listed, is_up));
     }
 }
 
