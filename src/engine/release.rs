@@ -16,7 +16,7 @@ use crate::{
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Lease, Place, Presence, Refusal, Released, Wire, presence},
+    wire::{Place, Presence, Refusal, Released, Request, Wire, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -208,10 +208,9 @@ impl Engine {
             self.watch(tenure);
         }
         let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
-        match self
-            .send_release(place, wire, slot, lease.as_ref(), holds, seat)
-            .await
-        {
+        let request = || wire.release(place, &slot.owner, lease.as_ref(), holds);
+        let over = || tenure.lost(Instant::now()).is_some();
+        match self.send_release(place, request, holds, over, seat).await {
             Ok(Presence::Present) => {
                 tenure.released(id);
                 self.watch(tenure);
@@ -257,22 +256,21 @@ impl Engine {
         }
     }
 
-    /// Leaves the owner with `holds` holds; says whether there was anything to release.
+    /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
+    /// release.
     async fn send_release(
         &self,
         place: &Place,
-        wire: &'static dyn Wire,
-        slot: &SlotRef,
-        lease: Option<&Lease>,
+        request: impl Fn() -> Request,
         holds: u32,
+        over: impl Fn() -> bool,
         mut seat: Option<Seat>,
     ) -> Result<Presence, Error> {
         let mut doubt = false;
         loop {
-            let request = wire.release(place, &slot.owner, lease, holds);
             let refusal = match self
                 .lanes
-                .run_from(seat.take(), request, Durability::Local)
+                .run_from(seat.take(), request(), Durability::Local)
                 .await
             {
                 Ok(reply) => match presence(reply) {
@@ -289,11 +287,8 @@ impl Engine {
                 Err(CallError::Refused(refusal)) => refusal,
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
-            let over = slot
-                .tenure(place.count)
-                .is_none_or(|tenure| tenure.lost(Instant::now()).is_some());
             match refusal {
-                Refusal::Passing { .. } if doubt || !over => {
+                Refusal::Passing { .. } if doubt || !over() => {
                     tokio::time::sleep(PASSING_PAUSE).await
                 }
                 refusal => return Err(refused(place, refusal)),
@@ -320,10 +315,11 @@ impl Engine {
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         let holds = live.map_or(0, |tenure| tenure.count());
-        if let Err(error) = self
-            .send_release(place, wire, slot, None, holds, None)
-            .await
-        {
+        let request = || wire.release(place, &slot.owner, None, holds);
+        // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
+        let until = Instant::now() + self.config.outage_wait;
+        let over = || Instant::now() >= until;
+        if let Err(error) = self.send_release(place, request, holds, over, None).await {
             tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
         }
     }

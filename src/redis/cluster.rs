@@ -296,18 +296,17 @@ impl Topology {
             open.send("ASKING", Vec::new()),
             open.send("EVAL", parts.map(Value::Bytes).collect()),
         );
-        match answer {
-            Ok(frame) => {
-                let wanted = durability.wanted(None, self.replicas_at(&address));
-                let acknowledged = self.wait.on(&open, wanted).await;
-                Ok((
-                    address,
-                    Answered {
-                        frame,
-                        acknowledged,
-                    },
-                ))
-            }
+        let answered = async {
+            let frame = answer?;
+            let wanted = durability.wanted(None, self.replicas_at(&address));
+            let acknowledged = self.wait.on(&open, wanted).await?;
+            Ok(Answered {
+                frame,
+                acknowledged,
+            })
+        };
+        match answered.await {
+            Ok(answered) => Ok((address, answered)),
             Err(reason) => {
                 let _ = timeout(ANSWER_WAIT, aside.line.replaced(&open)).await;
                 Err(CallError::Unanswered { reason })

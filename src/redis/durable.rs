@@ -61,13 +61,21 @@ pub(super) struct Wait {
 
 impl Wait {
     /// Waits once on `open`, where a script has been answered just before.
-    pub(super) async fn on(self, open: &Open, wanted: u32) -> Option<Acknowledged> {
+    pub(super) async fn on(
+        self,
+        open: &Open,
+        wanted: u32,
+    ) -> Result<Option<Acknowledged>, Arc<str>> {
         if wanted == 0 {
-            return None;
+            return Ok(None);
         }
         let (name, args) = self.command(wanted);
-        let by = frame::last_number(&open.send(name, args).await.ok()?)?;
-        Some(Acknowledged { by, wanted })
+        let waited = open.send(name, args).await?;
+        let by = match frame::error(&waited) {
+            Some(message) if !is_lasting(&message) => Some(0),
+            _ => frame::acknowledgements(&waited),
+        };
+        Ok(by.map(|by| Acknowledged { by, wanted }))
     }
 
     fn command(self, wanted: u32) -> (&'static str, Vec<Value>) {
@@ -78,6 +86,13 @@ impl Wait {
         };
         (name, args.iter().map(|arg| Value::from(*arg)).collect())
     }
+}
+
+/// Whether `WAIT` has been refused because the server has no such command, or the user may not use it. Any other error,
+/// such as that the server is a replica by now, says that nobody has acknowledged anything.
+fn is_lasting(message: &str) -> bool {
+    let lasting = ["NOPERM", "unknown command", "appendonly is disabled"];
+    lasting.iter().any(|lasting| message.contains(lasting))
 }
 
 struct Call {
@@ -165,6 +180,11 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
             let Ok(open) = self.line.opened().await else {
                 return;
             };
+            // Nobody waits for these any more, and they have not been sent: their slot has moved meanwhile.
+            batch.retain(|call: &Call| !call.done.is_closed());
+            if batch.is_empty() {
+                continue;
+            }
             let answers = self.round(&open, &batch).await;
             if let Err(reason) = &answers {
                 tracing::debug!(%reason, "calls that wait for replicas are unanswered");
@@ -264,16 +284,16 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
             .collect::<Result<_, _>>()?;
         let mut waited = (frames.len() > count).then(|| frames.remove(count));
         while let Some(message) = waited.as_ref().and_then(frame::error) {
-            if !self.is_refused(&message) {
-                // Such as that the server is a replica by now: nobody has acknowledged anything.
+            if !is_lasting(&message) {
                 return Ok((frames, Some(0)));
             }
+            self.is_refused(&message);
             waited = match self.wait_on(open, wanted) {
                 Some(wait) => Some(wait.await?),
                 None => None,
             };
         }
-        Ok((frames, waited.as_ref().and_then(frame::last_number)))
+        Ok((frames, waited.as_ref().and_then(frame::acknowledgements)))
     }
 
     /// `WAIT`, in the form that the server knows.
@@ -286,12 +306,8 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         Some(open.send(name, args))
     }
 
-    /// Whether the server has no such command, or the user may not use it: what comes after goes without.
-    fn is_refused(&mut self, message: &str) -> bool {
-        let told = ["NOPERM", "unknown command", "appendonly is disabled"];
-        if !told.iter().any(|told| message.contains(told)) {
-            return false;
-        }
+    /// What comes after goes without.
+    fn is_refused(&mut self, message: &str) {
         match &mut self.wait {
             Some(wait) if wait.for_disk => {
                 wait.for_disk = false;
@@ -302,7 +318,6 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
                 tracing::warn!(message, "WAIT is refused: replicas are not waited for");
             }
         }
-        true
     }
 
     /// Asks how many replicas are connected.

@@ -64,12 +64,19 @@ pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
     }
 }
 
-/// A number, or the last one of a list.
-pub(super) fn last_number(frame: &Frame) -> Option<u32> {
-    match frame {
-        Frame::Array { data, .. } => data.last().and_then(last_number),
-        frame => number(frame)?.try_into().ok(),
-    }
+/// How many replicas `WAIT` says there are that have acknowledged; or `WAITAOF`, which says first whether it is on the
+/// master's own disk: as long as it is not, those of others count for nothing.
+pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
+    let by = match frame {
+        Frame::Array { data, .. } => match data.iter().map(number).collect::<Option<Vec<_>>>()?[..]
+        {
+            [0, _] => 0,
+            [_, by] => by,
+            _ => return None,
+        },
+        frame => number(frame)?,
+    };
+    by.try_into().ok()
 }
 
 /// The length of the list at `index` of a list.
@@ -192,6 +199,15 @@ mod tests {
         assert_eq!(replies(int(0), 1).unwrap(), [reply(0, Detail::Nothing)]);
         let busy = array(vec![int(1), int(300)]);
         assert_eq!(replies(busy, 1).unwrap(), [reply(1, Detail::Number(300))]);
+    }
+
+    #[test]
+    fn what_is_not_on_the_masters_disk_is_not_acknowledged() {
+        assert_eq!(acknowledgements(&int(2)), Some(2));
+        assert_eq!(acknowledgements(&array(vec![int(1), int(2)])), Some(2));
+        assert_eq!(acknowledgements(&array(vec![int(0), int(2)])), Some(0));
+        assert_eq!(acknowledgements(&blob("2")), None);
+        assert_eq!(acknowledgements(&array(vec![int(2)])), None);
     }
 
     #[test]

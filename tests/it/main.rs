@@ -11,6 +11,7 @@ mod fenced_lock;
 mod few_replicas;
 mod hazards;
 mod histories;
+mod in_doubt;
 mod multi_lock;
 mod read_write_lock;
 mod red_lock;

@@ -21,6 +21,8 @@ type Done = oneshot::Sender<Result<(), CallError>>;
 struct Placed {
     /// The node that it is subscribed to at, if its slot has one.
     node: Option<Arc<Node>>,
+    /// The number of the first question to that node; answers to earlier ones are about an earlier subscription.
+    first: u64,
     asking: Vec<Done>,
     /// Messages may have been lost on the way to its present node.
     moved: bool,
@@ -35,6 +37,7 @@ struct Listener {
 
 /// How a subscription at one node went.
 struct Answer {
+    number: u64,
     channel: Bytes,
     node: Arc<Node>,
     result: Result<(), CallError>,
@@ -46,6 +49,8 @@ struct Board {
     placed: HashMap<Bytes, Placed>,
     listeners: Vec<Listener>,
     answers: FuturesUnordered<BoxFuture<Option<Answer>>>,
+    /// How often a node has been asked to subscribe.
+    asked: u64,
 }
 
 /// Subscribes at the nodes that have the channels' slots, and after them when they move.
@@ -56,13 +61,7 @@ pub(super) async fn serve(
 ) {
     let closed = topology.closed.clone();
     let mut routes = topology.routes.subscribe();
-    let mut board = Board {
-        topology,
-        events,
-        placed: HashMap::new(),
-        listeners: Vec::new(),
-        answers: FuturesUnordered::new(),
-    };
+    let mut board = Board::new(topology, events);
     let serving = async {
         loop {
             tokio::select! {
@@ -84,6 +83,17 @@ pub(super) async fn serve(
 }
 
 impl Board {
+    fn new(topology: Arc<Topology>, events: mpsc::UnboundedSender<Event>) -> Self {
+        Self {
+            topology,
+            events,
+            placed: HashMap::new(),
+            listeners: Vec::new(),
+            answers: FuturesUnordered::new(),
+            asked: 0,
+        }
+    }
+
     fn take_up(&mut self, want: Want) {
         match want {
             Want::Subscribe { channel, done } => {
@@ -92,6 +102,7 @@ impl Board {
                     .entry(channel.clone())
                     .or_insert_with(|| Placed {
                         node: None,
+                        first: 0,
                         asking: Vec::new(),
                         moved: false,
                     });
@@ -107,14 +118,24 @@ impl Board {
         }
     }
 
-    /// Asks the node that has the channel's slot.
+    /// Asks the node that has the channel's slot, and no other any more.
     fn place(&mut self, channel: Bytes) {
         let owner = self.owner(&channel);
         let Some(placed) = self.placed.get_mut(&channel) else {
             return;
         };
-        placed.node.clone_from(&owner);
+        let number = self.asked + 1;
+        if !is_same(&placed.node, &owner) {
+            placed.first = number;
+            let old = std::mem::replace(&mut placed.node, owner.clone());
+            if let Some(old) = old {
+                placed.moved = true;
+                let channel = channel.clone();
+                self.tell(&old, Want::Forget { channel });
+            }
+        }
         let Some(node) = owner else { return };
+        self.asked = number;
         let (done, answer) = oneshot::channel();
         let want = Want::Subscribe {
             channel: channel.clone(),
@@ -124,6 +145,7 @@ impl Board {
         self.answers.push(Box::pin(async move {
             let result = answer.await.ok()?;
             Some(Answer {
+                number,
                 channel,
                 node,
                 result,
@@ -139,7 +161,7 @@ impl Board {
             .node
             .as_ref()
             .is_some_and(|node| Arc::ptr_eq(node, &answer.node));
-        if !is_there {
+        if !is_there || answer.number < placed.first {
             return;
         }
         for done in placed.asking.drain(..) {
@@ -153,24 +175,10 @@ impl Board {
     /// The slots have moved: what listens at the wrong node listens at the right one from now on.
     fn follow(&mut self) {
         let has_moved = |(channel, placed): (&Bytes, &Placed)| {
-            let same = match (&placed.node, &self.owner(channel)) {
-                (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-                (None, None) => true,
-                _ => false,
-            };
-            (!same).then(|| channel.clone())
+            (!is_same(&placed.node, &self.owner(channel))).then(|| channel.clone())
         };
         let moved: Vec<Bytes> = self.placed.iter().filter_map(has_moved).collect();
         for channel in moved {
-            let placed = self.placed.get_mut(&channel);
-            let old = placed.and_then(|placed| {
-                placed.moved = true;
-                placed.node.take()
-            });
-            if let Some(old) = old {
-                let channel = channel.clone();
-                self.tell(&old, Want::Forget { channel });
-            }
             self.place(channel);
         }
         let routes = self.topology.routes.borrow().clone();
@@ -213,5 +221,92 @@ impl Board {
             wants,
             _closed: closed.drop_guard(),
         }
+    }
+}
+
+fn is_same(one: &Option<Arc<Node>>, other: &Option<Arc<Node>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        redis::{cluster::slot_map, durable::Wait},
+        wire::script::Publishing,
+    };
+
+    /// Of nodes that nobody has ever reached.
+    fn board() -> Board {
+        let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
+                     bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
+        let listed = slot_map::read(nodes, &("127.0.0.1".into(), 1));
+        let wait = Wait {
+            longest: Duration::from_secs(1),
+            for_disk: false,
+        };
+        let (events, _) = mpsc::unbounded_channel();
+        let config = fred::types::config::Config::default();
+        let sharded = Publishing::Sharded;
+        let topology = Topology::new(config, None, sharded, wait, &listed, events.clone());
+        Board::new(Arc::new(topology), events)
+    }
+
+    fn subscribe(board: &mut Board) -> oneshot::Receiver<Result<(), CallError>> {
+        let (done, answer) = oneshot::channel();
+        let channel = "channel".into();
+        board.take_up(Want::Subscribe { channel, done });
+        answer
+    }
+
+    fn confirmed(board: &Board, number: u64) -> Answer {
+        let channel = "channel".into();
+        Answer {
+            number,
+            node: board.owner(&channel).expect("its slot has an owner"),
+            channel,
+            result: Ok(()),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_earlier_subscription_is_not_taken_for_the_present_one() {
+        let mut board = board();
+        let _left = subscribe(&mut board);
+        let late = confirmed(&board, 1);
+        let channel = "channel".into();
+        board.take_up(Want::Unsubscribe { channel });
+        let mut again = subscribe(&mut board);
+        board.answered(late);
+        assert!(again.try_recv().is_err(), "it is unsubscribed in between");
+        board.answered(confirmed(&board, 2));
+        assert_eq!(again.try_recv(), Ok(Ok(())));
+        board.topology.closed.cancel();
+    }
+
+    #[tokio::test]
+    async fn what_has_moved_between_two_questions_is_forgotten_where_it_was() {
+        let mut board = board();
+        let mut first = subscribe(&mut board);
+        let old = confirmed(&board, 1);
+        board
+            .topology
+            .moved(redis_keyslot(b"channel"), &("127.0.0.1".into(), 3));
+        let _second = subscribe(&mut board);
+        assert!(
+            board.placed["channel".as_bytes()].moved,
+            "the others are to be woken"
+        );
+        board.answered(old);
+        assert!(first.try_recv().is_err());
+        board.answered(confirmed(&board, 2));
+        assert_eq!(first.try_recv(), Ok(Ok(())));
+        board.topology.closed.cancel();
     }
 }

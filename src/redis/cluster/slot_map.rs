@@ -322,4 +322,22 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         map.hear(&read(asleep, &at("h", 7)), |_| true);
         assert_eq!(owners(&map), ["aaa", "bbb"]);
     }
+
+    #[test]
+    fn what_a_forgotten_node_had_is_whose_others_say() {
+        let before =
+            "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10-19\n";
+        let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";
+        let owner_after = |is_up: bool| {
+            let mut map = map_of(before);
+            map.hear(&read(after, &at("h", 1)), |_| is_up);
+            map.address(map.owner(15).unwrap(), false).1
+        };
+        assert_eq!(owner_after(false), 1);
+        assert_eq!(
+            owner_after(true),
+            2,
+            "whoever has slept has not heard of it"
+        );
+    }
 }

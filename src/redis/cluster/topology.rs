@@ -396,15 +396,14 @@ impl Topology {
 
     fn hear(&self, listed: &[Listed]) {
         let routes = self.routes.borrow().clone();
-        if !routes.map.has_heard(listed) {
-            let is_up = |node| {
-                routes
-                    .nodes
-                    .get(&node)
-                    .is_some_and(|node| node.line.is_up())
-            };
-            self.change(|map| map.hear(listed, is_up));
+        if routes.map.has_heard(listed) {
+            return;
         }
+        let is_up = |node| {
+            let node = routes.nodes.get(&node);
+            node.is_some_and(|node| node.line.is_up())
+        };
+        self.change(|map| map.hear(listed, is_up));
     }
 }
 
