@@ -60,7 +60,7 @@ pub struct Config {
     /// have its own: [`Lock::with_durability`](crate::Lock::with_durability).
     pub durability: Durability,
 
-    /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most 1 min.
+    /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most [`command_wait`](Self::command_wait).
     ///
     /// Redisson: `slavesSyncTimeout`.
     #[serde(rename = "slavesSyncTimeout", deserialize_with = "millis")]
@@ -158,7 +158,8 @@ impl Config {
         ] {
             *wait = (*wait).min(Lease::MAX);
         }
-        self.replica_wait = self.replica_wait.min(LONGEST_REPLICA_WAIT);
+        // A renewal that waits for replicas is waited for by the release of its hold.
+        self.replica_wait = self.replica_wait.min(self.command_wait);
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
                 return Err(Error::config(format!(
@@ -181,9 +182,6 @@ impl Config {
             .map_err(|reason| Error::config(format!("watchdog_lease: {reason}")))
     }
 }
-
-/// A connection on which nothing comes back for longer is as good as none.
-const LONGEST_REPLICA_WAIT: Duration = Duration::from_secs(60);
 
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u64::deserialize(deserializer).map(Duration::from_millis)

@@ -15,6 +15,8 @@ use serde::Deserialize;
 /// given back, and the answer is [`Error::Replication`](crate::Error::Replication). Renewals of a hold that was taken with
 /// anything else than `Auto` or `Local` wait likewise: one that too few have acknowledged does not lengthen the hold.
 ///
+/// With `redis://` and the like nobody says how many replicas there are that are down: only those that are connected count.
+///
 /// As configuration: `"auto"`, `"local"`, `"majority"`, `"all"`, or `{ "replicas": 2 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]

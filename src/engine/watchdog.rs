@@ -249,11 +249,11 @@ impl Engine {
             courses.entry(course).or_default().push(renewal);
         }
         let most = self.config.watchdog_batch_size;
-        for mut renewals in courses.into_values() {
+        for ((.., durability), mut renewals) in courses {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
                 let batch = std::mem::replace(&mut renewals, rest);
-                tokio::spawn(self.clone().renew(batch));
+                tokio::spawn(self.clone().renew(batch, durability));
             }
         }
     }
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    async fn renew(self: Arc<Self>, renewals: Vec<Renewal>) {
+    async fn renew(self: Arc<Self>, renewals: Vec<Renewal>, durability: Durability) {
         // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
         let turns: Vec<_> = renewals
             .iter()
@@ -282,7 +282,6 @@ impl Engine {
         }
         let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
         let sent = Instant::now();
-        let durability = self.durability_of(&first.tenure);
         let answers = self.lanes.run_together(requests, durability).await;
         for ((renewal, _turn), answer) in turns.iter().zip(answers) {
             match answer {

@@ -17,7 +17,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -127,6 +127,8 @@ pub(super) struct Open {
     identity: Option<Identity>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
+    /// Told when it leads to the wrong server.
+    astray: Notify,
     /// Cancelled when the connection has ended: fred leaves a command sent after that unanswered.
     ended: CancellationToken,
     traffic: Traffic,
@@ -185,6 +187,11 @@ impl Drop for InFlight<'_> {
 }
 
 impl Open {
+    /// The connection is to be made anew: where it leads may be another server now.
+    pub(super) fn is_astray(&self) {
+        self.astray.notify_one();
+    }
+
     /// Runs `operations` of `script` in one call; without an answer, says why there is none.
     pub(super) async fn run(
         &self,
@@ -271,6 +278,7 @@ impl Keeper {
             client: connection.client,
             identity: connection.identity,
             ping_wait: connection.ping_wait,
+            astray: Notify::new(),
             ended: CancellationToken::new(),
             traffic: Traffic::new(),
         });
@@ -339,6 +347,7 @@ async fn broken(open: &Open, router: &mut Router) -> String {
         number += 1;
         tokio::select! {
             reason = router.ended() => return reason,
+            () = open.astray.notified() => return "the server is a replica".into(),
             _ = looks.tick() => {}
         }
         if !open.traffic.is_suspicious() {

@@ -215,6 +215,11 @@ impl Refusal {
 }
 
 impl Reply {
+    /// Whether a replica answered, which cannot do what was asked.
+    pub(crate) fn is_of_a_replica(&self) -> bool {
+        matches!(&self.detail, Detail::Text(message) if self.status == FAILED && message.contains("READONLY"))
+    }
+
     pub(crate) fn outcome(self) -> Result<Outcome, Refusal> {
         match (self.status, self.detail) {
             (DONE, detail) => Ok(Outcome::Done(detail)),

@@ -27,7 +27,8 @@ macro_rules! hazards {
     // Short ones.
     (@every $subject:ident) => {
         hazards! { @tests $subject;
-            connections: many_cuts_while_locks_are_taken refused_connections_are_tried_again_until_they_are_not;
+            connections: many_cuts_while_locks_are_taken refused_connections_are_tried_again_until_they_are_not
+                a_server_that_became_a_replica_is_left;
             drops: p_a3_futures_dropped_leave_nothing p_a2_what_a_timed_out_try_was_granted_is_given_back;
             losses: p_a1_p_a5_five_percent_of_replies_are_lost five_percent_of_requests_are_lost
                 requests_and_replies_are_lost_and_late p_a1_a_lost_acquire_counts_once p_a5_a_lost_unlock_is_no_loss

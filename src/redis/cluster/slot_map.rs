@@ -86,6 +86,12 @@ struct Owner {
 struct Known {
     id: String,
     addresses: Vec<Address>,
+    /// The latest epoch that it was listed with.
+    epoch: u64,
+    /// The node that it follows, or followed last.
+    followed: Option<String>,
+    /// The master whose slots it has taken over.
+    succeeded: Option<String>,
     replicas: usize,
 }
 
@@ -156,8 +162,6 @@ impl SlotMap {
         let gone: Vec<bool> = (0..absent.len()).map(is_gone).collect();
         for node in listed {
             let index = self.know(node);
-            let follow = |other: &&Listed| other.master.as_ref() == Some(&node.id);
-            self.nodes[index].replicas = listed.iter().filter(follow).count();
             let claim = Owner {
                 node: index,
                 epoch: node.epoch,
@@ -166,9 +170,18 @@ impl SlotMap {
                 let owner = &mut self.owners[usize::from(slot)];
                 let has_left = |owner: Owner| gone.get(owner.node).is_some_and(|gone| *gone);
                 if owner.is_none_or(|owner| claim.epoch > owner.epoch || has_left(owner)) {
+                    if let Some(old) = owner.filter(|old| old.node != index) {
+                        let old = Some(self.nodes[old.node].id.clone());
+                        if self.nodes[index].followed == old {
+                            self.nodes[index].succeeded = old;
+                        }
+                    }
                     *owner = Some(claim);
                 }
             }
+        }
+        for node in listed {
+            self.count_replicas(node, listed);
         }
         // Those of whom it said nothing, and who are there, may be gone the next time.
         let in_doubt = absent
@@ -180,6 +193,27 @@ impl SlotMap {
         } else {
             listed.to_vec()
         };
+    }
+
+    /// Those who follow `node`; and the master that it has taken over from, until that follows it, or is forgotten: it is
+    /// listed as a master without slots meanwhile, and has to be counted among those that are down.
+    fn count_replicas(&mut self, node: &Listed, listed: &[Listed]) {
+        let index = self.know(node);
+        let known = &mut self.nodes[index];
+        if node.epoch < known.epoch {
+            // Said by one that has slept.
+            return;
+        }
+        known.epoch = node.epoch;
+        if node.master.is_some() {
+            known.followed.clone_from(&node.master);
+        }
+        let counts = |other: &&Listed| {
+            let succeeded = known.succeeded.as_ref() == Some(&other.id);
+            let is_idle = other.master.is_none() && other.slots.is_empty();
+            other.master.as_ref() == Some(&node.id) || succeeded && is_idle
+        };
+        known.replicas = listed.iter().filter(counts).count();
     }
 
     /// Whether another node is where this one was.
@@ -207,6 +241,9 @@ impl SlotMap {
             self.nodes.push(Known {
                 id: listed.id.clone(),
                 addresses: Vec::new(),
+                epoch: 0,
+                followed: None,
+                succeeded: None,
                 replicas: 0,
             });
             self.nodes.len() - 1
@@ -295,6 +332,27 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         let later = text.replace("0 0 3", "0 0 5");
         map.hear(&read(&later, &at("h", 1)), |_| true);
         assert_eq!(owner(&map, 7), 1);
+    }
+
+    #[test]
+    fn a_dead_master_is_a_replica_of_its_successor() {
+        let replicas = |map: &SlotMap| map.replicas(map.owner(5).unwrap());
+        let before =
+            "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 slave aaa 0 0 1 connected\n";
+        let dead =
+            "aaa h:1@1 master,fail - 0 0 1 connected\nbbb h:2@1 master - 0 0 2 connected 0-9\n";
+        let back = "aaa h:1@1 slave bbb 0 0 2 connected\nbbb h:2@1 master - 0 0 2 connected 0-9\n";
+        let forgotten = "bbb h:2@1 master - 0 0 2 connected 0-9\n";
+        let mut map = map_of(before);
+        assert_eq!(replicas(&map), 1);
+        let mut hears = |text| {
+            map.hear(&read(text, &at("h", 1)), |_| true);
+            replicas(&map)
+        };
+        assert_eq!(hears(dead), 1);
+        assert_eq!(hears(back), 1);
+        assert_eq!(hears(before), 1, "one that has slept changes nothing");
+        assert_eq!(hears(forgotten), 0);
     }
 
     #[test]

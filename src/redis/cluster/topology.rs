@@ -55,7 +55,7 @@ pub(super) struct Routes {
 /// A node that has slots.
 pub(super) struct Node {
     /// As announced.
-    announced: Address,
+    pub(super) announced: Address,
     /// Where it is reached from here.
     pub(super) address: Address,
     pub(super) line: Line,

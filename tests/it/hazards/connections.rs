@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::stage::{
-    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, count, is_waited_for,
+    GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, connect, count, is_waited_for,
     let_pass, nothing_left, pair, woken_only,
 };
 
@@ -211,4 +211,34 @@ pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>(
         stage.faults().connections() == 2
     })
     .await;
+}
+
+/// As behind a name that a managed service moves to another server.
+pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
+    let (server, other) = (Server::start().await, Server::start().await);
+    let client = connect(&server.url(), woken_only()).await;
+    let lock = client.kind::<S>(unique_name("replica"));
+    lock.run(async |_| ()).await.unwrap();
+    // The ids of those on which a script came last.
+    let connections = async || {
+        let all: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
+        let scripts = all.lines().filter(|line| line.contains("cmd=eval"));
+        let ids = scripts.filter_map(|line| line.split(' ').next());
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = connections().await;
+    assert_eq!(before.len(), 1, "{before:?}");
+    let port = other.port().to_string();
+    server
+        .command::<()>(&["REPLICAOF", "127.0.0.1", &port])
+        .await;
+    let asking = tokio::spawn(async move { lock.lock().await?.unlock().await });
+    eventually("it connects again", GENEROUS, async || {
+        let now = connections().await;
+        !now.is_empty() && now.iter().all(|id| !before.contains(id))
+    })
+    .await;
+    server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    let entered = timeout(GENEROUS, asking).await.expect("it gets in");
+    assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
