@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use redisson_lock::{Config, Durability, Error, Released};
-use testbed::{Clustered, Replicated, eventually, slot_of, unique_name};
+use testbed::{Clustered, Replicated, Server, eventually, slot_of, unique_name};
 use tokio::time::timeout;
 
-use crate::hazards::stage::{GENEROUS, connect, exists};
+use crate::hazards::stage::{GENEROUS, PROMPT, connect, exists};
 
 fn config(durability: Durability) -> Config {
     let mut config = Config::default();
@@ -103,6 +103,37 @@ async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgemen
     let left: u32 = target.command(&["DBSIZE"]).await;
     assert_eq!(left, 0, "the hold is given back");
     cluster.end_move(on_its_way).await;
+}
+
+/// What too few have is given back, however long the master refuses to: it was left to its lease at the first refusal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_too_few_have_is_given_back_once_that_can_be_written() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), config(Durability::Replicas(1))).await;
+    let name = unique_name("refused");
+    let lock = client.reentrant_lock(&name);
+    let asking = tokio::spawn(async move { lock.lock().await.map(drop) });
+    eventually("it waits", GENEROUS, async || {
+        server.info("clients").await["blocked_clients"] == "1"
+    })
+    .await;
+    let demand = async |replicas: &str| {
+        let set = ["CONFIG", "SET", "min-replicas-to-write", replicas];
+        server.command::<()>(&set).await;
+    };
+    demand("1").await;
+    eventually("giving back is refused", GENEROUS, async || {
+        let errors = server.info("errorstats").await;
+        errors.contains_key("errorstat_NOREPLICAS")
+    })
+    .await;
+    demand("0").await;
+    let asked = timeout(GENEROUS, asking).await.expect("it is answered");
+    assert!(matches!(asked.unwrap(), Err(Error::Replication { .. })));
+    eventually("it is given back", PROMPT, async || {
+        !exists(&server, &name).await
+    })
+    .await;
 }
 
 /// What a dead node had, and another got by hand, was asked for at the dead node for ever: the epoch of the other's
