@@ -139,8 +139,8 @@ async fn visit(client: &LockClient, name: &str, room: &Room) {
 /// The master of a shard goes, and its replica takes over: holds that it has go on, waiters get in.
 async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     let cluster = Clustered::start().await;
-    let client = connect(&cluster.url(), config()).await;
-    let other = connect(&cluster.url(), config()).await;
+    let client = connect(&cluster.url(), only_messages(ShardedPubSub::Auto)).await;
+    let other = connect(&cluster.url(), only_messages(ShardedPubSub::Auto)).await;
     let (held, waited) = (
         cluster.name_on(0, "held").await,
         cluster.name_on(0, "waited").await,

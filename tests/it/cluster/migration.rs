@@ -11,13 +11,16 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Config, Guard, Kind, Lock, LockClient, Owner, Released};
+use redisson_lock::{Config, Error, Guard, Kind, Lock, LockClient, Owner, Released, ShardedPubSub};
 use testbed::{Clustered, Move, eventually, slot_of};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
 
 use crate::{
     contract::subjects::{Fair, Fenced, Read, Reentrant, Simple, Spin, Subject, Write},
-    hazards::stage::{GENEROUS, Room, all_done, connect, let_pass, watched},
+    hazards::stage::{GENEROUS, Room, all_done, connect, let_pass, watched, woken_only},
 };
 
 /// How far the slot has come.
@@ -56,6 +59,22 @@ impl<'a> Way<'a> {
             self.cluster.end_move(self.moving).await;
         }
         self.reached = phase;
+    }
+
+    /// What was taken at the new node is released there, and waited for.
+    async fn wakes<K: Kind>(
+        &mut self,
+        guard: Guard<K>,
+        waiting: JoinHandle<Result<Released, Error>>,
+    ) {
+        // Both the wait and its subscription have begun: from here on only a message helps.
+        let_pass(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        self.go_on_to(Phase::KeysMoved).await;
+        assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        self.go_on_to(Phase::Ended).await;
+        let waited = timeout(GENEROUS, waiting).await.expect("it is woken");
+        assert_eq!(waited.unwrap(), Ok(Released::Fully));
     }
 }
 
@@ -137,6 +156,42 @@ async fn awaited<W: Subject>(cluster: &Clustered, name: &str) {
         !W::LISTENS || !channels.is_empty()
     })
     .await;
+}
+
+/// What the new node publishes before it has the slot reaches nobody who listens in the shard: they still listen at the
+/// old one. The end of the move brings them in, without asking now and then.
+async fn the_end_of_the_move_wakes(sharded: ShardedPubSub) {
+    let cluster = Clustered::masters(2).await;
+    let mut config = woken_only();
+    config.sharded_pubsub = sharded;
+    let holder = connect(&cluster.url(), config.clone()).await;
+    let waiter = connect(&cluster.url(), config).await;
+    for kind_is_fair in [false, true] {
+        let name = cluster.name_on(0, "woken").await;
+        let mut way = Way::begin(&cluster, &name).await;
+        if kind_is_fair {
+            let guard = holder.fair_lock(&name).lock().await.unwrap();
+            let lock = waiter.fair_lock(&name);
+            let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
+            way.wakes(guard, waiting).await;
+        } else {
+            let guard = holder.reentrant_lock(&name).lock().await.unwrap();
+            let lock = waiter.reentrant_lock(&name);
+            let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
+            way.wakes(guard, waiting).await;
+        }
+    }
+    nothing_left(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w7_the_end_of_the_move_wakes_in_the_shard() {
+    the_end_of_the_move_wakes(ShardedPubSub::Auto).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p_w7_the_end_of_the_move_wakes_everywhere() {
+    the_end_of_the_move_wakes(ShardedPubSub::Off).await;
 }
 
 /// Longer than the lease: what is not renewed is gone.

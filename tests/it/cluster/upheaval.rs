@@ -153,7 +153,9 @@ async fn masters_die_in_a_row() {
                 let replica = cluster.replica_of(master).await;
                 cluster.kill(master);
                 cluster.takes_over(replica).await;
+                let since = std::time::Instant::now();
                 crowd.all_get_in().await;
+                println!("inside after {:?}", since.elapsed());
                 cluster.restart(master).await;
                 cluster.settled().await;
             }
