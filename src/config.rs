@@ -158,8 +158,6 @@ impl Config {
         ] {
             *wait = (*wait).min(Lease::MAX);
         }
-        // A renewal that waits for replicas is waited for by the release of its hold.
-        self.replica_wait = self.replica_wait.min(self.command_wait);
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
                 return Err(Error::config(format!(
@@ -169,8 +167,10 @@ impl Config {
             Ok(())
         };
         least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
-        least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
         least("command_wait", self.command_wait, Duration::from_millis(1))?;
+        least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
+        // A renewal that waits for replicas is waited for by the release of its hold.
+        self.replica_wait = self.replica_wait.min(self.command_wait);
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
         if !(1..=10_000).contains(&self.watchdog_batch_size) {
             return Err(Error::config(format!(

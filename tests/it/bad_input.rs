@@ -173,7 +173,10 @@ type Broken = (&'static str, fn(&mut Config));
 #[tokio::test]
 async fn settings_that_cannot_work() {
     let server = Server::start().await;
-    let broken: [Broken; 8] = [
+    let broken: [Broken; 9] = [
+        ("replica_wait", |config| {
+            config.replica_wait = Duration::ZERO
+        }),
         ("watchdog_lease", |config| {
             config.watchdog_lease = Duration::ZERO
         }),

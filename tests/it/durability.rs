@@ -24,6 +24,11 @@ fn hasty(durability: Durability) -> Config {
     config
 }
 
+/// Replicas that are not given up however long they sleep.
+async fn asleep_for_long(replicas: usize) -> Replicated {
+    Replicated::start_with(replicas, &["--repl-timeout", "3600"]).await
+}
+
 /// The master, by itself: nobody but the test knows of replicas.
 fn alone(set_up: &Replicated) -> String {
     set_up.servers[0].url()
@@ -76,7 +81,7 @@ async fn a_single_server_waits_for_nobody_unless_told_to() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_redisson_a_set_up_with_replicas_waits_for_one() {
-    let set_up = Replicated::start(2).await;
+    let set_up = asleep_for_long(2).await;
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert!(acknowledged(&client).await >= Some(1));
     // One that sleeps keeps nobody from it.
@@ -103,7 +108,7 @@ async fn as_redisson_without_a_replica_that_is_connected_none_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
-    let set_up = Replicated::start(2).await;
+    let set_up = asleep_for_long(2).await;
     let server = &set_up.servers[0];
     let patient = connect(&set_up.url(), config(Durability::All)).await;
     assert_eq!(acknowledged(&patient).await, Some(2));
@@ -126,7 +131,7 @@ async fn too_few_acknowledgements_are_an_error_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
-    let set_up = Replicated::start(1).await;
+    let set_up = asleep_for_long(1).await;
     let client = connect(&set_up.url(), hasty(Durability::Local)).await;
     let name = unique_name("nested");
     let lock = client.reentrant_lock(&name);
@@ -141,7 +146,7 @@ async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_says_so_keeps_what_too_few_have() {
-    let set_up = Replicated::start(1).await;
+    let set_up = asleep_for_long(1).await;
     let mut config = hasty(Durability::All);
     config.check_replicas = false;
     let client = connect(&set_up.url(), config).await;
@@ -152,7 +157,7 @@ async fn whoever_says_so_keeps_what_too_few_have() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_fr13_nobody_else_waits_behind_it() {
-    let set_up = Replicated::start(1).await;
+    let set_up = asleep_for_long(1).await;
     let client = connect(&alone(&set_up), config(Durability::Local)).await;
     set_up.servers[1].pause();
     let slow = client
@@ -205,7 +210,7 @@ async fn a_group_waits_once() {
 /// A renewal that too few have does not lengthen the hold; one that enough have does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_as_durable_as_its_hold() {
-    let set_up = Replicated::start(1).await;
+    let set_up = asleep_for_long(1).await;
     let mut config = config(Durability::Majority);
     config.replica_wait = Duration::from_secs(1);
     config.watchdog_lease = Duration::from_secs(3);
