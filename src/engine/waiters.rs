@@ -265,7 +265,14 @@ impl<S: Clone> Waiters<S> {
 
     /// Anything may have happened.
     pub(super) fn missed(&mut self) -> Vec<S> {
-        let queues = self.channels.values_mut().flat_map(HashMap::values_mut);
+        self.missed_where(|_| true)
+    }
+
+    /// The same to those channels that `concerned` is true of.
+    pub(super) fn missed_where(&mut self, concerned: impl Fn(&Bytes) -> bool) -> Vec<S> {
+        let channels = self.channels.iter_mut();
+        let queues = channels.filter(|(channel, _)| concerned(channel));
+        let queues = queues.flat_map(|(_, queues)| queues.values_mut());
         queues.flat_map(|queue| queue.wake(Wake::All)).collect()
     }
 

@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    fn happened(&self, event: Event) {
+    fn happened(self: &Arc<Self>, event: Event) {
         let mut waiters = self.wakeups.waiters();
         let told = match event {
             Event::Message { channel, payload } => match message::read(&payload) {
@@ -170,6 +170,15 @@ impl Engine {
                 self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
                 self.watchdog.reconnected();
                 waiters.missed()
+            }
+            // One slot of many, perhaps, and many may be on their way: all the others are left in peace.
+            Event::Moved(slots) => {
+                self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
+                self.verify_in(&slots);
+                waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
+            }
+            Event::MissedIn(slots) => {
+                waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         };
         drop(waiters);

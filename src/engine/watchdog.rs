@@ -1,7 +1,7 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,6 +15,7 @@ use super::{CallError, Engine, holding::Duty, holds::Tenure};
 use crate::{
     durability::Durability,
     error::LostReason,
+    redis::HashSlot,
     wire::{Lease, Presence, Refusal, Request, presence},
 };
 
@@ -222,6 +223,14 @@ impl Engine {
     /// After a reconnection: what the server no longer has is lost now, not after a lease.
     fn verify_all(self: &Arc<Self>) {
         self.verify(self.slots.tenures(None));
+    }
+
+    /// As [`verify_all`](Self::verify_all), for what is in these slots.
+    pub(super) fn verify_in(self: &Arc<Self>, slots: &HashSet<HashSlot>) {
+        let redis = self.lanes.redis();
+        let mut tenures = self.slots.tenures(None);
+        tenures.retain(|tenure| slots.contains(&redis.slot(&tenure.place.key)));
+        self.verify(tenures);
     }
 
     /// Asks whether these are still there.

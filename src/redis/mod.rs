@@ -27,7 +27,7 @@ mod subscriptions;
 mod url;
 mod verdict;
 
-use std::{pin::Pin, sync::Arc};
+use std::{collections::HashSet, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::mpsc};
@@ -103,6 +103,10 @@ pub(crate) enum Event {
     MessagesMissed,
     /// Scripts go to a new connection: what the server had may be gone.
     Reconnected,
+    /// The same for some slots of a cluster, which are somebody else's now.
+    Moved(HashSet<HashSlot>),
+    /// Messages to these may have been lost.
+    MissedIn(HashSet<HashSlot>),
 }
 
 pub(crate) type Events = mpsc::UnboundedReceiver<Event>;

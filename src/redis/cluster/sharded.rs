@@ -168,7 +168,8 @@ impl Board {
             let _ = done.send(answer.result.clone());
         }
         if std::mem::take(&mut placed.moved) {
-            let _ = self.events.send(Event::MessagesMissed);
+            let slot = redis_keyslot(&answer.channel);
+            let _ = self.events.send(Event::MissedIn([slot].into()));
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::redis::{HashSlot, locator::Address};
 
 /// The slots of a cluster.
-const SLOTS: usize = 16_384;
+pub(super) const SLOTS: usize = 16_384;
 
 /// A node, as a line of `CLUSTER NODES` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where the slots are, and a connection to each node that has some.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::slot_map::{self, Listed, NodeIndex, SlotMap};
+use super::slot_map::{self, Listed, NodeIndex, SLOTS, SlotMap};
 use crate::{
     error::Error,
     redis::{
@@ -205,7 +205,8 @@ impl Topology {
 
     /// Changes the map, and the ways by it. Where slots have moved, what they have is to be looked at.
     fn change(&self, change: impl FnOnce(&mut SlotMap)) {
-        let changed = self.routes.send_if_modified(|routes| {
+        let mut moved = HashSet::new();
+        self.routes.send_if_modified(|routes| {
             let mut map = routes.map.clone();
             change(&mut map);
             let same = |slot| {
@@ -216,17 +217,17 @@ impl Topology {
                         announced == Some(self.announced(&map, node))
                     })
             };
-            let changed = !(0..=HashSlot::MAX).take(1 << 14).all(same);
-            let nodes = if changed {
-                self.nodes(&map, &routes.nodes)
-            } else {
+            moved.extend((0..SLOTS as HashSlot).filter(|slot| !same(*slot)));
+            let nodes = if moved.is_empty() {
                 routes.nodes.clone()
+            } else {
+                self.nodes(&map, &routes.nodes)
             };
             *routes = Arc::new(Routes { map, nodes });
-            changed
+            !moved.is_empty()
         });
-        if changed {
-            let _ = self.events.send(Event::Reconnected);
+        if !moved.is_empty() {
+            let _ = self.events.send(Event::Moved(moved));
         }
     }
 

@@ -343,6 +343,38 @@ async fn p_rw4_readers_whose_markers_move_first_stay_together() {
     readers_stay_together(|key| key.contains("rwlock_timeout")).await;
 }
 
+/// Moving a slot of many costs those who hold locks in the others nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_in_other_slots_is_left_in_peace() {
+    let cluster = Clustered::masters(2).await;
+    let client = connect(&cluster.url(), woken_only()).await;
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        let name = cluster.name_on(number % 2, "held").await;
+        guards.push(client.reentrant_lock(&name).lock().await.unwrap());
+    }
+    for server in &cluster.servers {
+        server.reset_calls().await;
+    }
+    let name = cluster.name_on(0, "moving").await;
+    for _ in 0..3 {
+        let held = client.reentrant_lock(&name).lock().await.unwrap();
+        let slot = slot_of(&name);
+        let to = 1 - cluster.owner_of(slot).await;
+        cluster.move_slot(slot, to).await;
+        assert_eq!(held.unlock().await, Ok(Released::Fully));
+        // In which what has moved is looked at.
+        let_pass(Duration::from_millis(500)).await;
+    }
+    let mut scripts = 0;
+    for server in &cluster.servers {
+        let calls = server.calls().await;
+        scripts += calls.get("evalsha").unwrap_or(&0) + calls.get("eval").unwrap_or(&0);
+    }
+    assert!(scripts < 100, "{scripts} scripts");
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+}
+
 /// Names in several slots of both nodes, one of which is on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_r6_many_locks_together_with_one_whose_slot_moves() {
