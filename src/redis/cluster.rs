@@ -4,6 +4,7 @@
 //! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
 //! send scripts again (P-FR1).
 
+mod seeds;
 mod sharded;
 mod slot_map;
 mod topology;
@@ -56,7 +57,7 @@ impl Cluster {
         wait: Wait,
     ) -> Result<(Self, Events), Error> {
         let (config, map) = (target.config, target.map);
-        let asking = timeout(CONNECT_WAIT, topology::first_answer(&config, &seeds));
+        let asking = timeout(CONNECT_WAIT, seeds::first_answer(&config, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "no connection within {CONNECT_WAIT:?}"

@@ -10,6 +10,8 @@
 //! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes, confirms by a
 //!   `PING` with a number of its own, and starts over on a new connection when an answer is not the expected one
 //!   ([`subscriptions`]). Its channel holds thousands of messages, and a lag wakes everybody.
+//! - P-FR11, P-FR12: a cluster is a connection per node, by a map of our own ([`cluster`]).
+//! - P-FR13: `WAIT` has a connection of its own ([`durable`]).
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
 //!   does not end by itself ([`url`], [`link`]).
 
