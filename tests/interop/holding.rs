@@ -93,7 +93,12 @@ async fn leases_are_equal(stage: &Stage, lock: &Lock, leases: RangeInclusive<Dur
     let seen = format!("server {before}, Java {java}, Rust {rust}, server {after}");
     let [least, most] = [leases.start(), leases.end()].map(|lease| lease.as_millis() as i64);
     assert!(least - 9_000 < before && before <= most, "{seen}");
-    assert!(before >= java && java >= rust && rust >= after, "{seen}");
+    // A script goes by a clock of its own, which stands while the server has other things to do.
+    let falls = |earlier: i64, later: i64| earlier + 20 >= later;
+    assert!(
+        falls(before, java) && falls(java, rust) && falls(rust, after),
+        "{seen}"
+    );
 }
 
 pub async fn owners_look_like_redissons(case: Case) {
