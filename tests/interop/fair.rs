@@ -110,11 +110,19 @@ async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
     let owner = dead.owner().await;
     let _unanswered = dead.ask("trylock", &[&LIMIT.as_millis().to_string()]);
     queue.comes_to(1).await;
+    // Redisson before 3.45 counts on the place ahead of it as it was at first: if that is refreshed once more before its
+    // owner dies, it sleeps until somebody tells it.
+    let counts_on_it = case.version.is_before(3, 45);
+    if counts_on_it {
+        dies.kill();
+    }
     let next = lock.worker(lives);
     let inside = next.lock_for(LONG);
     queue.comes_to(2).await;
     assert_eq!(queue.owners().await[0], owner);
-    dies.kill();
+    if !counts_on_it {
+        dies.kill();
+    }
     holder.unlock().await;
     assert!(
         timeout(AMPLE, inside).await.is_ok(),
