@@ -30,9 +30,8 @@ use crate::wire::script::{Operation, Publishing, Script};
 
 /// How often a connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The pause after a connection that broke as soon as it was open; it doubles while they do.
-const SHORTEST_BREATH: Duration = Duration::from_millis(20);
-const LONGEST_BREATH: Duration = Duration::from_millis(500);
+/// The pause after a connection that broke as soon as it was open.
+const BREATH: Duration = Duration::from_millis(20);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 
@@ -189,7 +188,10 @@ impl Drop for InFlight<'_> {
 impl Open {
     /// The connection is to be made anew: where it leads may be another server now.
     pub(super) fn is_astray(&self) {
-        self.astray.notify_one();
+        // Not over and over, while there is no other.
+        if self.traffic.since.elapsed() >= LOOK_EVERY {
+            self.astray.notify_one();
+        }
     }
 
     /// Runs `operations` of `script` in one call; without an answer, says why there is none.
@@ -292,7 +294,6 @@ impl Keeper {
             None => self.connect(None).await,
         };
         let mut opened = Instant::now();
-        let mut breath = SHORTEST_BREATH;
         while let Some((open, mut router)) = up.take() {
             let broken = broken(&open, &mut router);
             let Some(reason) = self.closed.run_until_cancelled(broken).await else {
@@ -308,10 +309,7 @@ impl Keeper {
             open.ended.cancel();
             if opened.elapsed() < LOOK_EVERY {
                 // One that breaks as soon as it is open is not opened over and over without a pause.
-                tokio::time::sleep(breath).await;
-                breath = (breath * 2).min(LONGEST_BREATH);
-            } else {
-                breath = SHORTEST_BREATH;
+                tokio::time::sleep(BREATH).await;
             }
             up = self.connect(Some(&open)).await;
             opened = Instant::now();
