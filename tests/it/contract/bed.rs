@@ -47,6 +47,11 @@ impl<S: Subject> Bed<S> {
         Self::among(Ground::shared().await, config, &[S::NAME, T::NAME]).await
     }
 
+    /// As [`beside`](Self::beside), with servers that nobody else uses.
+    pub async fn alone_beside<T: Subject>(config: Config) -> Self {
+        Self::among(Ground::own().await, config, &[S::NAME, T::NAME]).await
+    }
+
     /// With servers that nobody else uses.
     pub async fn alone(config: Config) -> Self {
         Self::on(Ground::own().await, config).await

@@ -35,7 +35,7 @@ pub async fn nobody_listens<S: Subject>() {
 
 /// For those who listen, on the same name by another kind of lock.
 pub async fn a_release_is_announced_all_the_same<S: Subject>() {
-    let bed = Bed::<S>::alone(only_messages()).await;
+    let bed = Bed::<S>::alone_beside::<Reentrant>(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;
     bed.server.reset_calls().await;

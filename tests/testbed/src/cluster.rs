@@ -370,18 +370,23 @@ fn read(line: &str) -> Option<Seen> {
     let settled = slots.iter().filter(|word| !word.starts_with('['));
     Some(Seen {
         id: (*id).to_owned(),
-        port: address
-            .split_once('@')?
-            .0
-            .rsplit_once(':')?
-            .1
-            .parse()
-            .ok()?,
+        port: read_port(address)?,
         flags: flags.split(',').map(str::to_owned).collect(),
         master: (*master).to_owned(),
         connected: *link == "connected",
         slots: settled.map(range).collect::<Option<_>>()?,
     })
+}
+
+/// Valkey tells those who ask without TLS no port of a node that speaks nothing else; its bus is 10,000 above.
+fn read_port(address: &str) -> Option<u16> {
+    let (address, bus) = address.split_once('@')?;
+    let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
+    if port != 0 {
+        return Some(port);
+    }
+    let bus: u16 = bus.split(',').next()?.parse().ok()?;
+    bus.checked_sub(10_000)
 }
 
 /// Who has what, in one order for all who say so.
