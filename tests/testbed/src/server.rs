@@ -188,8 +188,8 @@ impl Server {
     pub async fn replicated_to(&self, replicas: u32) {
         let mut connection = self.admin().await;
         let mut pair = redis::pipe();
-        // WAIT is about what its own connection has seen: after nothing at all it would wait for nothing.
-        pair.cmd("PING").ignore();
+        // WAIT is about what its own connection has written (to Redis 7.0, seen): so it writes something of no key.
+        pair.cmd("FUNCTION").arg("FLUSH").ignore();
         pair.cmd("WAIT").arg(replicas).arg(10_000);
         let acknowledged: RedisResult<(u32,)> = pair.query_async(&mut connection).await;
         let (acknowledged,) = acknowledged.expect("WAIT is answered");

@@ -63,9 +63,9 @@ impl Replicated {
     pub async fn caught_up(&self, master: usize) {
         let replicas = (self.servers.len() - 1).to_string();
         let mut admin = self.servers[master].admin().await;
-        // WAIT waits for what its own connection has seen: a connection that has asked for nothing has seen nothing.
+        // WAIT waits for what its own connection has written (to Redis 7.0, seen): so it writes something of no key.
         let mut both = redis::pipe();
-        both.cmd("PING").ignore();
+        both.cmd("FUNCTION").arg("FLUSH").ignore();
         both.cmd("WAIT").arg(&replicas).arg(10_000);
         let (acknowledged,): (u64,) = both
             .query_async(&mut admin)
