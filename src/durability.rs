@@ -45,6 +45,15 @@ impl Durability {
         }
     }
 
+    /// Whether to ask replicas at all, of which there are `listed` ones where somebody lists them.
+    pub(crate) fn waits(self, listed: usize) -> bool {
+        match self {
+            Durability::Local => false,
+            Durability::Auto => listed > 0,
+            _ => true,
+        }
+    }
+
     /// How many replicas are to acknowledge, of `connected` ones and `listed` ones, which count those that are down.
     pub(crate) fn wanted(self, connected: Option<usize>, listed: usize) -> u32 {
         let all = listed.max(connected.unwrap_or(0)) as u32;

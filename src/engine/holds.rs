@@ -174,7 +174,8 @@ impl SlotRef {
         if place.count == Count::Read
             && let Some(writing) = self.tenure(Count::Write)
         {
-            writing.had_reader.store(true, Ordering::Relaxed);
+            // The key of both lives by the longer lease.
+            writing.lives_on();
         }
         let mut holding = Holding::new(sent);
         let id = holding.grant(sent, lease, watched);
@@ -188,7 +189,7 @@ impl SlotRef {
             fence: token.map(OnceLock::from).unwrap_or_default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
-            had_reader: AtomicBool::new(false),
+            lives_on: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
         });
         lock(&self.tenures)[place.count as usize] = Some(tenure.clone());
@@ -227,8 +228,8 @@ pub(crate) struct Tenure {
     pub(super) on_agenda: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
     put_off: AtomicBool,
-    /// Its owner has read while it wrote: the key of both has lived by the longer lease.
-    had_reader: AtomicBool,
+    /// The server may keep it beyond what its holders count on.
+    lives_on: AtomicBool,
 }
 
 impl Tenure {
@@ -341,9 +342,14 @@ impl Tenure {
         self.holding().duty(now)
     }
 
+    /// The server may have been told a longer lease than its holders count on.
+    pub(super) fn lives_on(&self) {
+        self.lives_on.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the server may keep it although its lease is over.
     pub(super) fn may_live_on(&self) -> bool {
-        self.had_reader.load(Ordering::Relaxed)
+        self.lives_on.load(Ordering::Relaxed)
     }
 
     /// Whether a renewal may go ahead, given whether it has the turn: it is put off once and not twice. A future that

@@ -321,6 +321,7 @@ impl Engine {
         match answer {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
+                tenure.lives_on();
                 tenure.hurry(Instant::now() + self.watchdog_lease.duration / 30);
                 self.watch(tenure);
             }

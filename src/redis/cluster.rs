@@ -13,10 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fred::{types::Value, util::redis_keyslot};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis,
@@ -26,7 +23,7 @@ use super::{
     link::Connector,
     locator::{Address, Locator},
     server::{CONNECT_WAIT, MESSAGES, Target},
-    subscriptions::{Channels, Subscriber, Want},
+    subscriptions::{Channels, Subscriber, Want, Wants},
 };
 use crate::{
     config::ShardedPubSub,
@@ -46,7 +43,7 @@ const MOST_HOPS: usize = 5;
 /// One cluster.
 pub(super) struct Cluster {
     topology: Arc<Topology>,
-    wants: mpsc::UnboundedSender<Want>,
+    wants: Wants,
 }
 
 impl Cluster {
@@ -71,7 +68,7 @@ impl Cluster {
         let (events, receiver) = mpsc::unbounded_channel();
         let topology = Topology::new(config, map, publishing, wait, &first.listed, events.clone());
         let topology = Arc::new(topology);
-        let (wants, wanted) = mpsc::unbounded_channel();
+        let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
         subscribe(&topology, wanted, events);
         let cluster = Self { topology, wants };
@@ -143,13 +140,11 @@ impl Redis for Cluster {
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
-        let (done, answer) = oneshot::channel();
-        let _ = self.wants.send(Want::Subscribe { channel, done });
-        Box::pin(async move { answer.await.unwrap_or(Err(CallError::Closed)) })
+        self.wants.subscribe(channel)
     }
 
     fn unsubscribe(&self, channel: Bytes) {
-        let _ = self.wants.send(Want::Unsubscribe { channel });
+        self.wants.unsubscribe(channel);
     }
 
     fn close(&self) -> BoxFuture<()> {
@@ -242,7 +237,7 @@ impl Topology {
     ) -> Result<(Address, Answered), CallError> {
         let (node, open) = self.opened(slot).await?;
         let running = async {
-            if self.waits(slot, durability) {
+            if durability.waits(self.replicas(slot)) {
                 let durable = self.durable(&node);
                 let answer = durable.run(script, operations.clone(), durability).await;
                 return answer.inspect_err(|_| self.doubt());
@@ -261,14 +256,6 @@ impl Topology {
             Ok(answered) => Ok((node.announced.clone(), answered)),
             Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
             Err(reason) => Err(CallError::Unanswered { reason }),
-        }
-    }
-
-    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
-        match durability {
-            Durability::Local => false,
-            Durability::Auto => self.replicas(slot) > 0,
-            _ => true,
         }
     }
 

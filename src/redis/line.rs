@@ -23,8 +23,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event, Tasks, frame,
-    link::{self, Connection, Connector, Identity, Router},
+    Event, Tasks,
+    client_info::Identity,
+    frame,
+    link::{self, Connection, Connector, Router},
 };
 use crate::wire::script::{Operation, Publishing, Script};
 
@@ -181,7 +183,6 @@ struct InFlight<'a>(&'a Traffic);
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.0.mark();
     }
 }
 
@@ -230,12 +231,19 @@ impl Open {
         args: Vec<Value>,
     ) -> Result<Frame, Arc<str>> {
         let _in_flight = self.traffic.sent();
+        let answered = |answer: Frame| {
+            self.traffic.mark();
+            answer
+        };
         let command = CustomCommand::new_static(name, ClusterHash::Random, false);
         // fred's future takes 5 KB, which otherwise every future around it would, and be moved with it.
         let mut answer = Box::pin(self.client.custom_raw(command, args));
         let mut ended = pin!(self.ended.cancelled());
         poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => Poll::Ready(answer.map_err(|error| error.details().into())),
+            Poll::Ready(answer) => {
+                let answer = answer.map_err(|error| error.details().into());
+                Poll::Ready(answer.map(answered))
+            }
             Poll::Pending => ended
                 .as_mut()
                 .poll(context)
@@ -358,5 +366,24 @@ async fn broken(open: &Open, router: &mut Router) -> String {
             return reason;
         }
         open.traffic.mark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_is_no_sign_of_life() {
+        let traffic = Traffic::new();
+        let _waits = traffic.sent();
+        for _ in 0..4 {
+            let given_up = traffic.sent();
+            tokio::time::advance(LOOK_EVERY / 4).await;
+            drop(given_up);
+        }
+        assert!(traffic.is_suspicious());
+        traffic.mark();
+        assert!(!traffic.is_suspicious());
     }
 }

@@ -16,6 +16,7 @@
 //!   does not end by itself ([`url`], [`link`]).
 
 mod bundle;
+mod client_info;
 mod cluster;
 mod durable;
 mod frame;

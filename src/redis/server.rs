@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use fred::types::config::Config;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
-    subscriptions::{Channels, Subscriber, Want},
+    subscriptions::{Channels, Subscriber, Wants},
     url,
 };
 use crate::{
@@ -159,7 +159,7 @@ impl fmt::Debug for Target {
 /// One Redis or Valkey server.
 pub(crate) struct SingleServer {
     lines: Arc<Lines>,
-    wants: mpsc::UnboundedSender<Want>,
+    wants: Wants,
 }
 
 /// The connections for scripts.
@@ -193,7 +193,7 @@ impl SingleServer {
         let first_listening = listener.connect().await?;
 
         let (events, receiver) = mpsc::unbounded_channel();
-        let (wants, wanted) = mpsc::unbounded_channel();
+        let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
         let line = Line::keep(
             connector.clone(),
@@ -233,7 +233,7 @@ impl Lines {
     ) -> Result<Vec<Reply>, CallError> {
         let count = operations.len();
         let open = self.line.opened().await?;
-        if self.waits(durability) {
+        if durability.waits(self.locator.replicas()) {
             let answered = self.durable().run(script, operations, durability).await;
             return match answered {
                 Ok(answered) => answered.replies(count),
@@ -254,14 +254,6 @@ impl Lines {
                 self.line.replaced(&open).await?;
                 Err(CallError::Unanswered { reason })
             }
-        }
-    }
-
-    fn waits(&self, durability: Durability) -> bool {
-        match durability {
-            Durability::Local => false,
-            Durability::Auto => self.locator.replicas() > 0,
-            _ => true,
         }
     }
 
@@ -308,13 +300,11 @@ impl Redis for SingleServer {
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
-        let (done, answer) = oneshot::channel();
-        let _ = self.wants.send(Want::Subscribe { channel, done });
-        Box::pin(async move { answer.await.unwrap_or(Err(CallError::Closed)) })
+        self.wants.subscribe(channel)
     }
 
     fn unsubscribe(&self, channel: Bytes) {
-        let _ = self.wants.send(Want::Unsubscribe { channel });
+        self.wants.unsubscribe(channel);
     }
 
     fn close(&self) -> BoxFuture<()> {

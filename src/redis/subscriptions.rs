@@ -18,8 +18,8 @@ use super::{
     link::{self, Connection, Connector},
 };
 use session::{AT_ONCE, Session};
-pub(super) use wanted::Want;
 use wanted::Wanted;
+pub(super) use wanted::{Want, Wants};
 
 /// Which channels these are.
 pub(super) enum Channels {

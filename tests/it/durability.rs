@@ -215,8 +215,8 @@ async fn a_renewal_is_as_durable_as_its_hold() {
     config.replica_wait = Duration::from_secs(1);
     config.watchdog_lease = Duration::from_secs(3);
     let client = connect(&set_up.url(), config).await;
-    let lock = client.reentrant_lock(unique_name("renewed"));
-    let guard = lock.lock().await.unwrap();
+    let name = unique_name("renewed");
+    let guard = client.reentrant_lock(&name).lock().await.unwrap();
     let first = guard.valid_until();
     eventually("it is renewed", GENEROUS, async || {
         guard.valid_until() > first + Duration::from_secs(3)
@@ -225,6 +225,13 @@ async fn a_renewal_is_as_durable_as_its_hold() {
     set_up.servers[1].pause();
     let told = timeout(GENEROUS, guard.lost()).await;
     assert_eq!(told, Ok(LostReason::Expired));
+    // The server has renewed it all the same: it is given back, and not left to a lease.
+    let server = &set_up.servers[0];
+    eventually("it is given back", GENEROUS, async || {
+        !exists(server, &name).await
+    })
+    .await;
+    assert_eq!(server.info("stats").await["expired_keys"], "0");
     set_up.servers[1].resume();
 }
 

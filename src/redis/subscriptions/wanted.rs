@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::{redis::CallError, wire::Refusal};
+use crate::{
+    redis::{BoxFuture, CallError},
+    wire::Refusal,
+};
 
 /// A change to what is subscribed to.
 #[derive(Debug)]
@@ -21,6 +24,27 @@ pub(in crate::redis) enum Want {
     Forget {
         channel: Bytes,
     },
+}
+
+/// Where wants are sent, which are taken up in that order.
+pub(in crate::redis) struct Wants(mpsc::UnboundedSender<Want>);
+
+impl Wants {
+    pub(in crate::redis) fn new() -> (Self, mpsc::UnboundedReceiver<Want>) {
+        let (wants, wanted) = mpsc::unbounded_channel();
+        (Self(wants), wanted)
+    }
+
+    /// Completes when the server has confirmed it.
+    pub(in crate::redis) fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
+        let (done, answer) = oneshot::channel();
+        let _ = self.0.send(Want::Subscribe { channel, done });
+        Box::pin(async move { answer.await.unwrap_or(Err(CallError::Closed)) })
+    }
+
+    pub(in crate::redis) fn unsubscribe(&self, channel: Bytes) {
+        let _ = self.0.send(Want::Unsubscribe { channel });
+    }
 }
 
 /// What should be subscribed to, and who waits to hear that it is.

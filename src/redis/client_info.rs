@@ -1,0 +1,64 @@
+//! What a server says of a connection, in answer to `CLIENT INFO`. Pure.
+
+/// How the server names a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) id: String,
+    pub(super) address: String,
+}
+
+/// A field of `CLIENT INFO`.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = info.split(' ');
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// How many channels the server has subscribed a connection to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Subscriptions {
+    pub(super) everywhere: usize,
+    /// Not all servers that have shards count these.
+    pub(super) of_shard: Option<usize>,
+}
+
+impl Subscriptions {
+    pub(super) fn read(info: &str) -> Option<Self> {
+        Some(Self {
+            everywhere: field(info, "sub")?.parse().ok()?,
+            of_shard: field(info, "ssub").and_then(|count| count.parse().ok()),
+        })
+    }
+}
+
+impl Identity {
+    /// Reads `CLIENT INFO`. Connections over a unix socket all have the same address, and so none that is told apart.
+    pub(super) fn read(info: &str) -> Option<Self> {
+        let (id, address) = (field(info, "id")?, field(info, "addr")?);
+        (!address.ends_with(":0")).then(|| Self {
+            id: id.to_owned(),
+            address: address.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_info_is_read() {
+        let info =
+            "id=7 addr=127.0.0.1:51764 laddr=127.0.0.1:6379 fd=8 name= age=0 sub=12 psub=0 ssub=3";
+        let read = |info| Subscriptions::read(info).map(|count| (count.everywhere, count.of_shard));
+        assert_eq!(read(info), Some((12, Some(3))));
+        assert_eq!(read("sub=12 psub=0"), Some((12, None)));
+        assert_eq!(read("PONG"), None);
+        let identity = Identity::read(info).unwrap();
+        assert_eq!(
+            (identity.id.as_str(), identity.address.as_str()),
+            ("7", "127.0.0.1:51764")
+        );
+        assert_eq!(Identity::read("id=7 addr=/run/redis.sock:0 laddr="), None);
+        assert_eq!(Identity::read("ERR unknown subcommand"), None);
+    }
+}
