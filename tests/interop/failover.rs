@@ -27,34 +27,34 @@ const ATTEMPTS: usize = 300;
 const BRIEF: &str = "1000";
 
 pub async fn a_killed_master_beside_redisson(version: Version) {
-    for _ in 0..rounds(1) {
+    for _ in 0..rounds() {
         everything_replicated(version, Fault::Killed).await;
     }
 }
 
 pub async fn a_stopped_master_beside_redisson(version: Version) {
-    for _ in 0..rounds(0) {
+    for _ in 0..rounds() {
         everything_replicated(version, Fault::Stopped).await;
     }
 }
 
 pub async fn a_failover_by_order_beside_redisson(version: Version) {
-    for _ in 0..rounds(0) {
+    for _ in 0..rounds() {
         everything_replicated(version, Fault::Ordered).await;
     }
 }
 
 pub async fn a_master_ahead_of_its_replicas(version: Version) {
-    for _ in 0..rounds(0) {
+    for _ in 0..rounds() {
         nothing_replicated(version).await;
     }
 }
 
-/// As often as `TOPOLOGY_ROUNDS` says, for `make topologies`, or so often.
-fn rounds(at_least: usize) -> usize {
+/// As often as `TOPOLOGY_ROUNDS` says, for `make topologies`, or once.
+fn rounds() -> usize {
     let rounds = std::env::var("TOPOLOGY_ROUNDS");
     let rounds = rounds.ok().map(|rounds| rounds.parse().expect("a number"));
-    let rounds = rounds.unwrap_or(at_least);
+    let rounds = rounds.unwrap_or(1);
     println!("{rounds} rounds (TOPOLOGY_ROUNDS)");
     rounds
 }
