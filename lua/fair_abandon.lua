@@ -4,7 +4,8 @@
 -- ARGV  owner; channel: of the lock, with `:` and an owner behind it where that owner listens
 -- Replies
 --   DONE    the owner has no place any more
-return each(2, 2, function(k, owner, channel)
+local keys, args = 2, 2
+local function operation(k, owner, channel)
   local queue, places = KEYS[k], KEYS[k + 1]
   local was_first = call('LINDEX', queue, 0) == owner
   call('ZREM', places, owner)
@@ -15,4 +16,4 @@ return each(2, 2, function(k, owner, channel)
     call(PUBLISH, channel .. ':' .. head, '0')
   end
   return DONE
-end)
+end

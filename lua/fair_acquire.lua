@@ -111,7 +111,8 @@ local function take_place(queue, places, owner, now, place, patience)
   call('RPUSH', queue, owner)
 end
 
-return each(3, 8, function(k, owner, lease, holds, waited, place, patience, channel, nudge)
+local keys, args = 3, 8
+local function operation(k, owner, lease, holds, waited, place, patience, channel, nudge)
   local lock, queue, places = KEYS[k], KEYS[k + 1], KEYS[k + 2]
   waited, place = tonumber(waited), tonumber(place)
   local remaining = call('PTTL', lock)
@@ -175,4 +176,4 @@ return each(3, 8, function(k, owner, lease, holds, waited, place, patience, chan
     return BUSY, removes and math.max(head_until - now, 0) or -1
   end
   return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1
-end)
+end

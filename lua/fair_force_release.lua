@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    freed
 --   ABSENT  nobody held the lock  detail: 0
-return each(2, 1, function(k, channel)
+local keys, args = 2, 1
+local function operation(k, channel)
   local lock, queue = KEYS[k], KEYS[k + 1]
   if call('HEXISTS', lock, 'mode') == 1 then
     return WRONG_KIND, 'a read-write lock'
@@ -19,4 +20,4 @@ return each(2, 1, function(k, channel)
   end
   call('DEL', lock)
   return DONE
-end)
+end

@@ -41,7 +41,8 @@ local function first_in_line(queue, places, owner, place)
   return call('LINDEX', queue, 0)
 end
 
-return each(3, 5, function(k, owner, holds, lease, place, channel)
+local keys, args = 3, 5
+local function operation(k, owner, holds, lease, place, channel)
   local lock, queue, places = KEYS[k], KEYS[k + 1], KEYS[k + 2]
   local fields = call('HMGET', lock, 'mode', owner)
   local held = fields[2]
@@ -70,4 +71,4 @@ return each(3, 5, function(k, owner, holds, lease, place, channel)
     redis.pcall('HSET', lock, owner, holds)
   end
   return DONE
-end)
+end

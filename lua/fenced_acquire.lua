@@ -7,7 +7,8 @@
 --   DONE    granted                                   detail: the counter, this acquisition's token
 --   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-return each(2, 4, function(k, owner, lease, holds, fresh)
+local keys, args = 2, 4
+local function operation(k, owner, lease, holds, fresh)
   local lock, counter = KEYS[k], KEYS[k + 1]
   local remaining = call('PTTL', lock)
 
@@ -42,4 +43,4 @@ return each(2, 4, function(k, owner, lease, holds, fresh)
     return ABSENT, 0
   end
   return BUSY, remaining
-end)
+end

@@ -8,7 +8,8 @@
 --   DONE    granted
 --   BUSY    somebody writes                           detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-return each(1, 6, function(k, owner, lease, holds, writes, channel, base)
+local keys, args = 1, 6
+local function operation(k, owner, lease, holds, writes, channel, base)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   local marker = markers_of(base, owner) .. holds
@@ -48,4 +49,4 @@ return each(1, 6, function(k, owner, lease, holds, writes, channel, base)
     return ABSENT, 0
   end
   return BUSY, remaining
-end)
+end

@@ -4,7 +4,8 @@
 -- ARGV  owner: whose count of read holds is asked for
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when nobody reads; the owner's count}
-return each(1, 1, function(k, owner)
+local keys, args = 1, 1
+local function operation(k, owner)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   local fields = call('HMGET', lock, 'mode', owner)
@@ -17,4 +18,4 @@ return each(1, 1, function(k, owner)
     remaining = -2
   end
   return DONE, { remaining, tonumber(fields[2]) or 0 }
-end)
+end

@@ -7,7 +7,8 @@
 -- Replies
 --   DONE    released, now or by an earlier sending
 --   ABSENT  the owner had no such hold here         detail: 0
-return each(1, 5, function(k, owner, holds, lease, channel, base)
+local keys, args = 1, 5
+local function operation(k, owner, holds, lease, channel, base)
   local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner, owner .. ':write')
   local mode, held, writes = fields[1], tonumber(fields[2]), fields[3]
@@ -46,4 +47,4 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
     call('PEXPIRE', lock, longest)
   end
   return DONE
-end)
+end

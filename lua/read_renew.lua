@@ -6,7 +6,8 @@
 -- Replies
 --   DONE    the owner still reads
 --   ABSENT  the owner has no read hold here, or only such as have lost their lease  detail: 0
-return each(1, 3, function(k, owner, lease, base)
+local keys, args = 1, 3
+local function operation(k, owner, lease, base)
   local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner)
   local held = fields[1] and tonumber(fields[2])
@@ -31,4 +32,4 @@ return each(1, 3, function(k, owner, lease, base)
     prolong(lock, lease, call('PTTL', lock))
   end
   return DONE
-end)
+end

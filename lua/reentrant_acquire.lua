@@ -6,7 +6,8 @@
 --   DONE    granted
 --   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-return each(1, 3, function(k, owner, lease, holds)
+local keys, args = 1, 3
+local function operation(k, owner, lease, holds)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
 
@@ -35,4 +36,4 @@ return each(1, 3, function(k, owner, lease, holds)
     return ABSENT, 0
   end
   return BUSY, remaining
-end)
+end

@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    freed
 --   ABSENT  nobody held the lock  detail: 0
-return each(1, 1, function(k, channel)
+local keys, args = 1, 1
+local function operation(k, channel)
   local lock = KEYS[k]
   if call('HEXISTS', lock, 'mode') == 1 then
     return WRONG_KIND, 'a read-write lock'
@@ -16,4 +17,4 @@ return each(1, 1, function(k, channel)
   call(PUBLISH, channel, '0')
   call('DEL', lock)
   return DONE
-end)
+end

@@ -6,7 +6,8 @@
 -- Replies
 --   DONE    released, now or by an earlier sending
 --   ABSENT  the owner had no such hold here         detail: 0
-return each(1, 4, function(k, owner, holds, lease, channel)
+local keys, args = 1, 4
+local function operation(k, owner, holds, lease, channel)
   local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner)
   local held = fields[2]
@@ -34,4 +35,4 @@ return each(1, 4, function(k, owner, holds, lease, channel)
     redis.pcall('HSET', lock, owner, holds)
   end
   return DONE
-end)
+end

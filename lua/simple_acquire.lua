@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    granted, now or by an earlier sending
 --   BUSY    another value stands there  detail: its remaining lease in ms, -1 without expiry
-return each(1, 2, function(k, owner, lease)
+local keys, args = 1, 2
+local function operation(k, owner, lease)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   if remaining == -2 then
@@ -17,4 +18,4 @@ return each(1, 2, function(k, owner, lease)
     return DONE
   end
   return BUSY, remaining
-end)
+end

@@ -5,11 +5,12 @@
 -- Replies
 --   DONE    freed
 --   ABSENT  nobody held the lock  detail: 0
-return each(1, 1, function(k, channel)
+local keys, args = 1, 1
+local function operation(k, channel)
   if not call('GET', KEYS[k]) then
     return ABSENT, 0
   end
   call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
   return DONE
-end)
+end

@@ -4,7 +4,8 @@
 -- ARGV  owner: the value that is asked for
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when free; 1 if the owner holds it, else 0}
-return each(1, 1, function(k, owner)
+local keys, args = 1, 1
+local function operation(k, owner)
   local value = call('GET', KEYS[k])
   return DONE, { call('PTTL', KEYS[k]), value == owner and 1 or 0 }
-end)
+end

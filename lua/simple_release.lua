@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    released
 --   ABSENT  another value stands there, or none  detail: 0
-return each(1, 2, function(k, owner, channel)
+local keys, args = 1, 2
+local function operation(k, owner, channel)
   if call('GET', KEYS[k]) ~= owner then
     return ABSENT, 0
   end
@@ -13,4 +14,4 @@ return each(1, 2, function(k, owner, channel)
   call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
   return DONE
-end)
+end

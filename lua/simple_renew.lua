@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    the owner still holds the lock
 --   ABSENT  another value stands there, or none  detail: 0
-return each(1, 2, function(k, owner, lease)
+local keys, args = 1, 2
+local function operation(k, owner, lease)
   local lock = KEYS[k]
   if call('GET', lock) ~= owner then
     return ABSENT, 0
@@ -14,4 +15,4 @@ return each(1, 2, function(k, owner, lease)
     prolong(lock, lease, call('PTTL', lock))
   end
   return DONE
-end)
+end

@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    freed
 --   ABSENT  nobody wrote  detail: 0
-return each(1, 1, function(k, channel)
+local keys, args = 1, 1
+local function operation(k, channel)
   local lock = KEYS[k]
   local mode = call('HGET', lock, 'mode')
   if not mode and call('EXISTS', lock) == 1 then
@@ -17,4 +18,4 @@ return each(1, 1, function(k, channel)
   call(PUBLISH, channel, '1')
   call('DEL', lock)
   return DONE
-end)
+end

@@ -4,7 +4,8 @@
 -- ARGV  owner: whose count of write holds is asked for
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when nobody writes; the owner's count}
-return each(1, 1, function(k, owner)
+local keys, args = 1, 1
+local function operation(k, owner)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   local fields = call('HMGET', lock, 'mode', owner .. ':write')
@@ -13,4 +14,4 @@ return each(1, 1, function(k, owner)
     return WRONG_KIND, 'a lock without readers and writers'
   end
   return DONE, { mode == 'write' and remaining or -2, tonumber(fields[2]) or 0 }
-end)
+end

@@ -8,7 +8,8 @@
 -- Replies
 --   DONE    released, now or by an earlier sending
 --   ABSENT  the owner had no such hold here         detail: 0
-return each(1, 5, function(k, owner, holds, lease, channel, base)
+local keys, args = 1, 5
+local function operation(k, owner, holds, lease, channel, base)
   local lock = KEYS[k]
   local writer = owner .. ':write'
   local fields = call('HMGET', lock, 'mode', writer)
@@ -39,4 +40,4 @@ return each(1, 5, function(k, owner, holds, lease, channel, base)
   call('HSET', lock, 'mode', 'read')
   call('PEXPIRE', lock, longest)
   return DONE
-end)
+end

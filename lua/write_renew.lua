@@ -5,7 +5,8 @@
 -- Replies
 --   DONE    the owner still writes
 --   ABSENT  the owner has no write hold here  detail: 0
-return each(1, 2, function(k, owner, lease)
+local keys, args = 1, 2
+local function operation(k, owner, lease)
   local lock = KEYS[k]
   local fields = call('HMGET', lock, 'mode', owner .. ':write')
   if fields[1] ~= 'write' or not fields[2] then
@@ -15,4 +16,4 @@ return each(1, 2, function(k, owner, lease)
     prolong(lock, lease, call('PTTL', lock))
   end
   return DONE
-end)
+end

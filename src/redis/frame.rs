@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use fred::types::Resp3Frame as Frame;
 
 use super::CallError;
-use crate::wire::{Refusal, Reply, script::Detail};
+use crate::wire::{Refusal, Reply, packed, script::Detail};
 
 /// The message of an error frame.
 pub(super) fn error(frame: &Frame) -> Option<String> {
@@ -90,8 +90,8 @@ pub(super) fn list_len_at(frame: &Frame, index: usize) -> Option<usize> {
     }
 }
 
-/// The replies to `operations` operations: of each a status, or a list of a status and a detail. That of a single
-/// operation comes without a list around it.
+/// The replies to `operations` operations: of each a status, or a list of a status and a detail. Those of several come
+/// in one string, or one by one from the node that a slot is on its way to; that of a single one without a list around it.
 pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, CallError> {
     if let Some(message) = error(&frame) {
         return Err(CallError::Refused(Refusal::from_message(message)));
@@ -101,6 +101,10 @@ pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, Cal
             Some(reply) => Ok(vec![reply]),
             None => Err(odd("something else than a status")),
         },
+        Frame::BlobString { data, .. } => {
+            let replies = packed::replies(&data).filter(|replies| replies.len() == operations);
+            replies.ok_or_else(|| odd("another list than of so many replies"))
+        }
         Frame::Array { data, .. } if data.len() == operations => {
             let replies: Option<_> = data.into_iter().map(reply).collect();
             replies.ok_or_else(|| odd("something else than statuses"))

@@ -253,24 +253,16 @@ impl Open {
     }
 }
 
-/// `text`, the number of keys, the keys of all operations, the arguments of all operations.
+/// `text`, the number of keys, the keys, the arguments.
 fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
-    let parts = operations.iter().map(Vec::len).sum::<usize>();
-    let mut args = Vec::with_capacity(2 + parts);
-    args.push(Value::Bytes(text));
-    args.push(Value::Integer((operations.len() * script.keys()) as i64));
-    let bytes = |part: &Bytes| Value::Bytes(part.clone());
-    args.extend(
-        operations
-            .iter()
-            .flat_map(|parts| parts[..script.keys()].iter().map(bytes)),
-    );
-    args.extend(
-        operations
-            .iter()
-            .flat_map(|parts| parts[script.keys()..].iter().map(bytes)),
-    );
-    args
+    let keys = script.keys(operations);
+    let count = Value::Integer(keys.clone().count() as i64);
+    let (keys, args) = (keys.cloned(), script.args(operations));
+    let rest = keys.chain(args).map(Value::Bytes);
+    [Value::Bytes(text), count]
+        .into_iter()
+        .chain(rest)
+        .collect()
 }
 
 /// Keeps a line's connection open.

@@ -22,7 +22,7 @@ impl Sealed for Fenced {
     const WIRE: &'static dyn Wire = &FencedWire;
 }
 
-static ACQUIRE: Script = script!(keys = 2, "fenced_acquire");
+static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
 
 /// All but the acquisition is the reentrant lock's.
 const PLAIN: ReentrantWire = ReentrantWire {

@@ -20,6 +20,7 @@ pub(crate) mod fenced;
 pub(crate) mod message;
 pub(crate) mod name;
 pub(crate) mod non_reentrant;
+pub(crate) mod packed;
 pub(crate) mod read;
 pub(crate) mod reentrant;
 pub(crate) mod script;

@@ -26,9 +26,9 @@ impl Sealed for Read {
 /// the same number.
 const MOST_HOLDS: u32 = 1_000;
 
-static ACQUIRE: Script = script!(keys = 1, "read_write", "read_acquire");
+static ACQUIRE: Script = script!(keys = 1, "read_write", "expiry", "read_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "read_release");
-static RENEW: Script = script!(keys = 1, "read_write", "read_renew");
+static RENEW: Script = script!(keys = 1, "read_write", "expiry", "read_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 

@@ -27,9 +27,9 @@ impl Sealed for Reentrant {
 /// Two underscores before `channel`: Redisson's, and kept by it for the sake of older clients.
 pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
-static ACQUIRE: Script = script!(keys = 1, "reentrant_acquire");
+static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
 static RELEASE: Script = script!(keys = 1, "reentrant_release");
-static RENEW: Script = script!(keys = 1, "reentrant_renew");
+static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 

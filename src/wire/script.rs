@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::decimal;
+use super::{decimal, packed};
 
 /// A script that runs any number of operations in one call (`lua/batch.lua`).
 pub struct Script {
@@ -73,17 +73,36 @@ impl Script {
     /// What that text is sent with: one key, and all that the script takes as arguments. The node would refuse several
     /// keys of which one is not there, and none may be where the slot comes from, or that had not sent us.
     pub(crate) fn arriving(&self, operations: &[Operation]) -> (Bytes, Vec<Bytes>) {
-        let keys = || operations.iter().flat_map(|parts| &parts[..self.keys]);
-        let args = operations.iter().flat_map(|parts| &parts[self.keys..]);
-        let one = keys().next().cloned().unwrap_or_default();
-        let count = decimal(keys().count() as u64);
-        let rest = keys().chain(args).cloned();
+        let keys = self.keys(operations);
+        let one = keys.clone().next().cloned().unwrap_or_default();
+        let count = decimal(keys.clone().count() as u64);
+        let rest = keys.chain(self.args_of_all(operations)).cloned();
         (one, std::iter::once(count).chain(rest).collect())
     }
 
-    /// How many of an operation's parts are keys; they come first, the arguments follow.
-    pub(crate) fn keys(&self) -> usize {
-        self.keys
+    /// The keys of all operations, in order.
+    pub(crate) fn keys<'a>(
+        &self,
+        operations: &'a [Operation],
+    ) -> impl Iterator<Item = &'a Bytes> + Clone {
+        let keys = self.keys;
+        operations.iter().flat_map(move |parts| &parts[..keys])
+    }
+
+    /// Likewise their arguments: those of a single operation, or a list of all.
+    pub(crate) fn args(&self, operations: &[Operation]) -> Vec<Bytes> {
+        match operations {
+            [one] => one[self.keys..].to_vec(),
+            several => vec![packed::list(self.args_of_all(several))],
+        }
+    }
+
+    fn args_of_all<'a>(
+        &self,
+        operations: &'a [Operation],
+    ) -> impl Iterator<Item = &'a Bytes> + Clone {
+        let keys = self.keys;
+        operations.iter().flat_map(move |parts| &parts[keys..])
     }
 }
 
@@ -102,13 +121,15 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// The script `lua/<name>.lua` with `batch.lua` in front of it, and between them what it shares with others.
+/// The script `lua/<name>.lua`, last of those named: `batch.lua` and what it shares with others in front of it, `run.lua`
+/// behind.
 macro_rules! script {
     (keys = $keys:literal, $($file:literal),+) => {
         $crate::wire::script::Script::new(
             concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua"))),+
+                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua")),)+
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/run.lua")),
             ),
             $keys,
         )

@@ -21,9 +21,9 @@ impl Sealed for Simple {
     const WIRE: &'static dyn Wire = &SimpleWire;
 }
 
-static ACQUIRE: Script = script!(keys = 1, "simple_acquire");
+static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
 static RELEASE: Script = script!(keys = 1, "simple_release");
-static RENEW: Script = script!(keys = 1, "simple_renew");
+static RENEW: Script = script!(keys = 1, "expiry", "simple_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "simple_force_release");
 static INSPECT: Script = script!(keys = 1, "simple_inspect");
 

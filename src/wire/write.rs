@@ -22,9 +22,9 @@ impl Sealed for Write {
     const WIRE: &'static dyn Wire = &WriteWire;
 }
 
-static ACQUIRE: Script = script!(keys = 1, "write_acquire");
+static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "write_release");
-static RENEW: Script = script!(keys = 1, "write_renew");
+static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 

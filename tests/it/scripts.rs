@@ -5,7 +5,8 @@ macro_rules! script {
     ($($file:literal),+) => {
         concat!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua"))),+
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua")),)+
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/run.lua")),
         )
     };
 }
@@ -41,9 +42,9 @@ const THEM: &str = "22222222-2222-4222-8222-222222222222:7";
 /// In milliseconds.
 const LEASE: i64 = 60_000;
 
-const ACQUIRE: &str = script!("reentrant_acquire");
+const ACQUIRE: &str = script!("expiry", "reentrant_acquire");
 const RELEASE: &str = script!("reentrant_release");
-const RENEW: &str = script!("reentrant_renew");
+const RENEW: &str = script!("expiry", "reentrant_renew");
 const FORCE_RELEASE: &str = script!("reentrant_force_release");
 const INSPECT: &str = script!("reentrant_inspect");
 

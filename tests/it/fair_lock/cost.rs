@@ -13,12 +13,14 @@ macro_rules! script {
     ($verb:literal) => {
         concat!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/expiry.lua")),
             include_str!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
                 "/lua/fair_",
                 $verb,
                 ".lua"
-            ))
+            )),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/run.lua")),
         )
     };
 }

@@ -64,8 +64,8 @@ fn the_page_and_the_scripts_name_the_same_commands() {
     let optional = allowed("optional");
     for kind in KINDS {
         let texts = scripts(kind).into_iter().flat_map(|script| {
-            let files = steps::before(&script).iter().map(|file| (*file).to_owned());
-            files.chain([script]).collect::<Vec<_>>()
+            let files = steps::files(&script);
+            files.map(str::to_owned).collect::<Vec<_>>()
         });
         let mut called: BTreeSet<_> = texts
             .flat_map(|file| commands(&steps::lua(&file)).collect::<Vec<_>>())
@@ -91,8 +91,7 @@ fn what_only_force_unlock_needs_is_what_the_page_says() {
             .iter()
             .filter(|script| !script.ends_with("force_release"))
             .flat_map(|script| {
-                let before = steps::before(script).iter().copied();
-                let files = before.chain([script.as_str()]);
+                let files = steps::files(script);
                 files.map(steps::lua).collect::<Vec<_>>()
             })
             .flat_map(|text| commands(&text).collect::<Vec<_>>())

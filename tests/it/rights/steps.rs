@@ -25,14 +25,16 @@ pub fn lua(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What stands in front of a script.
-pub fn before(script: &str) -> &'static [&'static str] {
-    match script {
-        "read_acquire" | "read_release" | "read_renew" | "write_release" => {
-            &["batch", "read_write"]
-        }
-        _ => &["batch"],
-    }
+/// The files that a script consists of, in order.
+pub fn files(script: &str) -> impl Iterator<Item = &str> {
+    let shared: &[&str] = match script {
+        "read_release" | "write_release" => &["read_write"],
+        "read_acquire" | "read_renew" => &["read_write", "expiry"],
+        _ if script.ends_with("acquire") || script.ends_with("renew") => &["expiry"],
+        _ => &[],
+    };
+    let shared = shared.iter().copied();
+    ["batch"].into_iter().chain(shared).chain([script, "run"])
 }
 
 /// One lock, whoever has limited rights to it, and the administrator.
@@ -74,10 +76,7 @@ impl Steps {
 
     /// Runs a script, which is to answer with `status`.
     async fn run(&self, status: i64, script: &str, keys: &[&str], arguments: &[&str]) -> Step {
-        let mut text = String::new();
-        for file in before(script).iter().chain([&script]) {
-            text += &lua(file);
-        }
+        let text: String = files(script).map(lua).collect();
         let mut command = redis::cmd("EVAL");
         command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
         let answer = command.query_async(&mut self.user.clone()).await;

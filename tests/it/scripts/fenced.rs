@@ -3,7 +3,7 @@
 use super::{Bed, Caller, LEASE, LOCK, Reply, THEM, US, Wide, owned};
 
 const COUNTER: &str = "redisson_lock_token:{order:42}";
-const ACQUIRE: &str = script!("fenced_acquire");
+const ACQUIRE: &str = script!("expiry", "fenced_acquire");
 
 /// For the first time.
 async fn acquire(caller: &Caller, owner: &str, holds: u32) -> Reply {

@@ -6,14 +6,14 @@ use super::{Bed, Caller, LEASE, Listener, Reply, THEM, US};
 
 pub const CHANNEL: &str = "redisson_rwlock:{order:42}";
 pub const BASE: &str = "{order:42}";
-pub const READ_ACQUIRE: &str = script!("read_write", "read_acquire");
+pub const READ_ACQUIRE: &str = script!("read_write", "expiry", "read_acquire");
 pub const READ_RELEASE: &str = script!("read_write", "read_release");
-pub const READ_RENEW: &str = script!("read_write", "read_renew");
+pub const READ_RENEW: &str = script!("read_write", "expiry", "read_renew");
 pub const READ_FORCE_RELEASE: &str = script!("read_force_release");
 pub const READ_INSPECT: &str = script!("read_inspect");
-pub const WRITE_ACQUIRE: &str = script!("write_acquire");
+pub const WRITE_ACQUIRE: &str = script!("expiry", "write_acquire");
 pub const WRITE_RELEASE: &str = script!("read_write", "write_release");
-pub const WRITE_RENEW: &str = script!("write_renew");
+pub const WRITE_RENEW: &str = script!("expiry", "write_renew");
 pub const WRITE_FORCE_RELEASE: &str = script!("write_force_release");
 pub const WRITE_INSPECT: &str = script!("write_inspect");
 

@@ -3,9 +3,9 @@
 use super::{Bed, Caller, LEASE, LOCK, Listener, Reply, THEM, US, owned};
 
 const CHANNEL: &str = "simple_lock__channel:{order:42}";
-const ACQUIRE: &str = script!("simple_acquire");
+const ACQUIRE: &str = script!("expiry", "simple_acquire");
 const RELEASE: &str = script!("simple_release");
-const RENEW: &str = script!("simple_renew");
+const RENEW: &str = script!("expiry", "simple_renew");
 const FORCE_RELEASE: &str = script!("simple_force_release");
 const INSPECT: &str = script!("simple_inspect");
 
