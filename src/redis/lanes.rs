@@ -35,7 +35,7 @@ const MOST_CARRIERS: usize = 2;
 pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    lanes: RwLock<HashMap<Course, Arc<Lane>>>,
+    lanes: RwLock<HashMap<Course, Arc<Lane>, foldhash::fast::RandomState>>,
 }
 
 /// What may travel together: by the number of its script, its slot, and how durable it is to be.

@@ -256,13 +256,17 @@ impl Open {
 /// `text`, the number of keys, the keys, the arguments.
 fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
     let keys = script.keys(operations);
-    let count = Value::Integer(keys.clone().count() as i64);
-    let (keys, args) = (keys.cloned(), script.args(operations));
-    let rest = keys.chain(args).map(Value::Bytes);
-    [Value::Bytes(text), count]
-        .into_iter()
-        .chain(rest)
-        .collect()
+    let count = keys.clone().count();
+    let most_args = operations.first().map_or(0, Vec::len);
+    let mut arguments = Vec::with_capacity(2 + count + most_args);
+    arguments.push(Value::Bytes(text));
+    arguments.push(Value::Integer(count as i64));
+    arguments.extend(keys.cloned().map(Value::Bytes));
+    match operations {
+        [one] => arguments.extend(script.args(one).iter().cloned().map(Value::Bytes)),
+        several => arguments.push(Value::Bytes(script.packed_args(several))),
+    }
+    arguments
 }
 
 /// Keeps a line's connection open.

@@ -89,12 +89,14 @@ impl Script {
         operations.iter().flat_map(move |parts| &parts[..keys])
     }
 
-    /// Likewise their arguments: those of a single operation, or a list of all.
-    pub(crate) fn args(&self, operations: &[Operation]) -> Vec<Bytes> {
-        match operations {
-            [one] => one[self.keys..].to_vec(),
-            several => vec![packed::list(self.args_of_all(several))],
-        }
+    /// The arguments of one operation.
+    pub(crate) fn args<'a>(&self, operation: &'a Operation) -> &'a [Bytes] {
+        &operation[self.keys..]
+    }
+
+    /// The arguments of all operations, as one.
+    pub(crate) fn packed_args(&self, operations: &[Operation]) -> Bytes {
+        packed::list(self.args_of_all(operations))
     }
 
     fn args_of_all<'a>(
