@@ -15,6 +15,9 @@ ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
 ONLY ?=
 
+# UPDATE=1 has `make bench-check` write its figures instead of comparing with them.
+UPDATE ?=
+
 # How often `make topologies` and `make failovers` let masters die.
 TOPOLOGY_ROUNDS ?= 3
 # Of the contract's kinds, those that `make test` runs on a cluster.
@@ -30,7 +33,7 @@ ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench soak peers interop-all on-a-cluster topologies failovers
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench bench-check soak peers interop-all on-a-cluster topologies failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,12 +51,13 @@ demo: setup ## A Java and a Rust service contend for one lock (two Rust processe
 	@$(CARGO) run --quiet --example demo
 
 test: ## Everything that must pass: formatting, lints, docs, all tests
-	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) || \
+	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
 		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
 	@$(MAKE) --no-print-directory lint doc peers
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --features rustls
 	@$(MAKE) --no-print-directory on-a-cluster $(ON_VALKEY) without-tls
+	@tools/bench-check.sh --if-possible
 	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
 	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
 
@@ -102,6 +106,10 @@ bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
 	@tools/setup.sh --need rust --need cc --need redis --need java
 	@tools/build-bench-redisson.sh
 	$(CARGO) run --release -p compare
+
+bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
+	@tools/setup.sh --need rust --need cc --need redis --need valgrind
+	tools/bench-check.sh $(if $(UPDATE),--update)
 
 # A cluster of real processes, and a kind of each sort: what a set-up changes is the way to the server, not the lock.
 on-a-cluster: ## The contract of some kinds on a cluster

@@ -7,10 +7,11 @@
 #   --want THING   say so if THING cannot be had, and go on
 #   --check        install nothing; exit with 1 if anything needed or wanted is missing
 #
-#   THING   rust    cargo (at least rust-version of Cargo.toml), rustfmt, clippy; checked only, never installed
-#           cc      a C compiler, which cargo links with
-#           redis   redis-server, or the program that REDIS_SERVER names
-#           java    a JDK of version 17 or later, and Maven
+#   THING   rust      cargo (at least rust-version of Cargo.toml), rustfmt, clippy; checked only, never installed
+#           cc        a C compiler, which cargo links with
+#           redis     redis-server, or the program that REDIS_SERVER names
+#           java      a JDK of version 17 or later, and Maven
+#           valgrind  which counts instructions for `make bench-check`
 #
 # Without arguments: --need rust --need cc --need redis --want java.
 #
@@ -31,7 +32,7 @@ say() { printf 'setup: %s\n' "$*"; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
 usage() {
-    sed -n '4,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '4,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -63,6 +64,8 @@ jdk_ok() {
 
 java_ok() { jdk_ok && has mvn; }
 
+valgrind_ok() { valgrind --version >/dev/null 2>&1; }
+
 # --- what to say about what is not -------------------------------------------------------------------------------
 
 hint_rust() {
@@ -91,6 +94,8 @@ hint_java() {
         "java-21-openjdk-devel" "brew install openjdk@21, and put its bin folder in PATH"
     has mvn || hint "Maven (mvn)" "maven" "maven" "brew install maven"
 }
+
+hint_valgrind() { hint "valgrind" "valgrind" "valgrind" "not for current versions of macOS"; }
 
 # --- apt-get -----------------------------------------------------------------------------------------------------
 
@@ -186,6 +191,8 @@ get_java() {
     install_packages "${packages[@]}"
 }
 
+get_valgrind() { in_lists valgrind || refresh_lists; install_packages valgrind; }
+
 # --- arguments ---------------------------------------------------------------------------------------------------
 
 check_only=no
@@ -195,7 +202,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --check) check_only=yes; shift ;;
         --need | --want)
-            case ${2:-} in rust | cc | redis | java) ;; *) usage ;; esac
+            case ${2:-} in rust | cc | redis | java | valgrind) ;; *) usage ;; esac
             if [ "$1" = --need ]; then needed+=" $2"; else wanted+=" $2"; fi
             shift 2 ;;
         *) usage ;;

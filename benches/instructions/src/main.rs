@@ -1,46 +1,120 @@
-//! Does one thing so many times, on one thread: `instructions <url> <workload> <times>`.
+//! Does one thing again and again, on one thread: `instructions <url> <workload>`.
 //!
-//! `tools/bench-check.sh` runs it under callgrind twice and compares: what it does once, such as connecting, drops out.
+//! `tools/bench-check.sh` runs it under callgrind, which writes down a count at every [`mark`]: what comes before the
+//! first, such as connecting, is not compared.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use futures_util::future::try_join_all;
-use redisson_lock::{LockClient, ReentrantLock};
+use redisson_lock::{Config, LockClient, ReentrantLock};
+use tokio::{task::JoinSet, time::sleep};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// The watchdog renews together what is due within a 60th of it: long enough for all holds to be taken meanwhile, on a
+/// busy machine too; short, because a third of it is waited for.
+const LEASE: Duration = Duration::from_secs(9);
+/// How often the holds are looked at, which is counted too: seldom.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Counts per run: the first is of what is not warm yet, and of the rest the script takes the one in the middle.
+const COUNTS: usize = 10;
+/// Of the renewal: a count takes a third of the lease.
+const RENEWALS: usize = 5;
+
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [url, workload, times] = &words[..] else {
-        return Err("usage: instructions <url> <workload> <times>".into());
+    let [url, workload] = &words[..] else {
+        return Err("usage: instructions <url> <workload>".into());
     };
-    let times = times.parse()?;
     // One thread: with more, who finds whom asleep would differ from run to run.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let client = LockClient::connect(url).await?;
+        let config = Config {
+            watchdog_lease: LEASE,
+            ..Config::default()
+        };
+        let client = LockClient::builder()
+            .url(url)
+            .config(config)
+            .build()
+            .await?;
         match workload.as_str() {
-            "pairs-1" => pairs(&client, 1, times).await,
-            "pairs-64" => pairs(&client, 64, times).await,
+            "pairs" => pairs(&client, 1, 100).await,
+            "pairs-64" => pairs(&client, 64, 10).await,
+            "renewal" => renewal(&client, 1_000).await,
+            "wake-up" => wake_up(&client, 100).await,
             _ => Err(format!("no such workload: {workload}").into()),
         }
     })
 }
 
-/// `times` rounds in which so many futures at a time lock and unlock a key of their own.
-async fn pairs(client: &LockClient, together: usize, times: usize) -> Result<(), Failure> {
-    let locks: Vec<_> = (0..together)
-        .map(|number| client.reentrant_lock(format!("pair:{number:04}")))
-        .collect();
-    for _ in 0..times {
-        try_join_all(locks.iter().map(pair)).await?;
-    }
-    Ok(())
+/// Where one count ends and the next begins.
+#[inline(never)]
+fn mark() {
+    // Otherwise nothing calls it in the end.
+    std::hint::black_box(());
+}
+
+fn locks(client: &LockClient, count: usize) -> Vec<ReentrantLock> {
+    // All names are of the same length.
+    (0..count)
+        .map(|number| client.reentrant_lock(format!("lock:{number:04}")))
+        .collect()
 }
 
 async fn pair(lock: &ReentrantLock) -> Result<(), Failure> {
     let _ = lock.lock().await?.unlock().await?;
+    Ok(())
+}
+
+/// A count: `rounds` times, so many at a time lock and unlock a lock of their own.
+async fn pairs(client: &LockClient, together: usize, rounds: usize) -> Result<(), Failure> {
+    let locks = locks(client, together);
+    for _ in 0..COUNTS {
+        mark();
+        for _ in 0..rounds {
+            try_join_all(locks.iter().map(pair)).await?;
+        }
+    }
+    mark();
+    Ok(())
+}
+
+/// A count: each of so many holds is renewed.
+async fn renewal(client: &LockClient, held: usize) -> Result<(), Failure> {
+    let locks = locks(client, held);
+    let guards = try_join_all(locks.iter().map(ReentrantLock::lock)).await?;
+    for _ in 0..RENEWALS {
+        mark();
+        let valid: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+        for (guard, valid) in guards.iter().zip(valid) {
+            while guard.valid_until() == valid {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+    mark();
+    guards.into_iter().for_each(|guard| guard.leak());
+    Ok(())
+}
+
+/// A count: so many tasks want one lock; all but the first wait, and each wakes the next.
+async fn wake_up(client: &LockClient, tasks: usize) -> Result<(), Failure> {
+    let lock = client.reentrant_lock("lock:wake");
+    for _ in 0..COUNTS {
+        mark();
+        let mut turns = JoinSet::new();
+        for _ in 0..tasks {
+            let lock = lock.clone();
+            turns.spawn(async move { pair(&lock).await });
+        }
+        while let Some(turn) = turns.join_next().await {
+            turn??;
+        }
+    }
+    mark();
     Ok(())
 }

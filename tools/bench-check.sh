@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Counts the instructions of a few workloads (benches/instructions) with callgrind and compares them with the committed
+# figures: fails when one has grown by more than 5 %. Only the client is counted, not the server.
+#
+# Usage: tools/bench-check.sh [--if-possible] [--update]
+#
+#   --if-possible   without valgrind, or on another kind of machine than the figures are of: say so, and end with 0
+#   --update        write the figures instead of comparing
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cargo=${CARGO:-cargo}
+figures=$root/benches/instructions/figures.txt
+limit=5
+
+# A workload, how many of what it is named for are in one of its counts, and its name.
+workloads="pairs 100 lock + unlock
+pairs-64 640 lock + unlock, 64 tasks
+renewal 1 renewal of 1,000
+wake-up 1 wake-up of 100 waiters"
+
+say() { printf 'bench-check: %s\n' "$*"; }
+
+if_possible=no update=no
+for word; do
+    case $word in
+        --if-possible) if_possible=yes ;;
+        --update) update=yes ;;
+        *) sed -n '5,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    esac
+done
+
+cannot() {
+    say "$*"
+    [ "$if_possible" = yes ] || exit 1
+    say "NOTHING WAS COUNTED: passed WITHOUT the guard against getting slower"
+    exit 0
+}
+
+cd "$root"
+valgrind --version >/dev/null 2>&1 || cannot "there is no valgrind"
+here="$(rustc --version), $(rustc -vV | sed -n 's/^host: //p')"
+there=$(sed -n 's/^taken with //p' "$figures" 2>/dev/null || true)
+[ "$update" = yes ] || [ "${there##*, }" = "${here##*, }" ] ||
+    cannot "the figures are of ${there##*, }, and this is ${here##*, }"
+
+"$cargo" build --quiet --release -p instructions
+program=${CARGO_TARGET_DIR:-$root/target}/release/instructions
+
+dir=$(mktemp -d)
+server=
+# shellcheck disable=SC2329 # called by the trap
+end() {
+    [ -z "$server" ] || { kill "$server" && wait "$server"; } 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap end EXIT
+"${REDIS_SERVER:-redis-server}" --port 0 --unixsocket "$dir/redis.sock" --save '' --dir "$dir" >"$dir/redis.log" 2>&1 &
+server=$!
+for _ in $(seq 200); do
+    [ ! -S "$dir/redis.sock" ] || break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.05
+done
+[ -S "$dir/redis.sock" ] || { cat "$dir/redis.log"; say "redis-server does not start"; exit 1; }
+
+# Prints the middle one of a workload's counts. The first part is from the start to the first mark.
+count() {
+    local parts=$dir/$1 said
+    said=$(valgrind --tool=callgrind --dump-before='instructions::mark*' --callgrind-out-file="$parts" \
+        "$program" "unix://$dir/redis.sock" "$1" 2>&1) || { printf '%s\n' "$said" >&2; return 1; }
+    rm -f "$parts.1"
+    sed -n 's/^totals: //p' "$parts".[0-9]* | sort -n | awk -v each="$2" '
+        { counts[NR] = $1 }
+        END { if (NR < 4) exit 1; printf "%.0f\n", counts[int((NR + 1) / 2)] / each }'
+}
+
+while read -r workload each name; do
+    counted=$(count "$workload" "$each") || { say "$workload could not be counted"; exit 1; }
+    printf '%s %s %s\n' "$workload" "$counted" "$name"
+done <<<"$workloads" >"$dir/counted"
+
+if [ "$update" = yes ]; then
+    {
+        echo "# Instructions, written by \`make bench-check UPDATE=1\`: workload, count."
+        echo "taken with $here"
+        awk '{ print $1, $2 }' "$dir/counted"
+    } >"$figures"
+    cat "$figures"
+    exit
+fi
+
+awk -v limit=$limit '
+    NR == FNR { committed[$1] = $2; next }
+    FNR == 1 { printf "%-26s %12s %12s %8s\n", "instructions", "committed", "counted", "change" }
+    {
+        workload = $1; counted = $2; $1 = $2 = ""; sub(/^ +/, "")
+        if (!(workload in committed)) { printf "%-26s %12s %12d\n", $0, "none", counted; bad = 1; next }
+        change = (counted / committed[workload] - 1) * 100
+        verdict = "ok"
+        if (change > limit) { verdict = "TOO MANY"; bad = 1 }
+        if (change < -limit) { verdict = "fewer: update the figures"; better = 1 }
+        printf "%-26s %12d %12d %+7.1f%%  %s\n", $0, committed[workload], counted, change, verdict
+    }
+    END { exit bad ? 1 : 0 }' "$figures" "$dir/counted" && exit 0
+
+say "more than $limit % above the figures of benches/instructions/figures.txt."
+[ "$here" = "$there" ] ||
+    say "THE COMPILER DIFFERS: the figures were taken with $there; this is $here."
+say "If it is meant or unavoidable: make bench-check UPDATE=1, and say in the commit why."
+exit 1
