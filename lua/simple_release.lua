@@ -3,7 +3,7 @@
 -- KEYS  lock: the string
 -- ARGV  owner: the value that nobody else writes; channel: where waiters of this crate listen
 -- Replies
---   DONE    released
+--   DONE    released                             detail, where more than one listens: how many do
 --   ABSENT  another value stands there, or none  detail: 0
 local keys, args = 1, 2
 local function operation(k, owner, channel)
@@ -11,7 +11,7 @@ local function operation(k, owner, channel)
     return ABSENT, 0
   end
   -- Telling can fail, so it comes before freeing.
-  call(PUBLISH, channel, '0')
+  local listeners = call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
-  return DONE
+  return DONE, listeners > 1 and listeners or nil
 end

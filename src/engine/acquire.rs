@@ -145,6 +145,10 @@ impl Engine {
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
         let mut tries = Tries::new(self);
+        // Boxed, as waiting is seldom needed, and large, in every future around it.
+        if let Some(pause) = Pause::behind(self, ask) {
+            return Box::pin(self.wait_and_try(ask, limit, tries, Some(pause))).await;
+        }
         let first = tries.next(self);
         match self
             .try_until(ask, self.patience(limit), Some(first), None)
@@ -154,26 +158,46 @@ impl Engine {
             Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             Tried::Busy { .. } => {}
         }
-        // Boxed, as it is seldom needed, and large, in every future around it.
-        let waiting = Box::pin(self.wait_and_try(ask, limit, tries));
-        let waited = self.closed.run_until_cancelled(waiting);
-        waited.await.unwrap_or(Err(Error::Closed))
+        Box::pin(self.wait_and_try(ask, limit, tries, None)).await
     }
 
     async fn wait_and_try(
         self: &Arc<Self>,
         ask: &Ask,
         limit: Limit,
-        mut tries: Tries,
+        tries: Tries,
+        behind: Option<Pause>,
     ) -> Result<Option<Held>, Error> {
-        let mut pause = Pause::begin(self, ask, limit).await;
+        let waiting = async {
+            match behind {
+                Some(mut pause) => match pause.over_within(limit).await {
+                    true => self.try_until_granted(ask, limit, tries, pause).await,
+                    false => Ok(None),
+                },
+                None => {
+                    let pause = Pause::begin(self, ask, limit).await;
+                    self.try_until_granted(ask, limit, tries, pause).await
+                }
+            }
+        };
+        let waited = self.closed.run_until_cancelled(waiting);
+        waited.await.unwrap_or(Err(Error::Closed))
+    }
+
+    async fn try_until_granted(
+        self: &Arc<Self>,
+        ask: &Ask,
+        limit: Limit,
+        mut tries: Tries,
+        mut pause: Pause,
+    ) -> Result<Option<Held>, Error> {
         loop {
             pause.trying();
             let wait = tries.next(self);
             let until = self.patience(limit);
             match self.try_until(ask, until, Some(wait), None).await? {
                 Tried::Granted(held) => {
-                    pause.granted();
+                    pause.granted(held.tenure().valid_until());
                     return Ok(Some(held));
                 }
                 Tried::Busy { remaining } if pause.refused(remaining) && !limit.is_over() => {
@@ -184,13 +208,8 @@ impl Engine {
                 Tried::Unanswered { .. } if limit.is_over() => return Ok(None),
                 Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
             }
-            match limit {
-                Limit::Until(deadline) => {
-                    if timeout_at(deadline, pause.over()).await.is_err() {
-                        return Ok(None);
-                    }
-                }
-                _ => pause.over().await,
+            if !pause.over_within(limit).await {
+                return Ok(None);
             }
         }
     }

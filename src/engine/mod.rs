@@ -8,7 +8,7 @@
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
-//! | [`waiters`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 
 mod acquire;
 mod carried;
@@ -18,6 +18,7 @@ mod holds;
 mod line;
 mod pause;
 mod release;
+mod turns;
 mod waiters;
 mod wakeup;
 mod watchdog;

@@ -20,6 +20,17 @@ pub(super) enum Pause {
 }
 
 impl Pause {
+    /// Instead of a first try: where others of this process wait for what one of them has, or is to have next. An owner
+    /// that holds the lock already asks.
+    pub(super) fn behind(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
+        let waits = engine.wakeups.is_awaited() && ask.back_off.is_none() && ask.wire.hands_over();
+        let holds = || engine.slot(&ask.place, ask.owner).tenure(ask.place.count);
+        if !waits || holds().is_some() {
+            return None;
+        }
+        Waiting::behind(engine, &ask.place).map(Pause::Listening)
+    }
+
     /// After the first refusal. Completes when it is time for the second try.
     pub(super) async fn begin(engine: &Arc<Engine>, ask: &Ask, limit: Limit) -> Self {
         if let Some(back_off) = &ask.back_off {
@@ -73,10 +84,21 @@ impl Pause {
         }
     }
 
-    /// The lock was granted.
-    pub(super) fn granted(self) {
+    /// The same, at the limit at the latest. Says whether it is time.
+    pub(super) async fn over_within(&mut self, limit: Limit) -> bool {
+        match limit {
+            Limit::Until(deadline) => timeout_at(deadline, self.over()).await.is_ok(),
+            _ => {
+                self.over().await;
+                true
+            }
+        }
+    }
+
+    /// The lock was granted, until then.
+    pub(super) fn granted(self, until: Instant) {
         if let Pause::Listening(waiting) = self {
-            waiting.granted();
+            waiting.granted(until);
         }
     }
 }

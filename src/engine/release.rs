@@ -12,11 +12,12 @@ use crate::{
         carried::Carried,
         holding::HoldId,
         holds::{SlotRef, Tenure},
+        wakeup::Handing,
     },
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Place, Presence, Refusal, Released, Request, Wire, presence},
+    wire::{Place, Presence, Refusal, Released, Reply, Request, Wire, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -210,7 +211,11 @@ impl Engine {
         let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
         let request = || wire.release(place, &slot.owner, lease.as_ref(), holds);
         let over = || tenure.lost(Instant::now()).is_some();
-        match self.send_release(place, request, holds, over, seat).await {
+        // Where it goes with others, nobody knows when.
+        let handed = holds == 0 && seat.is_none() && wire.hands_over();
+        let handing = handed.then(|| Handing::new(&self.wakeups, place));
+        let sending = self.send_release(place, request, holds, over, (seat, handing));
+        match sending.await {
             Ok(Presence::Present) => {
                 tenure.released(id);
                 self.watch(tenure);
@@ -264,15 +269,19 @@ impl Engine {
         request: impl Fn() -> Request,
         holds: u32,
         over: impl Fn() -> bool,
-        mut seat: Option<Seat>,
+        (mut seat, mut handing): (Option<Seat>, Option<Handing<'_>>),
     ) -> Result<Presence, Error> {
         let mut doubt = false;
         loop {
-            let refusal = match self
-                .lanes
-                .run_from(seat.take(), request(), Durability::Local)
-                .await
-            {
+            let answer = match handing.take() {
+                Some(handing) => self.hand_over(request(), handing).await,
+                None => {
+                    self.lanes
+                        .run_from(seat.take(), request(), Durability::Local)
+                        .await
+                }
+            };
+            let refusal = match answer {
                 Ok(reply) => match presence(reply) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
@@ -294,6 +303,25 @@ impl Engine {
                 refusal => return Err(refused(place, refusal)),
             }
         }
+    }
+
+    /// Sends a release, and has one who waits here try right behind it.
+    async fn hand_over(
+        &self,
+        request: Request,
+        mut handing: Handing<'_>,
+    ) -> Result<Reply, CallError> {
+        let sent = || handing.sent();
+        let answer = self
+            .lanes
+            .run_telling(request, Durability::Local, sent)
+            .await;
+        if let Ok(reply) = &answer
+            && reply.is_done()
+        {
+            handing.answered(reply);
+        }
+        answer
     }
 
     /// Takes back, in its turn, what the clock has ended on this side of the connection.
@@ -319,7 +347,10 @@ impl Engine {
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
         let over = || Instant::now() >= until;
-        if let Err(error) = self.send_release(place, request, holds, over, None).await {
+        if let Err(error) = self
+            .send_release(place, request, holds, over, (None, None))
+            .await
+        {
             tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
         }
     }

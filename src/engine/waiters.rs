@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::turns::{Published, Ticket, Turn, Turns};
 use crate::wire::{Count, Place, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
@@ -50,6 +51,7 @@ struct Queue<S> {
     poll_at: Option<Instant>,
     /// Polls since the last message.
     polls: u32,
+    turns: Turns,
 }
 
 #[derive(Debug)]
@@ -78,11 +80,26 @@ impl<S> Queue<S> {
             waiters: VecDeque::new(),
             poll_at: None,
             polls: 0,
+            turns: Turns::default(),
         }
     }
 }
 
 impl<S: Clone> Queue<S> {
+    /// A message, which may be the echo of our own.
+    fn message(&mut self, wake: Wake, now: Instant) -> Vec<S> {
+        if wake == Wake::All || !self.turns.absorbs(now) {
+            self.turns.not_ours();
+            return self.wake(wake);
+        }
+        self.polls = 0;
+        let heir = self.turns.heir().and_then(|heir| self.waiter(heir));
+        if let Some(heir) = heir.filter(|heir| heir.state == State::Trying) {
+            heir.state = State::Outdated;
+        }
+        Vec::new()
+    }
+
     /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
     ///
     /// For one, that is the first at rest, or else the first of those who are trying. If all of those tried again, each
@@ -173,6 +190,74 @@ impl<S: Clone> Waiters<S> {
         id
     }
 
+    /// A waiter comes that need not try: others wait before it for what one of us has, or that is left to others.
+    pub(super) fn join_behind(
+        &mut self,
+        place: &Place,
+        signal: S,
+        now: Instant,
+    ) -> Option<WaiterId> {
+        let until = self.queue(place)?.turns.newcomers_wait(now)?;
+        let id = self.join(place, signal);
+        let queue = self.queue(place)?;
+        queue.waiter(id)?.state = State::Parked;
+        let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
+        self.poll_by(place, at, now);
+        Some(id)
+    }
+
+    /// The last hold of one of us is on its way to being released. Says who is to try now, if anybody, and by what to
+    /// tell the answer.
+    pub(super) fn released(&mut self, place: &Place, now: Instant) -> Option<(Ticket, Vec<S>)> {
+        let queue = self.queue(place)?;
+        let parked = |waiter: &&mut Waiter<S>| waiter.state == State::Parked;
+        let next = queue.waiters.iter_mut().find(parked).map(|next| next.id);
+        let Some(next) = next else {
+            // The message wakes somebody.
+            queue.turns.not_ours();
+            return None;
+        };
+        let (ticket, turn) = queue.turns.released(queue.waiters.len(), now);
+        match turn {
+            Turn::Ours => {
+                queue.turns.heir_is(next);
+                Some((ticket, queue.tell(Wake::One)))
+            }
+            Turn::Others { until } => {
+                self.poll_by(place, until, now);
+                Some((ticket, Vec::new()))
+            }
+        }
+    }
+
+    /// That release was answered: it `published`, or is not known to have.
+    pub(super) fn answered(
+        &mut self,
+        place: &Place,
+        ticket: Ticket,
+        published: Option<Published>,
+    ) -> Vec<S> {
+        let Some(queue) = self.queue(place) else {
+            return Vec::new();
+        };
+        match queue.turns.answered(ticket, published) {
+            true => queue.wake(Wake::One),
+            false => Vec::new(),
+        }
+    }
+
+    /// One of the waiters has been granted the lock until then, and will leave.
+    pub(super) fn taken(&mut self, place: &Place, until: Instant, now: Instant) {
+        let Some(queue) = self.queue(place) else {
+            return;
+        };
+        queue.turns.taken(until);
+        if queue.waiters.len() > 1 {
+            let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
+            self.poll_by(place, at, now);
+        }
+    }
+
     /// A waiter begins to try. What happens from now on, it will see.
     pub(super) fn trying(&mut self, place: &Place, id: WaiterId) {
         if let Some(waiter) = self.queue(place).and_then(|queue| queue.waiter(id)) {
@@ -195,13 +280,24 @@ impl<S: Clone> Waiters<S> {
             Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
             _ => return Rest::TryAgain,
         }
-        let old = queue.poll_at;
-        let new = now + pause(remaining, queue.polls, queue.poll_floor);
-        // Those who come later do not put off what those who wait count on.
-        let new = old.filter(|old| *old > now).map_or(new, |old| old.min(new));
-        queue.poll_at = Some(new);
-        self.set_poll(place, old, Some(new));
+        queue.turns.refused(id);
+        let at = now + pause(remaining, queue.polls, queue.poll_floor);
+        self.poll_by(place, at, now);
         Rest::Parked
+    }
+
+    /// One of the waiters is to try at `at`, or earlier.
+    fn poll_by(&mut self, place: &Place, at: Instant, now: Instant) {
+        let Some(queue) = self.queue(place) else {
+            return;
+        };
+        let old = queue.poll_at;
+        // Those who come later do not put off what those who wait count on.
+        let new = old.filter(|old| *old > now).map_or(at, |old| old.min(at));
+        if old != Some(new) {
+            queue.poll_at = Some(new);
+            self.set_poll(place, old, Some(new));
+        }
     }
 
     fn set_poll(&mut self, place: &Place, old: Option<Instant>, new: Option<Instant>) {
@@ -227,6 +323,7 @@ impl<S: Clone> Waiters<S> {
             .waiters
             .remove(index)
             .is_some_and(|waiter| waiter.state == State::Parked);
+        queue.turns.leaves(id, granted);
         // Where one enters, the next one can.
         let used = granted && !place.shared;
         let passed_on = if used || parked {
@@ -253,12 +350,12 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
-    pub(super) fn message(&mut self, channel: &Bytes, wake: Wake) -> Vec<S> {
+    pub(super) fn message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
         let queues = self.channels.get_mut(channel).into_iter().flatten();
         queues
             .flat_map(|((_, count), queue)| {
                 let all = wake == Wake::All && *count != Count::Write;
-                queue.wake(if all { Wake::All } else { Wake::One })
+                queue.message(if all { Wake::All } else { Wake::One }, now)
             })
             .collect()
     }
@@ -273,7 +370,12 @@ impl<S: Clone> Waiters<S> {
         let channels = self.channels.iter_mut();
         let queues = channels.filter(|(channel, _)| concerned(channel));
         let queues = queues.flat_map(|(_, queues)| queues.values_mut());
-        queues.flat_map(|queue| queue.wake(Wake::All)).collect()
+        queues
+            .flat_map(|queue| {
+                queue.turns.forget();
+                queue.wake(Wake::All)
+            })
+            .collect()
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
@@ -294,6 +396,7 @@ impl<S: Clone> Waiters<S> {
                 .and_then(|names| names.get_mut(&key));
             if let Some(queue) = queue {
                 let next = now + queue.poll_floor;
+                queue.turns.polled(now);
                 told.extend(queue.tell(Wake::One));
                 queue.polls += 1;
                 queue.poll_at = Some(next);

@@ -28,10 +28,10 @@ fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
     for signal in 1..=4 {
         park(&mut waiters, &place, signal, now);
     }
-    assert_eq!(waiters.message(&place.channel, Wake::One), [1]);
-    assert_eq!(waiters.message(&place.channel, Wake::One), [2]);
-    assert_eq!(waiters.message(&place.channel, Wake::All), [3, 4]);
-    assert_eq!(waiters.message(&"elsewhere".into(), Wake::All), [0; 0]);
+    assert_eq!(waiters.message(&place.channel, Wake::One, now), [1]);
+    assert_eq!(waiters.message(&place.channel, Wake::One, now), [2]);
+    assert_eq!(waiters.message(&place.channel, Wake::All, now), [3, 4]);
+    assert_eq!(waiters.message(&"elsewhere".into(), Wake::All, now), [0; 0]);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
     park(&mut waiters, &a, 1, now);
     park(&mut waiters, &a, 2, now);
     let id = park(&mut waiters, &braced, 3, now);
-    let mut woken = waiters.message(&a.channel, Wake::One);
+    let mut woken = waiters.message(&a.channel, Wake::One, now);
     woken.sort_unstable();
     assert_eq!(woken, [1, 3]);
     waiters.trying(&braced, id);
@@ -61,13 +61,13 @@ fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
         |waiters: &mut Waiters<u32>| ids.map(|id| waiters.refused(&place, id, seconds(30), now));
     ids.iter().for_each(|id| waiters.trying(&place, *id));
     assert_eq!(
-        waiters.message(&place.channel, Wake::One),
+        waiters.message(&place.channel, Wake::One, now),
         [0; 0],
         "nobody rests"
     );
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::Parked]);
     ids.iter().for_each(|id| waiters.trying(&place, *id));
-    waiters.message(&place.channel, Wake::All);
+    waiters.message(&place.channel, Wake::All, now);
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::TryAgain]);
     ids.iter().for_each(|id| waiters.trying(&place, *id));
     assert_eq!(rests(&mut waiters), [Rest::Parked, Rest::Parked]);
@@ -79,7 +79,7 @@ fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
     let ids: Vec<_> = (1..=4)
         .map(|signal| park(&mut waiters, &place, signal, now))
         .collect();
-    assert_eq!(waiters.message(&place.channel, Wake::One), [1]);
+    assert_eq!(waiters.message(&place.channel, Wake::One, now), [1]);
     assert_eq!(
         waiters.leave(&place, ids[0], false),
         (vec![2], false),
@@ -219,7 +219,7 @@ proptest! {
                     open &= !granted;
                 }
                 Step::Message => {
-                    waiters.message(&place.channel, Wake::One);
+                    waiters.message(&place.channel, Wake::One, now);
                     messages += 1;
                     open = !present.is_empty();
                 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,11 +12,12 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
+    turns::{Published, Ticket},
     waiters::{Rest, WaiterId, Waiters},
 };
 use crate::{
     redis::Redis,
-    wire::{Place, message},
+    wire::{Place, Reply, message, told_others},
 };
 
 type Signal = Arc<Notify>;
@@ -24,6 +25,8 @@ type Signal = Arc<Notify>;
 /// The waiters of one client.
 pub(super) struct Wakeups {
     waiters: Mutex<Waiters<Signal>>,
+    /// How many there are, for those who need not know more.
+    count: AtomicUsize,
     redis: Arc<dyn Redis>,
     earlier: Notify,
     reconnections: AtomicU64,
@@ -38,6 +41,7 @@ impl Wakeups {
     pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration) -> Self {
         Self {
             waiters: Mutex::new(Waiters::new(poll_floor)),
+            count: AtomicUsize::new(0),
             redis,
             earlier: Notify::new(),
             reconnections: AtomicU64::new(0),
@@ -46,6 +50,26 @@ impl Wakeups {
 
     fn waiters(&self) -> MutexGuard<'_, Waiters<Signal>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anybody waits for any lock.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Does something to the waiters that may make the next poll an earlier one.
+    fn change<T>(&self, change: impl FnOnce(&mut Waiters<Signal>) -> T) -> T {
+        let mut waiters = self.waiters();
+        let before = waiters.next_poll();
+        let changed = change(&mut waiters);
+        let earlier = waiters
+            .next_poll()
+            .is_some_and(|next| before.is_none_or(|before| next < before));
+        drop(waiters);
+        if earlier {
+            self.earlier.notify_one();
+        }
+        changed
     }
 }
 
@@ -61,7 +85,8 @@ pub(super) struct Waiting {
     place: Arc<Place>,
     id: WaiterId,
     signal: Signal,
-    granted: bool,
+    /// Until when it was granted the lock.
+    granted: Option<Instant>,
 }
 
 impl Waiting {
@@ -77,14 +102,27 @@ impl Waiting {
         // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
         let subscribed = wakeups.redis.subscribe(place.channel.clone());
         drop(waiters);
-        let waiting = Self {
+        (Self::new(engine, place, id, signal), subscribed)
+    }
+
+    /// Begins to wait without having tried, where others wait for one of ours to release the lock. They have subscribed.
+    pub(super) fn behind(engine: &Arc<Engine>, place: &Arc<Place>) -> Option<Self> {
+        let signal = Signal::default();
+        let join =
+            |waiters: &mut Waiters<_>| waiters.join_behind(place, signal.clone(), Instant::now());
+        let id = engine.wakeups.change(join)?;
+        Some(Self::new(engine, place, id, signal))
+    }
+
+    fn new(engine: &Arc<Engine>, place: &Arc<Place>, id: WaiterId, signal: Signal) -> Self {
+        engine.wakeups.count.fetch_add(1, Ordering::Relaxed);
+        Self {
             engine: engine.clone(),
             place: place.clone(),
             id,
             signal,
-            granted: false,
-        };
-        (waiting, subscribed)
+            granted: None,
+        }
     }
 
     /// A try begins.
@@ -94,18 +132,10 @@ impl Waiting {
 
     /// The try was refused. Says whether to try again at once.
     pub(super) fn refused(&self, remaining: Option<Duration>) -> bool {
-        let wakeups = &self.engine.wakeups;
-        let mut waiters = wakeups.waiters();
-        let before = waiters.next_poll();
-        let rest = waiters.refused(&self.place, self.id, remaining, Instant::now());
-        let earlier = waiters
-            .next_poll()
-            .is_some_and(|next| before.is_none_or(|before| next < before));
-        drop(waiters);
-        if earlier {
-            wakeups.earlier.notify_one();
-        }
-        rest == Rest::TryAgain
+        let refused = |waiters: &mut Waiters<_>| {
+            waiters.refused(&self.place, self.id, remaining, Instant::now())
+        };
+        self.engine.wakeups.change(refused) == Rest::TryAgain
     }
 
     /// Completes when it is time to try again.
@@ -113,22 +143,81 @@ impl Waiting {
         self.signal.notified().await;
     }
 
-    /// The lock was granted: nothing is passed on.
-    pub(super) fn granted(mut self) {
-        self.granted = true;
+    /// The lock was granted until then: nothing is passed on.
+    pub(super) fn granted(mut self, until: Instant) {
+        self.granted = Some(until);
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let wakeups = &self.engine.wakeups;
-        let mut waiters = wakeups.waiters();
-        let (passed_on, last) = waiters.leave(&self.place, self.id, self.granted);
-        if last {
-            wakeups.redis.unsubscribe(self.place.channel.clone());
-        }
-        drop(waiters);
+        wakeups.count.fetch_sub(1, Ordering::Relaxed);
+        let passed_on = wakeups.change(|waiters| {
+            if let Some(until) = self.granted {
+                waiters.taken(&self.place, until, Instant::now());
+            }
+            let granted = self.granted.is_some();
+            let (passed_on, last) = waiters.leave(&self.place, self.id, granted);
+            if last {
+                wakeups.redis.unsubscribe(self.place.channel.clone());
+            }
+            passed_on
+        });
         tell(passed_on);
+    }
+}
+
+/// The release of a last hold, as those here are concerned who wait for the lock.
+///
+/// Dropped without an answer, the release is not known to have published.
+pub(super) struct Handing<'a> {
+    wakeups: &'a Wakeups,
+    place: &'a Place,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Handing<'a> {
+    pub(super) fn new(wakeups: &'a Wakeups, place: &'a Place) -> Self {
+        Self {
+            wakeups,
+            place,
+            ticket: None,
+        }
+    }
+
+    /// The release is on its way, and what is sent from now on goes behind it.
+    pub(super) fn sent(&mut self) {
+        if !self.wakeups.is_awaited() {
+            return;
+        }
+        let released = |waiters: &mut Waiters<_>| waiters.released(self.place, Instant::now());
+        if let Some((ticket, told)) = self.wakeups.change(released) {
+            self.ticket = Some(ticket);
+            tell(told);
+        }
+    }
+
+    /// The server released the lock.
+    pub(super) fn answered(mut self, reply: &Reply) {
+        let others = told_others(reply) || !self.wakeups.redis.counts_listeners();
+        self.end(Some(Published { others }));
+    }
+
+    fn end(&mut self, published: Option<Published>) {
+        if let Some(ticket) = self.ticket.take() {
+            let told = self
+                .wakeups
+                .waiters()
+                .answered(self.place, ticket, published);
+            tell(told);
+        }
+    }
+}
+
+impl Drop for Handing<'_> {
+    fn drop(&mut self) {
+        self.end(None);
     }
 }
 
@@ -162,7 +251,7 @@ impl Engine {
         let mut waiters = self.wakeups.waiters();
         let told = match event {
             Event::Message { channel, payload } => match message::read(&payload) {
-                Some(wake) => waiters.message(&channel, wake),
+                Some(wake) => waiters.message(&channel, wake, Instant::now()),
                 None => Vec::new(),
             },
             Event::MessagesMissed => waiters.missed(),

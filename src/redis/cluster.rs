@@ -117,6 +117,10 @@ impl Redis for Cluster {
         true
     }
 
+    fn counts_listeners(&self) -> bool {
+        self.topology.publishing == Publishing::Sharded
+    }
+
     fn call(
         &self,
         script: &'static Script,

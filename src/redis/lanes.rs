@@ -7,13 +7,15 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    task::Poll,
 };
 
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
-    CallError, HashSlot, Redis,
+    BoxFuture, CallError, HashSlot, Redis,
     bundle::{self, Seat},
 };
 use crate::{
@@ -68,15 +70,26 @@ impl Lanes {
         request: Request,
         durability: Durability,
     ) -> Result<Reply, CallError> {
+        self.run_telling(request, durability, || ()).await
+    }
+
+    /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
+    /// not at all for one that goes with others, or never.
+    pub(crate) async fn run_telling(
+        &self,
+        request: Request,
+        durability: Durability,
+        sent: impl FnOnce(),
+    ) -> Result<Reply, CallError> {
         let lane = self.lane(&request, durability);
         let admission = lane.queue().admit(request.parts);
         match admission {
             Admission::Alone(operation) => {
                 let _leave = Alone(&lane);
-                let mut replies = self
+                let call = self
                     .redis
-                    .call(lane.script, Arc::new([operation]), durability)
-                    .await?;
+                    .call(lane.script, Arc::new([operation]), durability);
+                let mut replies = telling(call, sent).await?;
                 replies.pop().ok_or(CallError::Closed)
             }
             Admission::Queued { reply, carrier } => {
@@ -158,6 +171,17 @@ impl Lanes {
     /// Whether [`ready`](Self::ready) would complete at once.
     pub(crate) fn is_ready(&self, place: &Place) -> bool {
         self.redis.is_ready(self.redis.slot(&place.key))
+    }
+}
+
+/// Runs `call`; `begun` is called when it has been polled once: by then it is on its connection's queue.
+async fn telling<T>(mut call: BoxFuture<T>, begun: impl FnOnce()) -> T {
+    match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+        Poll::Ready(done) => done,
+        Poll::Pending => {
+            begun();
+            call.await
+        }
     }
 }
 

@@ -70,6 +70,11 @@ pub(crate) trait Redis: Send + Sync {
         false
     }
 
+    /// Whether a script that publishes hears of all who listen. On a cluster, nodes tell each other, and count their own.
+    fn counts_listeners(&self) -> bool {
+        true
+    }
+
     /// Runs `operations` of one script and one slot in one call, and waits for replicas as `durability` says. There are as
     /// many replies as operations.
     ///

@@ -64,6 +64,10 @@ impl Wire for FencedWire {
         PLAIN.release(place, owner, lease, holds)
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
         PLAIN.renew(place, owner, lease)
     }

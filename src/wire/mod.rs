@@ -113,6 +113,10 @@ pub trait Wire: Send + Sync {
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
+    /// Whether the release of a last hold frees the lock for whoever comes first, and wakes one waiter.
+    fn hands_over(&self) -> bool {
+        false
+    }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
     /// Free the lock, whoever holds it.
@@ -200,6 +204,11 @@ pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
         Outcome::Done(_) => Ok(Presence::Present),
         _ => Ok(Presence::Absent),
     }
+}
+
+/// Whether a release was published to others than this process, as far as the server knows.
+pub(crate) fn told_others(reply: &Reply) -> bool {
+    matches!(reply.detail, Detail::Number(listeners) if listeners > 1)
 }
 
 /// What stood at a lock when the server looked.

@@ -72,6 +72,10 @@ impl Wire for ReentrantWire {
         }
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,

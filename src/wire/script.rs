@@ -243,6 +243,11 @@ impl Reply {
         matches!(&self.detail, Detail::Text(message) if self.status == FAILED && message.contains("READONLY"))
     }
 
+    /// Whether it took effect, now or before.
+    pub(crate) fn is_done(&self) -> bool {
+        self.status == DONE
+    }
+
     pub(crate) fn outcome(self) -> Result<Outcome, Refusal> {
         match (self.status, self.detail) {
             (DONE, detail) => Ok(Outcome::Done(detail)),

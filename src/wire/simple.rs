@@ -67,6 +67,10 @@ impl Wire for SimpleWire {
         }
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,

@@ -1,0 +1,182 @@
+//! Who gets a lock that this process releases: the next of its own tasks, or others. Pure.
+//!
+//! A release tells one waiter of this process to try as soon as it has been sent: the try follows it on the same
+//! connection, and nobody waits for the message to come back. The message is published all the same, for others and
+//! for a connection that ends between the two. Its echo to ourselves is *absorbed*, or each release would wake a second
+//! waiter for nothing.
+//!
+//! No wake-up is lost by that. A message may be ignored by whoever tries after it was published and is granted the lock:
+//! what frees it then is another release, with a wake-up of its own. Messages arrive in the order in which they were
+//! published, so the one that is absorbed for a release is its echo or older. Then:
+//!
+//! - While the *heir*, who was told, has not been answered, the message counts as his: refused, he tries again.
+//! - Once he has been granted the lock, he has asked later than the release: the message is out of date.
+//! - If he is refused, or leaves, nothing is absorbed any more. His leaving wakes the next.
+//! - If the release turns out not to have published, what was absorbed for it is made up for.
+//! - Where messages may have been missed, everybody is woken, and nothing is absorbed any more.
+//! - An echo that gets lost without anybody's notice, between nodes of a cluster, is waited for for [`ECHO_WAIT`]; what
+//!   else may be absorbed within it is left to the poll floor.
+//!
+//! Others, who come too late as long as that goes on, get a turn after so many hand-overs: the lock is left free, and
+//! the waiters here *rest* until somebody else's message, or for [`REST`].
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+use super::waiters::WaiterId;
+
+/// Hand-overs in a row while others listen, if as many wait here: a process with more of them gets no more turns.
+const MOST_IN_A_ROW: u32 = 16;
+/// Hand-overs in a row while nobody else is known to listen. Who listens at a replica, or asks without listening, is not
+/// counted, and is not to be shut out for good.
+const MOST_UNHEARD: u32 = 1024;
+/// How long the lock is left to others: enough for a message to arrive, for a Java thread to wake up, and for what it
+/// asks to come back, several times over. Who makes use of it ends it, so it costs only where nobody does.
+const REST: Duration = Duration::from_millis(2);
+/// How long an echo is waited for.
+const ECHO_WAIT: Duration = Duration::from_millis(100);
+/// For how long a newcomer counts on the heir to take the lock.
+const HEIR_WAIT: Duration = Duration::from_millis(100);
+
+/// A release whose echo is to be absorbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+/// What is to become of a lock that is being released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// One of those who wait here is to have it.
+    Ours,
+    /// It is left to others until then.
+    Others { until: Instant },
+}
+
+/// The turns at one lock, for as long as anybody here waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Releases whose echo has not arrived, and until when it is waited for.
+    echoes: VecDeque<(Ticket, Instant)>,
+    tickets: u64,
+    /// Who was told by a release to try, and has not been answered.
+    heir: Option<WaiterId>,
+    /// Until when those who come need not ask: one of us has the lock, or is to have it next.
+    ours_until: Option<Instant>,
+    /// Until when those who wait leave the lock to others.
+    rest_until: Option<Instant>,
+    /// Hand-overs in a row.
+    in_a_row: u32,
+    /// How many waited here when the row began.
+    crowd: u32,
+    /// Whether others listened when the lock was last released.
+    others: bool,
+}
+
+impl Turns {
+    /// The last hold is being released, and of the `waiting` some are at rest.
+    pub(super) fn released(&mut self, waiting: usize, now: Instant) -> (Ticket, Turn) {
+        if self.in_a_row == 0 {
+            self.crowd = u32::try_from(waiting).unwrap_or(u32::MAX);
+        }
+        let most = match self.others {
+            true => self.crowd.min(MOST_IN_A_ROW),
+            false => MOST_UNHEARD,
+        };
+        self.echoes.retain(|(_, until)| *until > now);
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.echoes.push_back((ticket, now + ECHO_WAIT));
+        if self.in_a_row < most {
+            self.in_a_row += 1;
+            self.ours_until = Some(now + HEIR_WAIT);
+            return (ticket, Turn::Ours);
+        }
+        let until = now + REST;
+        self.in_a_row = 0;
+        (self.heir, self.ours_until, self.rest_until) = (None, None, Some(until));
+        (ticket, Turn::Others { until })
+    }
+
+    /// Who was told to take the lock that is being released.
+    pub(super) fn heir_is(&mut self, id: WaiterId) {
+        self.heir = Some(id);
+    }
+
+    pub(super) fn heir(&self) -> Option<WaiterId> {
+        self.heir
+    }
+
+    /// The release was answered. Says whether a message may have been absorbed that was not its echo.
+    pub(super) fn answered(&mut self, ticket: Ticket, published: Option<Published>) -> bool {
+        if let Some(Published { others }) = published {
+            self.others = others;
+            return false;
+        }
+        let before = self.echoes.len();
+        self.echoes.retain(|(other, _)| *other != ticket);
+        self.echoes.len() == before
+    }
+
+    /// Whether a message has to be an echo, or older than one.
+    pub(super) fn absorbs(&mut self, now: Instant) -> bool {
+        self.echoes.retain(|(_, until)| *until > now);
+        self.echoes.pop_front().is_some()
+    }
+
+    /// One of us has the lock, until then or longer.
+    pub(super) fn taken(&mut self, until: Instant) {
+        self.ours_until = Some(until);
+    }
+
+    /// Somebody else has or had it, or nobody can tell.
+    pub(super) fn not_ours(&mut self) {
+        (self.ours_until, self.rest_until) = (None, None);
+        self.in_a_row = 0;
+    }
+
+    /// It is time for somebody to ask who was not told to.
+    pub(super) fn polled(&mut self, now: Instant) {
+        if self.rest_until.is_some_and(|until| until <= now) {
+            self.not_ours();
+        }
+    }
+
+    /// The waiter leaves, granted the lock or not.
+    pub(super) fn leaves(&mut self, id: WaiterId, granted: bool) {
+        if self.heir == Some(id) {
+            self.heir = None;
+            if !granted {
+                self.echoes.clear();
+                self.ours_until = None;
+            }
+        }
+    }
+
+    /// The waiter was refused, and is at rest from now on.
+    pub(super) fn refused(&mut self, id: WaiterId) {
+        if self.heir == Some(id) {
+            self.forget();
+        }
+    }
+
+    /// Nothing is absorbed any more, and everybody asks for himself.
+    pub(super) fn forget(&mut self) {
+        self.echoes.clear();
+        self.heir = None;
+        self.not_ours();
+    }
+
+    /// Until when who comes now is to wait without having asked.
+    pub(super) fn newcomers_wait(&self, now: Instant) -> Option<Instant> {
+        self.ours_until
+            .max(self.rest_until)
+            .filter(|until| *until > now)
+    }
+}
+
+/// What the answer to a release says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Published {
+    /// Whether others than this process listen, or may.
+    pub(super) others: bool,
+}
