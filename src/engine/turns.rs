@@ -180,3 +180,7 @@ pub(super) struct Published {
     /// Whether others than this process listen, or may.
     pub(super) others: bool,
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;
