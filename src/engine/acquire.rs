@@ -175,7 +175,8 @@ impl Engine {
                     false => Ok(None),
                 },
                 None => {
-                    let pause = Pause::begin(self, ask, limit).await;
+                    // Boxed, as it is larger than what follows it.
+                    let pause = Box::pin(Pause::begin(self, ask, limit)).await;
                     self.try_until_granted(ask, limit, tries, pause).await
                 }
             }

@@ -1,9 +1,10 @@
 //! Many operations in one call: what waits for the same script travels together.
 //!
-//! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
-//! each operation goes out at once and alone, inside its caller's own future; once many do, operations queue and
-//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, never by one of the
-//! callers: a caller that stops being polled holds up nobody but itself.
+//! A call costs a system call here and there, which is more than the server needs to run a script. So an operation goes
+//! out at once and alone, inside its caller's own future, only if no other is on its way; else it queues, and what is
+//! asked for in the same turn of the runtime travels together, up to [`MOST_TOGETHER`] in a call. The calls with several
+//! are made by tasks of the lane, never by one of the callers: a caller that stops being polled holds up nobody but
+//! itself. While few ask, nobody waits for an earlier call to be answered; once many do, there are few calls, and full.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,10 +29,12 @@ use crate::{
 
 /// Operations in one call.
 pub(crate) const MOST_TOGETHER: usize = 64;
-/// Operations on their way alone. More at a time than this, and going together is faster.
-const MOST_ALONE: usize = 8;
-/// Calls with several operations on their way: one for the server to run, one to be written or read meanwhile.
-const MOST_CARRIERS: usize = 2;
+/// Calls with several operations on their way, while few operations wait.
+const MOST_CARRIERS: usize = 8;
+/// The same while many do: one for the server to run, one to be written or read meanwhile.
+const FEW_CARRIERS: usize = 2;
+/// From so many waiting operations on, fewer calls are faster.
+const MANY: usize = 32;
 
 /// The way of every operation to Redis.
 pub(crate) struct Lanes {
@@ -208,7 +211,7 @@ struct Alone<'a>(&'a Lane);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.queue().alone -= 1;
+        self.0.queue().is_taken = false;
     }
 }
 
@@ -269,7 +272,8 @@ fn may_be_one_of_them(error: &CallError) -> bool {
 #[derive(Debug)]
 struct Queue<T, R> {
     waiting: VecDeque<(T, oneshot::Sender<R>)>,
-    alone: usize,
+    /// One is on its way alone.
+    is_taken: bool,
     carriers: usize,
 }
 
@@ -289,7 +293,7 @@ impl<T, R> Default for Queue<T, R> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
-            alone: 0,
+            is_taken: false,
             carriers: 0,
         }
     }
@@ -297,22 +301,30 @@ impl<T, R> Default for Queue<T, R> {
 
 impl<T, R> Queue<T, R> {
     fn admit(&mut self, operation: T) -> Admission<T, R> {
-        if self.carriers == 0 && self.alone < MOST_ALONE {
-            self.alone += 1;
+        if self.carriers == 0 && !self.is_taken {
+            self.is_taken = true;
             return Admission::Alone(operation);
         }
         let (answer, reply) = oneshot::channel();
         self.waiting.push_back((operation, answer));
-        let carrier = self.carriers < MOST_CARRIERS;
+        let carrier = self.carriers < self.most_carriers();
         if carrier {
             self.carriers += 1;
         }
         Admission::Queued { reply, carrier }
     }
 
+    fn most_carriers(&self) -> usize {
+        if self.waiting.len() < MANY {
+            MOST_CARRIERS
+        } else {
+            FEW_CARRIERS
+        }
+    }
+
     /// The next call of a carrier, or `None`: the carrier ends.
     fn next_batch(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || self.carriers > self.most_carriers() {
             self.carriers -= 1;
             return None;
         }
@@ -328,20 +340,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_go_alone_and_many_go_together() {
+    fn one_goes_alone_and_many_in_few_calls() {
         let mut queue = Queue::<u32, ()>::default();
-        for number in 0..MOST_ALONE as u32 {
-            assert!(matches!(queue.admit(number), Admission::Alone(_)));
-        }
+        assert!(matches!(queue.admit(0), Admission::Alone(_)));
         for number in 0..100 {
             let starts = matches!(queue.admit(number), Admission::Queued { carrier: true, .. });
             assert_eq!(starts, number < MOST_CARRIERS as u32);
         }
-        let lengths = [(); 4].map(|()| queue.next_batch().map(|batch| batch.len()));
-        assert_eq!(
-            lengths,
-            [Some(MOST_TOGETHER), Some(100 - MOST_TOGETHER), None, None]
-        );
+        let mut lengths = || queue.next_batch().map(|batch| batch.len());
+        // All but few of the carriers end, as many wait; then they take what there is.
+        for _ in FEW_CARRIERS..MOST_CARRIERS {
+            assert_eq!(lengths(), None);
+        }
+        assert_eq!(lengths(), Some(MOST_TOGETHER));
+        assert_eq!(lengths(), Some(100 - MOST_TOGETHER));
+        assert_eq!([lengths(), lengths()], [None, None]);
+        assert!(matches!(
+            queue.admit(0),
+            Admission::Queued { carrier: true, .. }
+        ));
+        queue.is_taken = false;
+        assert_eq!(queue.next_batch().map(|batch| batch.len()), Some(1));
+        assert!(queue.next_batch().is_none());
+        assert!(matches!(queue.admit(0), Admission::Alone(_)));
     }
 
     /// What can happen to a lane, in any order.
@@ -370,7 +391,7 @@ mod tests {
                             asked += 1;
                         }
                     }
-                    Step::AloneEnds => queue.alone = queue.alone.saturating_sub(1),
+                    Step::AloneEnds => queue.is_taken = false,
                     Step::CarrierTurns if queue.carriers > 0 => {
                         let batch = queue.next_batch().unwrap_or_default();
                         prop_assert!(batch.len() <= MOST_TOGETHER);
@@ -379,7 +400,7 @@ mod tests {
                     Step::CarrierTurns => {}
                 }
                 prop_assert!(queue.waiting.is_empty() || queue.carriers > 0, "somebody waits for nobody");
-                prop_assert!(queue.alone <= MOST_ALONE && queue.carriers <= MOST_CARRIERS);
+                prop_assert!(queue.carriers <= MOST_CARRIERS);
             }
             while queue.carriers > 0 {
                 carried.extend(numbers(queue.next_batch().unwrap_or_default()));
