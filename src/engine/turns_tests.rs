@@ -37,6 +37,8 @@ enum Step {
     Unanswered(Index),
     /// Time passes.
     Pass(u64),
+    /// All that is under way arrives.
+    Settle,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -54,6 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Missed),
         1 => index().prop_map(Step::Unanswered),
         1 => prop_oneof![Just(1u64), Just(5), Just(150)].prop_map(Step::Pass),
+        1 => Just(Step::Settle),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -295,6 +298,7 @@ impl Model {
             Step::Missed => self.missed(),
             Step::Unanswered(index) => self.unanswered(index),
             Step::Pass(millis) => self.pass(millis),
+            Step::Settle => self.settle(),
         }
     }
 
@@ -332,14 +336,14 @@ proptest! {
     #[test]
     fn a_hand_over_loses_no_wake_up(steps in steps()) {
         let mut model = Model::new();
-        for step in steps {
+        for step in steps.into_iter().chain([Step::Settle]) {
+            let settles = matches!(step, Step::Settle);
             model.step(step);
+            prop_assert!(
+                !settles || model.holder.is_some() || model.present.is_empty(),
+                "free, and {:?} wait", model.present
+            );
         }
-        model.settle();
-        prop_assert!(
-            model.holder.is_some() || model.present.is_empty(),
-            "free, and {:?} wait", model.present
-        );
     }
 }
 
@@ -458,4 +462,89 @@ fn others_have_a_turn_after_as_many_of_ours_as_wait_here() {
         model.settle();
         assert_eq!(model.holders.len(), 1, "or time does");
     }
+}
+
+/// One who has the lock releases it, and the heir tries: what is sent has not been run.
+fn handed_over(waiting: u32) -> (Model, Owner) {
+    let mut model = contended(waiting);
+    let holder = model.holders.pop().unwrap();
+    model.release(holder);
+    let heir = model.told.pop().unwrap();
+    model.begin(heir);
+    (model, heir)
+}
+
+/// The server runs what was sent last before what was sent first.
+fn run_backwards(model: &mut Model) {
+    while let Some(sent) = model.sent.pop() {
+        model.run(sent);
+    }
+}
+
+fn somebody_gets_in(mut model: Model) {
+    model.settle();
+    assert!(model.holder.is_some(), "{:?} wait", model.present);
+}
+
+#[test]
+fn a_try_that_overtakes_its_release_is_repeated() {
+    let (mut model, _) = handed_over(2);
+    run_backwards(&mut model);
+    model.message();
+    somebody_gets_in(model);
+    let (mut model, _) = handed_over(2);
+    run_backwards(&mut model);
+    let refusal = model.answers.remove(0);
+    model.answer(refusal);
+    somebody_gets_in(model);
+}
+
+#[test]
+fn who_is_told_by_an_heir_that_leaves_has_the_echo() {
+    let (mut model, heir) = handed_over(3);
+    model.leave(heir, false);
+    let next = model.told.pop().unwrap();
+    model.begin(next);
+    run_backwards(&mut model);
+    model.message();
+    somebody_gets_in(model);
+}
+
+#[test]
+fn what_a_release_that_published_nothing_absorbed_is_made_up_for() {
+    let mut model = contended(2);
+    // The hold was lost before, and nobody has heard of it.
+    model.holder = None;
+    let holder = model.holders.pop().unwrap();
+    model.release(holder);
+    let heir = model.told.pop().unwrap();
+    model.begin(heir);
+    for sent in std::mem::take(&mut model.sent) {
+        model.run(sent);
+    }
+    let granted = model.answers.pop().unwrap();
+    model.answer(granted);
+    model.step(Step::Force);
+    model.message();
+    somebody_gets_in(model);
+}
+
+#[test]
+fn an_echo_that_was_missed_stands_for_no_other_message() {
+    let (mut model, _) = handed_over(2);
+    let release = model.sent.remove(0);
+    model.run(release);
+    model.missed();
+    model.settle();
+    model.step(Step::Force);
+    somebody_gets_in(model);
+    // Nor does one that was lost without notice, for long.
+    let (mut model, _) = handed_over(2);
+    let release = model.sent.remove(0);
+    model.run(release);
+    model.messages = 0;
+    model.settle();
+    model.now += ECHO_WAIT;
+    model.step(Step::Force);
+    somebody_gets_in(model);
 }

@@ -17,6 +17,7 @@ mod resharding;
 mod rust_peer;
 mod stage;
 mod steps;
+mod turns;
 mod waking;
 mod worker;
 
@@ -114,6 +115,7 @@ macro_rules! tokens {
         suite! { $version:
             fenced::tokens_rise_over_alternate_holders
             fenced::tokens_rise_over_waiters
+            turns::java_has_its_share_beside_a_crowd
         }
     };
 }

@@ -9,6 +9,7 @@ mod eviction;
 mod fair_lock;
 mod fenced_lock;
 mod few_replicas;
+mod handing_over;
 mod hazards;
 mod histories;
 mod in_doubt;

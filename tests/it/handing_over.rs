@@ -1,0 +1,143 @@
+//! A lock that goes from task to task of one process: few scripts, no lost wake-ups, and turns for others.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+};
+
+use redisson_lock::{Kind, Lock, LockClient};
+use testbed::{Proxy, Server, eventually, unique_name};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::hazards::stage::{GENEROUS, Random, TEST_LIMIT, connect, woken_only};
+
+/// Tasks that take the lock over and over.
+struct Crowd {
+    tasks: JoinSet<()>,
+    turns: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+}
+
+impl Crowd {
+    /// `tasks` of them, each with an owner of its own.
+    fn gather<K: Kind>(lock: &Lock<K>, tasks: usize) -> Self {
+        let mut crowd = Self {
+            tasks: JoinSet::new(),
+            turns: Arc::default(),
+            over: Arc::default(),
+        };
+        for _ in 0..tasks {
+            let (lock, turns, over) = (lock.clone(), crowd.turns.clone(), crowd.over.clone());
+            crowd.tasks.spawn(async move {
+                while !over.load(SeqCst) {
+                    let guard = lock.lock().await.expect("it is let in");
+                    turns.fetch_add(1, SeqCst);
+                    drop_or_unlock(guard, turns.load(SeqCst)).await;
+                }
+            });
+        }
+        crowd
+    }
+
+    fn turns(&self) -> u64 {
+        self.turns.load(SeqCst)
+    }
+
+    /// Waits until they have had so many turns, without a clock.
+    async fn has_had(&self, turns: u64) {
+        eventually("they have their turns", TEST_LIMIT, async || {
+            self.turns() >= turns
+        })
+        .await;
+    }
+
+    async fn goes_home(self) {
+        self.over.store(true, SeqCst);
+        let gone = timeout(GENEROUS, self.tasks.join_all()).await;
+        gone.expect("nobody waits for ever");
+    }
+}
+
+/// Mostly unlocks.
+async fn drop_or_unlock<K: Kind>(guard: redisson_lock::Guard<K>, turn: u64) {
+    if turn % 10 == 0 {
+        drop(guard);
+    } else {
+        // Through a proxy that breaks connections, the lease may be all that ends it.
+        let _ = guard.unlock().await;
+    }
+}
+
+/// Each turn used to cost two refusals besides, as who came again asked twice before it waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_costs_a_crowd_two_scripts() {
+    costs_two_scripts(LockClient::reentrant_lock).await;
+    costs_two_scripts(LockClient::fenced_lock).await;
+    costs_two_scripts(LockClient::simple_lock).await;
+}
+
+async fn costs_two_scripts<K: Kind>(lock: fn(&LockClient, String) -> Lock<K>) {
+    const TURNS: u64 = 2_000;
+    let server = Server::start().await;
+    let client = connect(&server.url(), woken_only()).await;
+    let crowd = Crowd::gather(&lock(&client, unique_name("crowd")), 64);
+    // Those who come first all ask.
+    crowd.has_had(200).await;
+    let scripts = async || server.calls().await["evalsha"];
+    let (turns, before) = (crowd.turns(), scripts().await);
+    crowd.has_had(turns + TURNS).await;
+    let (turns, after) = (crowd.turns() - turns, scripts().await - before);
+    crowd.goes_home().await;
+    let each = after as f64 / turns as f64;
+    println!("{each} scripts per turn");
+    assert!(each <= 2.4, "{each} scripts per turn");
+}
+
+/// Connections that break between a release and the try behind it, with the message or without: no poll comes to help.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_connections_cost_a_crowd_no_wake_up() {
+    const CUTS: u64 = 40;
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), woken_only()).await;
+    let crowd = Crowd::gather(&client.reentrant_lock(unique_name("cut")), 16);
+    let mut random = Random::new();
+    for _ in 0..CUTS {
+        let turns = crowd.turns() + random.below(50);
+        crowd.has_had(turns + 1).await;
+        proxy.faults().cut_all();
+    }
+    proxy.faults().heal();
+    let turns = crowd.turns();
+    crowd.has_had(turns + 100).await;
+    crowd.goes_home().await;
+}
+
+/// Somebody else comes too late after each release, as long as one of us is told of it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_has_its_share_beside_a_crowd() {
+    const CROWD: u64 = 16;
+    const TURNS: u64 = 50;
+    let server = Server::start().await;
+    let clients = [
+        connect(&server.url(), woken_only()).await,
+        connect(&server.url(), woken_only()).await,
+    ];
+    let name = unique_name("share");
+    let crowd = Crowd::gather(&clients[0].reentrant_lock(&name), CROWD as usize);
+    crowd.has_had(2 * CROWD).await;
+    let lone = Crowd::gather(&clients[1].reentrant_lock(&name), 1);
+    lone.has_had(1).await;
+    let (theirs, own) = (crowd.turns(), lone.turns());
+    lone.has_had(own + TURNS).await;
+    let (theirs, own) = (crowd.turns() - theirs, lone.turns() - own);
+    lone.goes_home().await;
+    crowd.goes_home().await;
+    println!("{own} turns beside {theirs} of a crowd of {CROWD}");
+    assert!(theirs >= own, "the crowd has turns, too");
+    // At least a third of the fair share, which is one in 17.
+    assert!(
+        theirs <= 3 * (CROWD + 1) * own,
+        "{own} turns beside {theirs}"
+    );
+}
