@@ -28,7 +28,8 @@ pub(super) struct WaiterId(u64);
 /// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
 #[derive(Debug)]
 pub(super) struct Waiters<S> {
-    channels: HashMap<Bytes, HashMap<Key, Queue<S>>>,
+    /// Of each channel mostly one, so a list, which takes less room than a map.
+    channels: HashMap<Bytes, Vec<Queue<S>>>,
     /// When one of a queue's waiters is to try although nobody has told it to.
     polls: BTreeSet<(Instant, Bytes, Key)>,
     poll_floor: Duration,
@@ -45,6 +46,7 @@ fn key(place: &Place) -> Key {
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
 struct Queue<S> {
+    key: Key,
     /// How often one of them asks if it hears nothing.
     poll_floor: Duration,
     waiters: VecDeque<Waiter<S>>,
@@ -74,14 +76,19 @@ enum State {
 }
 
 impl<S> Queue<S> {
-    fn new(poll_floor: Duration) -> Self {
+    fn new(key: Key, poll_floor: Duration) -> Self {
         Self {
+            key,
             poll_floor,
             waiters: VecDeque::new(),
             poll_at: None,
             polls: 0,
             turns: Turns::default(),
         }
+    }
+
+    fn is_of(&self, place: &Place) -> bool {
+        self.key.1 == place.count && self.key.0 == place.name
     }
 }
 
@@ -167,26 +174,31 @@ impl<S: Clone> Waiters<S> {
     }
 
     fn queue(&mut self, place: &Place) -> Option<&mut Queue<S>> {
-        self.channels.get_mut(&place.channel)?.get_mut(&key(place))
+        let mut queues = self.channels.get_mut(&place.channel)?.iter_mut();
+        queues.find(|queue| queue.is_of(place))
     }
 
     /// A waiter comes.
     pub(super) fn join(&mut self, place: &Place, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
-        let names = self.channels.entry(place.channel.clone()).or_default();
+        let waiter = Waiter {
+            id,
+            state: State::Trying,
+            signal,
+        };
+        if let Some(queue) = self.queue(place) {
+            queue.waiters.push_back(waiter);
+            return id;
+        }
         let poll_floor = match place.announced {
             true => self.poll_floor,
             false => self.poll_floor.min(UNANNOUNCED),
         };
-        let queue = names
-            .entry(key(place))
-            .or_insert_with(|| Queue::new(poll_floor));
-        queue.waiters.push_back(Waiter {
-            id,
-            state: State::Trying,
-            signal,
-        });
+        let mut queue = Queue::new(key(place), poll_floor);
+        queue.waiters.push_back(waiter);
+        let queues = self.channels.entry(place.channel.clone());
+        queues.or_insert_with(|| Vec::with_capacity(1)).push(queue);
         id
     }
 
@@ -337,11 +349,12 @@ impl<S: Clone> Waiters<S> {
 
     /// Nobody waits for the lock any more. Says whether nobody waits on its channel.
     fn forget(&mut self, place: &Place) -> bool {
-        let Some(names) = self.channels.get_mut(&place.channel) else {
+        let Some(queues) = self.channels.get_mut(&place.channel) else {
             return false;
         };
-        let poll_at = names.remove(&key(place)).and_then(|queue| queue.poll_at);
-        let last = names.is_empty();
+        let index = queues.iter().position(|queue| queue.is_of(place));
+        let poll_at = index.and_then(|index| queues.swap_remove(index).poll_at);
+        let last = queues.is_empty();
         if last {
             self.channels.remove(&place.channel);
         }
@@ -353,8 +366,8 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
         let queues = self.channels.get_mut(channel).into_iter().flatten();
         queues
-            .flat_map(|((_, count), queue)| {
-                let all = wake == Wake::All && *count != Count::Write;
+            .flat_map(|queue| {
+                let all = wake == Wake::All && queue.key.1 != Count::Write;
                 queue.message(if all { Wake::All } else { Wake::One }, now)
             })
             .collect()
@@ -369,8 +382,8 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn missed_where(&mut self, concerned: impl Fn(&Bytes) -> bool) -> Vec<S> {
         let channels = self.channels.iter_mut();
         let queues = channels.filter(|(channel, _)| concerned(channel));
-        let queues = queues.flat_map(|(_, queues)| queues.values_mut());
         queues
+            .flat_map(|(_, queues)| queues)
             .flat_map(|queue| {
                 queue.turns.forget();
                 queue.wake(Wake::All)
@@ -393,7 +406,7 @@ impl<S: Clone> Waiters<S> {
             let queue = self
                 .channels
                 .get_mut(&channel)
-                .and_then(|names| names.get_mut(&key));
+                .and_then(|queues| queues.iter_mut().find(|queue| queue.key == key));
             if let Some(queue) = queue {
                 let next = now + queue.poll_floor;
                 queue.turns.polled(now);
