@@ -13,11 +13,12 @@ cargo=${CARGO:-cargo}
 figures=$root/benches/instructions/figures.txt
 limit=5
 
-# A workload, how many of what it is named for are in one of its counts, and its name.
-workloads="pairs 100 lock + unlock
-pairs-64 640 lock + unlock, 64 tasks
-renewal 1 renewal of 1,000
-wake-up 1 wake-up of 100 waiters"
+# A workload, how many of what it is named for are in one of its counts, how often it runs, and its name. Of several runs
+# the least counts: some runs take 3 % more for a pair from beginning to end. A renewal waits for thirds of a lease.
+workloads="pairs 100 3 lock + unlock
+pairs-64 640 3 lock + unlock, 64 tasks
+renewal 1 1 renewal of 1,000
+wake-up 1 3 wake-up of 100 waiters"
 
 say() { printf 'bench-check: %s\n' "$*"; }
 
@@ -75,9 +76,14 @@ count() {
         END { if (NR < 4) exit 1; printf "%.0f\n", counts[int((NR + 1) / 2)] / each }'
 }
 
-while read -r workload each name; do
-    counted=$(count "$workload" "$each") || { say "$workload could not be counted"; exit 1; }
-    printf '%s %s %s\n' "$workload" "$counted" "$name"
+while read -r workload each runs name; do
+    least=
+    for _ in $(seq "$runs"); do
+        counted=$(count "$workload" "$each") || { say "$workload could not be counted"; exit 1; } >&2
+        [ -n "$least" ] && [ "$least" -le "$counted" ] || least=$counted
+        rm -f "$dir/$workload".*
+    done
+    printf '%s %s %s\n' "$workload" "$least" "$name"
 done <<<"$workloads" >"$dir/counted"
 
 if [ "$update" = yes ]; then
