@@ -145,54 +145,41 @@ impl Engine {
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
         let mut tries = Tries::new(self);
-        // Boxed, as waiting is seldom needed, and large, in every future around it.
-        if let Some(pause) = Pause::behind(self, ask) {
-            return Box::pin(self.wait_and_try(ask, limit, tries, Some(pause))).await;
-        }
-        let first = tries.next(self);
-        match self
-            .try_until(ask, self.patience(limit), Some(first), None)
-            .await?
-        {
-            Tried::Granted(held) => return Ok(Some(held)),
-            Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
-            Tried::Busy { .. } => {}
-        }
-        Box::pin(self.wait_and_try(ask, limit, tries, None)).await
+        let behind = match Pause::behind(self, ask) {
+            Some(pause) => Some(pause),
+            None => {
+                let first = tries.next(self);
+                let until = self.patience(limit);
+                match self.try_until(ask, until, Some(first), None).await? {
+                    Tried::Granted(held) => return Ok(Some(held)),
+                    Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
+                    Tried::Busy { .. } => None,
+                }
+            }
+        };
+        // Boxed, as it is seldom needed, and large, in every future around it.
+        let waiting = Box::pin(self.wait_and_try(ask, limit, tries, behind));
+        let waited = self.closed.run_until_cancelled(waiting);
+        waited.await.unwrap_or(Err(Error::Closed))
     }
 
     async fn wait_and_try(
         self: &Arc<Self>,
         ask: &Ask,
         limit: Limit,
-        tries: Tries,
+        mut tries: Tries,
         behind: Option<Pause>,
     ) -> Result<Option<Held>, Error> {
-        let waiting = async {
-            match behind {
-                Some(mut pause) => match pause.over_within(limit).await {
-                    true => self.try_until_granted(ask, limit, tries, pause).await,
-                    false => Ok(None),
-                },
-                None => {
-                    // Boxed, as it is larger than what follows it.
-                    let pause = Box::pin(Pause::begin(self, ask, limit)).await;
-                    self.try_until_granted(ask, limit, tries, pause).await
-                }
-            }
+        let (mut pause, mut rests) = match behind {
+            Some(pause) => (pause, true),
+            // Boxed, as it is larger than what follows it.
+            None => (Box::pin(Pause::begin(self, ask, limit)).await, false),
         };
-        let waited = self.closed.run_until_cancelled(waiting);
-        waited.await.unwrap_or(Err(Error::Closed))
-    }
-
-    async fn try_until_granted(
-        self: &Arc<Self>,
-        ask: &Ask,
-        limit: Limit,
-        mut tries: Tries,
-        mut pause: Pause,
-    ) -> Result<Option<Held>, Error> {
         loop {
+            if rests && !pause.over(limit).await {
+                return Ok(None);
+            }
+            rests = true;
             pause.trying();
             let wait = tries.next(self);
             let until = self.patience(limit);
@@ -202,15 +189,12 @@ impl Engine {
                     return Ok(Some(held));
                 }
                 Tried::Busy { remaining } if pause.refused(remaining) && !limit.is_over() => {
-                    continue;
+                    rests = false;
                 }
                 Tried::Busy { .. } => {}
                 // It was busy when last heard of.
                 Tried::Unanswered { .. } if limit.is_over() => return Ok(None),
                 Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
-            }
-            if !pause.over_within(limit).await {
-                return Ok(None);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     Engine,
@@ -38,7 +38,7 @@ impl Pause {
                 spinning: Spinning::new(back_off),
                 remaining: None,
             };
-            let _ = timeout_at(limit.earlier(Instant::now() + LONG), pause.over()).await;
+            pause.over(limit).await;
             return pause;
         }
         let owner = OwnerId::new(engine.id, ask.owner).field();
@@ -68,10 +68,16 @@ impl Pause {
         }
     }
 
-    /// Completes when it is time to try again.
-    pub(super) async fn over(&mut self) {
+    /// Completes when it is time to try again, at the limit at the latest. Says whether it is time.
+    pub(super) async fn over(&mut self, limit: Limit) -> bool {
         match self {
-            Pause::Listening(waiting) => waiting.told().await,
+            Pause::Listening(waiting) => match limit {
+                Limit::Until(deadline) => timeout_at(deadline, waiting.told()).await.is_ok(),
+                _ => {
+                    waiting.told().await;
+                    true
+                }
+            },
             Pause::Spinning {
                 spinning,
                 remaining,
@@ -79,18 +85,10 @@ impl Pause {
                 let delay = spinning.next_delay();
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
-                sleep(lease_over.map_or(delay, |over| over.min(delay))).await;
-            }
-        }
-    }
-
-    /// The same, at the limit at the latest. Says whether it is time.
-    pub(super) async fn over_within(&mut self, limit: Limit) -> bool {
-        match limit {
-            Limit::Until(deadline) => timeout_at(deadline, self.over()).await.is_ok(),
-            _ => {
-                self.over().await;
-                true
+                let over = Instant::now() + lease_over.map_or(delay, |over| over.min(delay));
+                let until = limit.earlier(over);
+                sleep_until(until).await;
+                until == over
             }
         }
     }
@@ -102,6 +100,3 @@ impl Pause {
         }
     }
 }
-
-/// Longer than any back-off.
-const LONG: Duration = Duration::from_secs(3600);

@@ -212,7 +212,7 @@ impl Engine {
         let request = || wire.release(place, &slot.owner, lease.as_ref(), holds);
         let over = || tenure.lost(Instant::now()).is_some();
         // Where it goes with others, nobody knows when.
-        let handed = holds == 0 && seat.is_none() && wire.hands_over();
+        let handed = holds == 0 && seat.is_none() && wire.hands_over() && self.wakeups.is_awaited();
         let handing = handed.then(|| Handing::new(&self.wakeups, place));
         let sending = self.send_release(place, request, holds, over, (seat, handing));
         match sending.await {

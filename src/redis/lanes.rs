@@ -29,6 +29,10 @@ use crate::{
 
 /// Operations in one call.
 pub(crate) const MOST_TOGETHER: usize = 64;
+/// Operations on their way alone before the next ones queue.
+const MOST_ALONE: usize = 1;
+/// The same for those whose callers are told when they have been sent: with others, nobody knows when that is.
+const MOST_TOLD: usize = 8;
 /// Calls with several operations on their way, while few operations wait.
 const MOST_CARRIERS: usize = 8;
 /// The same while many do: one for the server to run, one to be written or read meanwhile.
@@ -73,7 +77,7 @@ impl Lanes {
         request: Request,
         durability: Durability,
     ) -> Result<Reply, CallError> {
-        self.run_telling(request, durability, || ()).await
+        self.run_as(request, durability, MOST_ALONE, || ()).await
     }
 
     /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
@@ -84,8 +88,18 @@ impl Lanes {
         durability: Durability,
         sent: impl FnOnce(),
     ) -> Result<Reply, CallError> {
+        self.run_as(request, durability, MOST_TOLD, sent).await
+    }
+
+    async fn run_as(
+        &self,
+        request: Request,
+        durability: Durability,
+        most_alone: usize,
+        sent: impl FnOnce(),
+    ) -> Result<Reply, CallError> {
         let lane = self.lane(&request, durability);
-        let admission = lane.queue().admit(request.parts);
+        let admission = lane.queue().admit(request.parts, most_alone);
         match admission {
             Admission::Alone(operation) => {
                 let _leave = Alone(&lane);
@@ -211,7 +225,7 @@ struct Alone<'a>(&'a Lane);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.queue().is_taken = false;
+        self.0.queue().alone -= 1;
     }
 }
 
@@ -272,8 +286,8 @@ fn may_be_one_of_them(error: &CallError) -> bool {
 #[derive(Debug)]
 struct Queue<T, R> {
     waiting: VecDeque<(T, oneshot::Sender<R>)>,
-    /// One is on its way alone.
-    is_taken: bool,
+    /// So many are on their way alone.
+    alone: usize,
     carriers: usize,
 }
 
@@ -293,16 +307,17 @@ impl<T, R> Default for Queue<T, R> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
-            is_taken: false,
+            alone: 0,
             carriers: 0,
         }
     }
 }
 
 impl<T, R> Queue<T, R> {
-    fn admit(&mut self, operation: T) -> Admission<T, R> {
-        if self.carriers == 0 && !self.is_taken {
-            self.is_taken = true;
+    fn admit(&mut self, operation: T, most_alone: usize) -> Admission<T, R> {
+        let alone = self.carriers == 0 || most_alone > MOST_ALONE;
+        if alone && self.alone < most_alone {
+            self.alone += 1;
             return Admission::Alone(operation);
         }
         let (answer, reply) = oneshot::channel();
@@ -342,9 +357,12 @@ mod tests {
     #[test]
     fn one_goes_alone_and_many_in_few_calls() {
         let mut queue = Queue::<u32, ()>::default();
-        assert!(matches!(queue.admit(0), Admission::Alone(_)));
+        assert!(matches!(queue.admit(0, MOST_ALONE), Admission::Alone(_)));
         for number in 0..100 {
-            let starts = matches!(queue.admit(number), Admission::Queued { carrier: true, .. });
+            let starts = matches!(
+                queue.admit(number, MOST_ALONE),
+                Admission::Queued { carrier: true, .. }
+            );
             assert_eq!(starts, number < MOST_CARRIERS as u32);
         }
         let mut lengths = || queue.next_batch().map(|batch| batch.len());
@@ -356,13 +374,15 @@ mod tests {
         assert_eq!(lengths(), Some(100 - MOST_TOGETHER));
         assert_eq!([lengths(), lengths()], [None, None]);
         assert!(matches!(
-            queue.admit(0),
+            queue.admit(0, MOST_ALONE),
             Admission::Queued { carrier: true, .. }
         ));
-        queue.is_taken = false;
+        queue.alone -= 1;
+        assert!(matches!(queue.admit(0, MOST_TOLD), Admission::Alone(_)));
+        queue.alone -= 1;
         assert_eq!(queue.next_batch().map(|batch| batch.len()), Some(1));
         assert!(queue.next_batch().is_none());
-        assert!(matches!(queue.admit(0), Admission::Alone(_)));
+        assert!(matches!(queue.admit(0, MOST_ALONE), Admission::Alone(_)));
     }
 
     /// What can happen to a lane, in any order.
@@ -387,11 +407,11 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Ask => {
-                        if let Admission::Queued { .. } = queue.admit(asked) {
+                        if let Admission::Queued { .. } = queue.admit(asked, MOST_ALONE) {
                             asked += 1;
                         }
                     }
-                    Step::AloneEnds => queue.is_taken = false,
+                    Step::AloneEnds => queue.alone = queue.alone.saturating_sub(1),
                     Step::CarrierTurns if queue.carriers > 0 => {
                         let batch = queue.next_batch().unwrap_or_default();
                         prop_assert!(batch.len() <= MOST_TOGETHER);

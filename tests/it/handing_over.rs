@@ -1,13 +1,19 @@
 //! A lock that goes from task to task of one process: few scripts, no lost wake-ups, and turns for others.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use redisson_lock::{Kind, Lock, LockClient};
 use testbed::{Proxy, Server, eventually, unique_name};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::hazards::stage::{GENEROUS, Random, TEST_LIMIT, connect, woken_only};
 
@@ -19,8 +25,8 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// `tasks` of them, each with an owner of its own.
-    fn gather<K: Kind>(lock: &Lock<K>, tasks: usize) -> Self {
+    /// `tasks` of them, each with an owner of its own, that hold it for some time and come again after another.
+    fn gather<K: Kind>(lock: &Lock<K>, tasks: usize, hold: Duration, rest: Duration) -> Self {
         let mut crowd = Self {
             tasks: JoinSet::new(),
             turns: Arc::default(),
@@ -32,7 +38,9 @@ impl Crowd {
                 while !over.load(SeqCst) {
                     let guard = lock.lock().await.expect("it is let in");
                     turns.fetch_add(1, SeqCst);
+                    pass(hold).await;
                     drop_or_unlock(guard, turns.load(SeqCst)).await;
+                    pass(rest).await;
                 }
             });
         }
@@ -58,9 +66,16 @@ impl Crowd {
     }
 }
 
+/// No sleep is the shortest.
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
 /// Mostly unlocks.
 async fn drop_or_unlock<K: Kind>(guard: redisson_lock::Guard<K>, turn: u64) {
-    if turn % 10 == 0 {
+    if turn.is_multiple_of(10) {
         drop(guard);
     } else {
         // Through a proxy that breaks connections, the lease may be all that ends it.
@@ -80,7 +95,12 @@ async fn costs_two_scripts<K: Kind>(lock: fn(&LockClient, String) -> Lock<K>) {
     const TURNS: u64 = 2_000;
     let server = Server::start().await;
     let client = connect(&server.url(), woken_only()).await;
-    let crowd = Crowd::gather(&lock(&client, unique_name("crowd")), 64);
+    let crowd = Crowd::gather(
+        &lock(&client, unique_name("crowd")),
+        64,
+        Duration::ZERO,
+        Duration::ZERO,
+    );
     // Those who come first all ask.
     crowd.has_had(200).await;
     let scripts = async || server.calls().await["evalsha"];
@@ -100,7 +120,12 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let client = connect(&proxy.url(), woken_only()).await;
-    let crowd = Crowd::gather(&client.reentrant_lock(unique_name("cut")), 16);
+    let crowd = Crowd::gather(
+        &client.reentrant_lock(unique_name("cut")),
+        16,
+        Duration::ZERO,
+        Duration::ZERO,
+    );
     let mut random = Random::new();
     for _ in 0..CUTS {
         let turns = crowd.turns() + random.below(50);
@@ -117,16 +142,25 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_has_its_share_beside_a_crowd() {
     const CROWD: u64 = 16;
-    const TURNS: u64 = 50;
+    const TURNS: u64 = 30;
+    // Long beside the moment for which the lock is free, or who comes at any time would often meet it.
+    const HOLD: Duration = Duration::from_millis(1);
+    // Whoever comes again at once after its release is before all who have to hear of it.
+    const REST: Duration = Duration::from_millis(5);
     let server = Server::start().await;
     let clients = [
         connect(&server.url(), woken_only()).await,
         connect(&server.url(), woken_only()).await,
     ];
     let name = unique_name("share");
-    let crowd = Crowd::gather(&clients[0].reentrant_lock(&name), CROWD as usize);
+    let crowd = Crowd::gather(
+        &clients[0].reentrant_lock(&name),
+        CROWD as usize,
+        HOLD,
+        Duration::ZERO,
+    );
     crowd.has_had(2 * CROWD).await;
-    let lone = Crowd::gather(&clients[1].reentrant_lock(&name), 1);
+    let lone = Crowd::gather(&clients[1].reentrant_lock(&name), 1, HOLD, REST);
     lone.has_had(1).await;
     let (theirs, own) = (crowd.turns(), lone.turns());
     lone.has_had(own + TURNS).await;
