@@ -33,10 +33,10 @@ ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench bench-check soak peers interop-all on-a-cluster topologies failovers
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench-peers bench-compare bench-check soak peers interop-all on-a-cluster topologies failovers
 
 help: ## Lists the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  INTEROP=skip  leaves Java out (test, demo)"
 	@echo "  VALKEY=skip   leaves the run on Valkey out (test)"
@@ -102,10 +102,16 @@ peers:
 doc: ## The API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --features rustls
 
-bench: ## This crate beside raw fred, raw redis-rs and Redisson on one server
-	@tools/setup.sh --need rust --need cc --need redis --need java
-	@tools/build-bench-redisson.sh
-	$(CARGO) run --release -p compare
+# Peers in other languages that cannot be built are left out, and said to be: target/bench-peers.log.
+bench-peers:
+	@mkdir -p target
+	@tools/build-bench-peers.sh | tee target/bench-peers.log
+	$(CARGO) build --release -p compare --features rslock
+
+bench-compare: ## This crate beside raw clients and the locks of other languages (BENCH_QUICK=1: 3 minutes, not 20)
+	@tools/setup.sh --need rust --need cc --need redis --want java
+	@$(MAKE) --no-print-directory bench-peers
+	$(CARGO) run --release -p compare --features rslock
 
 bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind

@@ -1,55 +1,133 @@
 //! What was measured with which versions, and on what.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command};
 
+use serde::{Deserialize, Serialize};
 use testbed::Server;
 
-use crate::{options::Plan, redisson};
+use crate::{options::Plan, peers};
 
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 
-/// The machine and the versions, as a list in Markdown.
-pub async fn report(server: &Server, plan: &Plan) -> String {
-    let info: String = server.command(&["INFO", "server"]).await;
-    let redis = field(&info, "redis_version").unwrap_or("unknown");
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let java = if plan.java {
-        format!("Redisson {} on {}", redisson::VERSION, java())
-    } else {
-        "Redisson left out (--without-java)".to_owned()
-    };
-    format!(
-        "- commit {}; redis-server {redis}; fred {}; redis-rs {}; tokio {}; {java}\n\
-         - {cores} cores of {}; Linux {}; load average before {}\n\
-         - {} rounds of {:?} per peer and workload, in rotating order, on one server; median (min..max)\n",
-        commit(),
-        version_of("fred"),
-        version_of("redis"),
-        version_of("tokio"),
-        model(),
-        file("/proc/sys/kernel/osrelease"),
-        load(),
-        plan.rounds,
-        plan.measured,
-    )
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// When it began, such as `2026-11-21T23:05Z`.
+    pub date: String,
+    pub commit: String,
+    pub versions: BTreeMap<String, String>,
+    pub cores: usize,
+    pub processor: String,
+    pub kernel: String,
+    /// The load average over a minute.
+    pub load_before: String,
+    pub load_after: String,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub quick: bool,
+    /// How long the whole run took.
+    pub took_seconds: f64,
+}
+
+impl About {
+    pub async fn now(server: &Server, plan: &Plan) -> Self {
+        let info: String = server.command(&["INFO", "server"]).await;
+        let server = ["valkey_version", "redis_version"]
+            .into_iter()
+            .find_map(|name| Some((name.trim_end_matches("_version"), field(&info, name)?)));
+        let (name, version) = server.unwrap_or(("server", "unknown"));
+        let mut versions = versions();
+        versions.insert(name.to_owned(), version.to_owned());
+        Self {
+            date: output("date", &["-u", "+%Y-%m-%dT%H:%MZ"]),
+            commit: commit(),
+            versions,
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: model(),
+            kernel: file("/proc/sys/kernel/osrelease"),
+            load_before: load(),
+            load_after: String::new(),
+            rounds: plan.rounds,
+            seconds: plan.measured.as_secs_f64(),
+            quick: plan.quick,
+            took_seconds: 0.0,
+        }
+    }
 }
 
 /// How busy the machine was over the last minute.
 pub fn load() -> String {
-    file("/proc/loadavg")
-        .split(' ')
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let load = file("/proc/loadavg");
+    load.split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn versions() -> BTreeMap<String, String> {
+    let crates = [
+        ("fred", "fred"),
+        ("redis-rs", "redis"),
+        ("rslock", "rslock"),
+        ("tokio", "tokio"),
+    ];
+    let crates = crates.map(|(name, package)| (name, version_of(package).to_owned()));
+    let peers = [
+        ("redisson", declared("redisson/run", "version=")),
+        (
+            "redsync",
+            declared("redsync/go.mod", "github.com/go-redsync/redsync/v4 "),
+        ),
+        (
+            "go-redis",
+            declared("redsync/go.mod", "github.com/redis/go-redis/v9 "),
+        ),
+        (
+            "redis-py",
+            declared("redis-py/requirements.txt", "redis[hiredis]=="),
+        ),
+        (
+            "node-redlock",
+            declared("node-redlock/package.json", "\"redlock\": "),
+        ),
+        (
+            "redis-semaphore",
+            declared("redis-semaphore/package.json", "\"redis-semaphore\": "),
+        ),
+        (
+            "ioredis",
+            declared("node-redlock/package.json", "\"ioredis\": "),
+        ),
+    ];
+    let languages = [
+        ("rust", output("rustc", &["--version"])),
+        ("java", output("java", &["-version"])),
+        ("go", output("go", &["version"])),
+        ("python", output("python3", &["--version"])),
+        ("node", output("node", &["--version"])),
+    ];
+    let all = crates.into_iter().chain(peers).chain(languages);
+    all.filter(|(_, version)| !version.is_empty())
+        .map(|(name, version)| (name.to_owned(), version))
+        .collect()
 }
 
 /// The version of a crate by `Cargo.lock`.
 fn version_of(name: &str) -> &'static str {
     let package = format!("name = \"{name}\"\nversion = \"");
     let version = LOCK_FILE.split_once(&package).map(|(_, rest)| rest);
-    version
-        .and_then(|rest| rest.split('"').next())
-        .unwrap_or("unknown")
+    let version = version.and_then(|rest| rest.split('"').next());
+    version.unwrap_or_default()
+}
+
+/// What a peer's own list of dependencies says behind these words.
+fn declared(path: &str, before: &str) -> String {
+    behind(
+        &file(&format!("{}/{path}", peers::folder().display())),
+        before,
+    )
+}
+
+fn behind(text: &str, before: &str) -> String {
+    let version = text.split_once(before).map_or("", |(_, rest)| rest);
+    let version = version.split_whitespace().next().unwrap_or_default();
+    version.trim_matches(['"', ',']).to_owned()
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -61,41 +139,41 @@ fn model() -> String {
     let info = file("/proc/cpuinfo");
     let mut lines = info.lines();
     let model = lines.find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map_or_else(
-        || "an unknown processor".into(),
-        |(_, model)| model.to_owned(),
-    )
-}
-
-/// The first line that `java -version` writes, to standard error.
-fn java() -> String {
-    let output = Command::new("java").arg("-version").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
-    first_line(&text.unwrap_or_default())
-}
-
-fn commit() -> String {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output();
-        output.map_or_else(
-            |_| String::new(),
-            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
-    };
-    let changed = !git(&["status", "--porcelain", "--", "src", "lua", "Cargo.lock"]).is_empty();
-    let commit = first_line(&git(&["rev-parse", "--short", "HEAD"]));
-    format!("{commit}{}", if changed { " with changes" } else { "" })
-}
-
-fn file(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
+    model
+        .map_or("an unknown processor", |(_, model)| model)
         .to_owned()
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or("unknown").to_owned()
+fn commit() -> String {
+    let changed = output(
+        "git",
+        &["status", "--porcelain", "--", "src", "lua", "Cargo.lock"],
+    );
+    let commit = output("git", &["rev-parse", "--short", "HEAD"]);
+    format!(
+        "{commit}{}",
+        if changed.is_empty() {
+            ""
+        } else {
+            " with changes"
+        }
+    )
+}
+
+/// The first line that it writes; nothing if there is no such program.
+fn output(program: &str, arguments: &[&str]) -> String {
+    let Ok(output) = Command::new(program).args(arguments).output() else {
+        return String::new();
+    };
+    // Java tells its version to standard error.
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn file(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
 }
 
 #[cfg(test)]
@@ -103,13 +181,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_come_from_the_lock_file() {
+    fn versions_come_from_lists_of_dependencies() {
         assert!(version_of("fred").starts_with("10."));
         assert!(version_of("redis").starts_with("1."));
-        assert_eq!(version_of("no such crate"), "unknown");
+        assert_eq!(version_of("no such crate"), "");
+        let info = "a:1\r\nredis_version:7.0.15\r\n";
+        assert_eq!(field(info, "redis_version"), Some("7.0.15"));
         assert_eq!(
-            field("a:1\r\nredis_version:7.0.15\r\n", "redis_version"),
-            Some("7.0.15")
+            behind("{ \"x\": 1,\n \"redlock\": \"5.0.0\",\n", "\"redlock\": "),
+            "5.0.0"
         );
+        assert_eq!(
+            behind("redis[hiredis]==7.0.1\n", "redis[hiredis]=="),
+            "7.0.1"
+        );
+        assert_eq!(behind("something else", "redis[hiredis]=="), "");
     }
 }

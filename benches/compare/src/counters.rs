@@ -2,36 +2,100 @@
 
 use std::collections::BTreeMap;
 
+use compare::Failure;
+use redis::aio::MultiplexedConnection;
 use testbed::Server;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     net::{TcpStream, tcp},
 };
 
-use crate::round::Failure;
+/// A connection that asks for counters, and costs the server as little as it can.
+#[derive(Clone)]
+pub struct Observer(MultiplexedConnection);
 
 /// The server's counters at one time.
 pub struct Counters {
     calls: BTreeMap<String, u64>,
     cpu_seconds: f64,
+    reads: u64,
+    /// Bytes that it has allocated.
+    pub memory: f64,
 }
 
 /// Between two times.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Used {
     /// `EVALSHA` and `EVAL`.
     pub scripts: u64,
     /// Everything else that ran, inside the scripts too; without the questions of this module.
     pub others: u64,
     pub cpu_seconds: f64,
+    /// Reads from connections: at least one per round trip.
+    pub reads: u64,
+}
+
+impl Observer {
+    pub async fn of(server: &Server) -> Self {
+        Self(server.admin().await)
+    }
+
+    pub async fn counters(&mut self) -> Result<Counters, Failure> {
+        let mut info = redis::cmd("INFO");
+        info.arg(&["commandstats", "cpu", "memory", "stats"]);
+        Counters::read(&info.query_async::<String>(&mut self.0).await?)
+    }
+
+    /// How many listen to a channel.
+    pub async fn listeners(&mut self, channels: &[String]) -> Result<Vec<u64>, Failure> {
+        let mut numsub = redis::cmd("PUBSUB");
+        numsub.arg("NUMSUB").arg(channels);
+        let listeners: Vec<(String, u64)> = numsub.query_async(&mut self.0).await?;
+        Ok(listeners.into_iter().map(|(_, count)| count).collect())
+    }
+
+    pub async fn list(&mut self, key: &str) -> Result<Vec<String>, Failure> {
+        let mut range = redis::cmd("LRANGE");
+        range.arg(key).arg(&[0, -1]);
+        Ok(range.query_async(&mut self.0).await?)
+    }
+
+    /// Removes what a peer that failed has left.
+    pub async fn clear(&mut self) -> Result<(), Failure> {
+        Ok(redis::cmd("FLUSHALL").query_async(&mut self.0).await?)
+    }
+
+    async fn say(&mut self, words: &str) -> Result<(), Failure> {
+        Ok(redis::cmd("ECHO")
+            .arg(words)
+            .exec_async(&mut self.0)
+            .await?)
+    }
 }
 
 impl Counters {
-    pub async fn read(server: &Server) -> Self {
-        Self {
-            calls: server.calls().await,
-            cpu_seconds: server.cpu_seconds().await,
-        }
+    fn read(info: &str) -> Result<Self, Failure> {
+        let fields: BTreeMap<&str, &str> = info
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .collect();
+        let number = |name: &str| -> Result<f64, Failure> {
+            let value = fields
+                .get(name)
+                .ok_or_else(|| format!("INFO without {name}"))?;
+            Ok(value.parse()?)
+        };
+        let calls = fields.iter().filter_map(|(name, value)| {
+            let name = name.strip_prefix("cmdstat_")?;
+            let calls = value.strip_prefix("calls=")?.split(',').next()?;
+            Some((name.to_owned(), calls.parse().ok()?))
+        });
+        Ok(Self {
+            calls: calls.collect(),
+            cpu_seconds: number("used_cpu_user")? + number("used_cpu_sys")?,
+            reads: number("total_reads_processed")? as u64,
+            memory: number("used_memory")?,
+        })
     }
 
     pub fn until(&self, later: &Self) -> Used {
@@ -48,6 +112,8 @@ impl Counters {
             scripts,
             others,
             cpu_seconds: later.cpu_seconds - self.cpu_seconds,
+            // Without the question itself.
+            reads: (later.reads - self.reads).saturating_sub(1),
         }
     }
 }
@@ -76,8 +142,11 @@ impl Monitor {
     }
 
     /// How often each command was sent.
-    pub async fn close(mut self, server: &Server) -> Result<BTreeMap<String, u64>, Failure> {
-        server.command::<String>(&["ECHO", LAST]).await;
+    pub async fn close(
+        mut self,
+        observer: &mut Observer,
+    ) -> Result<BTreeMap<String, u64>, Failure> {
+        observer.say(LAST).await?;
         let mut sent = BTreeMap::new();
         while let Some(line) = self.lines.next_line().await? {
             if line.contains(LAST) {
@@ -104,6 +173,27 @@ fn sent_by_tcp(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_used_is_the_difference_without_the_question() {
+        let info = |evalsha, set, reads| {
+            let info = format!(
+                "# Stats\r\ntotal_reads_processed:{reads}\r\nused_memory:1024\r\nused_cpu_sys:0.5\r\n\
+                 used_cpu_user:{evalsha}\r\ncmdstat_evalsha:calls={evalsha},usec=7\r\n\
+                 cmdstat_config|get:calls={set},usec=1\r\ncmdstat_info:calls={reads},usec=1\r\n"
+            );
+            Counters::read(&info).expect("an INFO")
+        };
+        let used = info(3, 1, 10).until(&info(5, 2, 20));
+        let expected = Used {
+            scripts: 2,
+            others: 1,
+            cpu_seconds: 2.0,
+            reads: 9,
+        };
+        assert_eq!(used, expected);
+        assert!(Counters::read("used_memory:1\r\n").is_err());
+    }
 
     #[test]
     fn only_what_clients_send_over_tcp_counts() {

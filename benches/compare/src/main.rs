@@ -1,62 +1,49 @@
-//! `redisson-lock` beside raw fred, raw redis-rs and Redisson on one server: see `docs/benchmarks.md`.
+//! `redisson-lock` beside other clients and locks on one server: see `docs/benchmarks.md`.
 
 mod about;
+mod charts;
 mod counters;
-mod multi;
+mod hand_off;
+mod held;
+mod measure;
 mod options;
-mod ours;
 mod peers;
 mod program;
-mod queue;
-mod raw_fred;
-mod raw_redis;
-mod redisson;
 mod results;
-mod round;
-mod scripts;
-mod stats;
+mod rounds;
 mod tables;
 mod targets;
-mod waiters;
+mod waiting;
 mod workload;
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
-use counters::{Counters, Monitor};
+use about::About;
+use compare::{Command, Failure};
+use measure::Stage;
 use options::{Options, Plan, USAGE};
-use peers::{Name, Peer, Workers};
-use results::{Results, Sample, Sent};
-use round::{Failure, Times};
-use testbed::Server;
-use workload::{Workload, pair};
-
-/// Before every measured round.
-const WARM_UP: Duration = Duration::from_millis(300);
-/// Before the first round of a workload: the JVM compiles what it runs.
-const JVM_WARM_UP: Duration = Duration::from_secs(3);
-/// Likewise, where most of the time is waiting: it gets around to much less.
-const JVM_WARM_UP_OF_WAITING: Duration = Duration::from_secs(15);
-/// How long the clients are listened to by `MONITOR`.
-const MONITORED: Duration = Duration::from_millis(500);
+use peers::Peer;
+use results::Report;
+use tokio::task::{LocalSet, spawn_local};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some(options) = Options::read(&words) else {
+    let quick = std::env::var("BENCH_QUICK").is_ok_and(|value| !matches!(&*value, "" | "0"));
+    let Some(options) = Options::read(&words, quick) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     // A task, because what the testbed cannot do makes it panic.
-    let done = match options {
-        Options::Compare(plan) => tokio::spawn(compare(plan)).await,
-        Options::Only {
-            peer,
-            kind,
-            tasks,
-            measured,
-        } => tokio::spawn(only(peer, pair(kind, tasks), measured)).await,
-        Options::Waiters { url } => tokio::spawn(wait(url)).await,
-    };
+    let tasks = LocalSet::new();
+    let done = tasks
+        .run_until(async { spawn_local(run(options)).await })
+        .await;
     match done {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
@@ -68,128 +55,81 @@ async fn main() -> ExitCode {
     }
 }
 
+async fn run(options: Options) -> Result<(), Failure> {
+    match options {
+        Options::Compare(plan) => compare(plan).await,
+        Options::Only { peer, command } => only(peer, command).await,
+        Options::Render(file) => render(&file),
+    }
+}
+
 async fn compare(plan: Plan) -> Result<(), Failure> {
-    let server = Server::start().await;
-    println!("{}", about::report(&server, &plan).await);
-    if !plan.java {
-        println!("Without Java: the rows and ratios of Redisson are left out.\n");
+    let from = Instant::now();
+    let mut stage = Stage::set_up(plan.clone()).await;
+    let mut report = Report::new(About::now(&stage.server, &plan).await);
+    let measuring = rounds::all(&mut stage, &mut report);
+    let in_time = tokio::time::timeout(plan.limit(), measuring).await;
+    if let Ok(failed) = in_time {
+        failed?;
     }
-    let mut peers = Vec::new();
-    for name in Name::ALL {
-        if plan.java || name != Name::Redisson {
-            peers.push(Peer::connect(name, &server.url()).await?);
-        }
-    }
-    let (mut all, mut all_sent) = (Vec::new(), Vec::new());
-    for workload in plan.workloads.iter().copied() {
-        let results = measure(&server, &mut peers, workload, &plan).await?;
-        println!("{}", tables::results(&results));
-        all.push(results);
-        if workload == workload::FIRST {
-            all_sent = listen(&server, &mut peers, workload).await?;
-            println!("{}", tables::sent(&all_sent));
-        }
-    }
-    let mut turns = Vec::new();
-    if plan.multi {
-        turns = multi::measure(&server, &mut peers, &plan).await?;
-        println!("{}", tables::multi(&turns));
-    }
-    let outcomes = targets::outcomes(&all, &all_sent, &turns);
-    println!("{}", tables::outcomes(&outcomes));
-    println!("Load average after: {}.", about::load());
+    let unmeasured = plan.workloads.iter().map(|workload| workload.name());
+    let done = |name: &String| report.tables.iter().any(|table| table.workload == *name);
+    report.unmeasured = unmeasured.filter(|name| !done(name)).collect();
+    report.about.load_after = about::load();
+    report.about.took_seconds = from.elapsed().as_secs_f64();
+    let file = store(&report, plan.is_full())?;
+    show(&report, &file)?;
+    rounds::ours_is_there(&report)
+}
+
+/// Only a full run is kept with the sources.
+fn store(report: &Report, full: bool) -> Result<PathBuf, Failure> {
+    let folder = match full {
+        true => peers::folder().join("results"),
+        false => scratch(),
+    };
+    fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{}.json", report.about.date.replace(':', "")));
+    fs::write(&file, report.written()?)?;
+    Ok(file)
+}
+
+fn scratch() -> PathBuf {
+    peers::folder().join("../../target/bench-compare")
+}
+
+/// Prints the tables and draws the charts.
+fn show(report: &Report, file: &Path) -> Result<(), Failure> {
+    println!("{}", tables::report(report));
+    let kept = file
+        .parent()
+        .is_some_and(|folder| folder.ends_with("results"));
+    let folder = match kept {
+        true => peers::folder().join("../../docs/charts"),
+        false => scratch(),
+    };
+    charts::draw(report, &folder)?;
+    eprintln!(
+        "compare: {} and charts in {}",
+        file.display(),
+        folder.display()
+    );
     Ok(())
 }
 
-/// All rounds of one workload. Each round begins with another peer.
-async fn measure(
-    server: &Server,
-    peers: &mut [Peer],
-    workload: Workload,
-    plan: &Plan,
-) -> Result<Results, Failure> {
-    let mut taking_part: Vec<&mut Peer> = peers
-        .iter_mut()
-        .filter(|peer| peer.takes_part(workload))
-        .collect();
-    let mut samples: Vec<(Name, Vec<Sample>)> = Vec::new();
-    for peer in &mut taking_part {
-        let measured = match (peer.name(), workload) {
-            (Name::Redisson, Workload::Pair { .. }) => JVM_WARM_UP,
-            (Name::Redisson, _) => JVM_WARM_UP_OF_WAITING,
-            _ => WARM_UP,
-        };
-        let warm_up = Duration::ZERO;
-        let times = Times { warm_up, measured };
-        peer.round(server, workload, times).await?;
-        samples.push((peer.name(), Vec::new()));
-    }
-    for number in 0..plan.rounds {
-        for turn in 0..taking_part.len() {
-            let at = (number + turn) % taking_part.len();
-            let sample = sample(server, taking_part[at], workload, plan.measured).await?;
-            samples[at].1.push(sample);
-        }
-    }
-    Ok(Results { workload, samples })
+fn render(file: &Path) -> Result<(), Failure> {
+    show(&Report::read(&fs::read_to_string(file)?)?, file)
 }
 
-async fn sample(
-    server: &Server,
-    peer: &mut Peer,
-    workload: Workload,
-    measured: Duration,
-) -> Result<Sample, Failure> {
-    let times = Times {
-        warm_up: WARM_UP,
-        measured,
-    };
-    let before = Counters::read(server).await;
-    let round = peer.round(server, workload, times).await?;
-    let used = before.until(&Counters::read(server).await);
-    let name = peer.name();
-    let progress = tables::progress(workload, name, round.per_second(), round.p50_us);
-    eprintln!("{progress}");
-    Ok(Sample { round, used })
-}
-
-/// What each client sends for a pair.
-async fn listen(
-    server: &Server,
-    peers: &mut [Peer],
-    workload: Workload,
-) -> Result<Vec<Sent>, Failure> {
-    let times = Times {
-        warm_up: Duration::ZERO,
-        measured: MONITORED,
-    };
-    let mut all = Vec::new();
-    for peer in peers {
-        let monitor = Monitor::open(server).await?;
-        let round = peer.round(server, workload, times).await?;
-        all.push(Sent {
-            peer: peer.name(),
-            pairs: round.all,
-            commands: monitor.close(server).await?,
-        });
-    }
-    Ok(all)
-}
-
-/// One round of one peer, and nothing else: for a profiler.
-async fn only(name: Name, workload: Workload, measured: Duration) -> Result<(), Failure> {
-    let server = Server::start().await;
-    let mut peer = Peer::connect(name, &server.url()).await?;
-    let warm_up = Duration::ZERO;
-    let before = Counters::read(&server).await;
-    let times = Times { warm_up, measured };
-    let round = peer.round(&server, workload, times).await?;
-    let used = before.until(&Counters::read(&server).await);
-    println!("{round:?}\n{used:?}");
+/// One command to one peer, and nothing else: for a profiler.
+async fn only(name: &'static str, command: Command) -> Result<(), Failure> {
+    let plan = Plan::default();
+    let mut stage = Stage::set_up(plan).await;
+    let mut peer = Peer::new(name, stage.server.url(), Duration::from_secs(60));
+    let [program] = peer.programs().await?;
+    let answered = stage.ask(program, &command).await?;
+    println!("{}", answered.value);
+    println!("{:?}", answered.used);
+    println!("client CPU {:.3} s", answered.client_cpu_seconds);
     Ok(())
-}
-
-/// A process of a queue.
-async fn wait(url: String) -> Result<(), Failure> {
-    Workers::new()?.run(waiters::run(url)).await
 }

@@ -1,111 +1,110 @@
 //! The command line.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use compare::Command;
 
 use crate::{
-    multi,
-    peers::Name,
-    waiters,
-    workload::{self, LockKind, Workload},
+    peers,
+    workload::{self, Workload},
 };
 
 pub const USAGE: &str = "\
-usage: cargo run --release -p compare -- [--quick] [--without-java] [--rounds N] [--seconds S] [--workload W]...
-       cargo run --release -p compare -- only PEER KIND TASKS SECONDS
+usage: compare [--quick] [--rounds N] [--seconds S] [--workload W]... [--without PEER]...
+       compare only PEER COMMAND...
+       compare --render FILE
 
-  --quick          3 rounds of 0.5 s instead of 5 rounds of 2 s
-  --without-java   leaves Redisson out
-  --workload       only this part of it, such as pair-64, hand-off, fair-1, queue or multi-100
-  only             one round of one peer (ours, fred, redis-rs, redisson) and kind of lock (reentrant, fair, read, write,
-                   fenced), for a profiler";
+  --quick     2 rounds of 0.2 s instead of 5 of 0.8 s, 3 minutes at most; BENCH_QUICK=1 says the same
+  --workload  only this part, such as pair-64, one-key-16, hand-off, multi-100 or waiting-1
+  --without   leaves this peer out
+  only        one command of PROTOCOL.md to one peer, with what it used, for a profiler: only ours pair reentrant 64 2 0.3
+  --render    the tables and charts of stored results";
 
 #[derive(Debug, PartialEq)]
 pub enum Options {
     Compare(Plan),
     Only {
-        peer: Name,
-        kind: LockKind,
-        tasks: usize,
-        measured: Duration,
+        peer: &'static str,
+        command: Command,
     },
-    /// This is a child of such a program: see [`waiters`].
-    Waiters {
-        url: String,
-    },
+    Render(PathBuf),
 }
 
 /// How much is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
+    pub quick: bool,
     pub rounds: usize,
     pub measured: Duration,
-    pub java: bool,
     pub workloads: Vec<Workload>,
-    /// Whether the multi-lock is measured as well.
-    pub multi: bool,
+    pub without: Vec<&'static str>,
 }
 
 impl Options {
     /// Reads the arguments behind the program's name; `None` when they make no sense.
-    pub fn read(words: &[String]) -> Option<Self> {
+    pub fn read(words: &[String], quick: bool) -> Option<Self> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["only", peer, kind, tasks, measured] => Some(Self::Only {
-                peer: Name::read(peer)?,
-                kind: LockKind::read(kind)?,
-                tasks: tasks.parse().ok().filter(|tasks| *tasks > 0)?,
-                measured: seconds(measured)?,
+            ["only", peer, command @ ..] => Some(Self::Only {
+                peer: peer_of(peer)?,
+                command: Command::read(&command.join(" "))?,
             }),
-            [waiters::ARGUMENT, url] => Some(Self::Waiters {
-                url: (*url).to_owned(),
-            }),
-            flags => Plan::read(flags).map(Self::Compare),
+            ["--render", file] => Some(Self::Render(file.into())),
+            flags => Plan::read(flags, quick).map(Self::Compare),
         }
     }
 }
 
+impl Default for Plan {
+    fn default() -> Self {
+        Self::read(&[], false).expect("no flags are good flags")
+    }
+}
+
 impl Plan {
-    fn read(flags: &[&str]) -> Option<Self> {
+    fn read(flags: &[&str], quick: bool) -> Option<Self> {
+        let quick = quick || flags.contains(&"--quick");
+        let (rounds, millis) = if quick { (2, 200) } else { (5, 800) };
         let mut plan = Self {
-            rounds: 5,
-            measured: Duration::from_secs(2),
-            java: true,
+            quick,
+            rounds,
+            measured: Duration::from_millis(millis),
             workloads: Vec::new(),
-            multi: false,
+            without: Vec::new(),
         };
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
             match *flag {
-                "--quick" => {
-                    plan.rounds = 3;
-                    plan.measured = Duration::from_millis(500);
-                }
-                "--without-java" => plan.java = false,
+                "--quick" => {}
                 "--rounds" => {
-                    plan.rounds = flags.next()?.parse().ok().filter(|rounds| *rounds > 0)?
+                    plan.rounds = flags.next()?.parse().ok().filter(|rounds| *rounds > 0)?;
                 }
                 "--seconds" => plan.measured = seconds(flags.next()?)?,
-                "--workload" => plan.add(flags.next()?)?,
+                "--workload" => plan.workloads.push(Workload::read(flags.next()?)?),
+                "--without" => plan.without.push(peer_of(flags.next()?)?),
                 _ => return None,
             }
         }
-        if plan.workloads.is_empty() && !plan.multi {
+        if plan.workloads.is_empty() {
             plan.workloads = workload::ALL.to_vec();
-            plan.multi = true;
         }
         Some(plan)
     }
 
-    fn add(&mut self, name: &str) -> Option<()> {
-        if name == multi::NAME {
-            self.multi = true;
-            return Some(());
-        }
-        let mut all = workload::ALL.into_iter();
-        self.workloads
-            .push(all.find(|workload| workload.name() == name)?);
-        Some(())
+    /// Whether it is all of it, as it is meant to be published.
+    pub fn is_full(&self) -> bool {
+        Self::default() == *self
     }
+
+    /// When the run has to end, whatever is missing.
+    pub fn limit(&self) -> Duration {
+        // Three minutes and twenty, less what it takes to end.
+        Duration::from_secs(if self.quick { 172 } else { 1180 })
+    }
+}
+
+fn peer_of(name: &str) -> Option<&'static str> {
+    peers::ALL.into_iter().find(|peer| *peer == name)
 }
 
 fn seconds(text: &str) -> Option<Duration> {
@@ -119,45 +118,73 @@ mod tests {
 
     fn read(line: &str) -> Option<Options> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Options::read(&words)
+        Options::read(&words, false)
+    }
+
+    fn plan(line: &str) -> Plan {
+        match read(line) {
+            Some(Options::Compare(plan)) => plan,
+            other => panic!("{line} is {other:?}"),
+        }
     }
 
     #[test]
-    fn flags_and_what_is_no_flag() {
-        let plan = |rounds, millis, java| {
-            Some(Options::Compare(Plan {
-                rounds,
-                measured: Duration::from_millis(millis),
-                java,
-                workloads: workload::ALL.to_vec(),
-                multi: true,
-            }))
+    fn flags_say_how_much_is_measured() {
+        let all = plan("");
+        assert_eq!((all.rounds, all.measured), (5, Duration::from_millis(800)));
+        assert_eq!(all.workloads, workload::ALL);
+        assert!(all.is_full());
+        let quick = plan("--quick --without redisson");
+        assert_eq!(
+            (quick.rounds, quick.measured),
+            (2, Duration::from_millis(200))
+        );
+        assert_eq!(
+            (quick.without.as_slice(), quick.is_full()),
+            (&["redisson"][..], false)
+        );
+        assert!(quick.limit() < all.limit());
+        let words = ["--rounds", "7"].map(str::to_owned);
+        let Some(Options::Compare(by_environment)) = Options::read(&words, true) else {
+            panic!("it is a plan");
         };
-        assert_eq!(read(""), plan(5, 2000, true));
-        assert_eq!(read("--quick --without-java"), plan(3, 500, false));
-        assert_eq!(read("--rounds 7 --seconds 0.1"), plan(7, 100, true));
+        assert_eq!((by_environment.quick, by_environment.rounds), (true, 7));
+        let parts = plan("--workload hand-off --workload multi-100");
+        assert_eq!(
+            parts.workloads,
+            [Workload::HandOff, Workload::Multi { names: 100 }]
+        );
+    }
+
+    #[test]
+    fn other_uses() {
+        assert_eq!(
+            read("only ours pair read 64 2 0.5"),
+            Some(Options::Only {
+                peer: "ours",
+                command: Command::read("pair read 64 2 0.5").expect("a command"),
+            })
+        );
+        let render = Options::Render("results/x.json".into());
+        assert_eq!(read("--render results/x.json"), Some(render));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
         for bad in [
             "--rounds",
             "--rounds 0",
             "--seconds x",
             "--seconds 0",
             "fast",
-            "only ours 1",
+            "only ours",
+            "only nobody start",
             "--workload",
             "--workload all",
+            "--without everybody",
+            "--render",
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert!(matches!(
-            read("only ours read 64 2"),
-            Some(Options::Only { tasks: 64, .. })
-        ));
-        let Some(Options::Compare(parts)) = read("--workload queue --workload multi-100") else {
-            panic!("both are parts of it");
-        };
-        assert_eq!(
-            (parts.workloads, parts.multi),
-            (vec![Workload::Queue], true)
-        );
     }
 }

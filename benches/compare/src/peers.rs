@@ -1,274 +1,135 @@
-//! Who is compared.
+//! Who takes part, and their processes.
 
-use redisson_lock::{Kind, Lock, LockClient};
-use testbed::Server;
-use tokio::runtime::{Builder, Runtime};
-
-use crate::{
-    multi::Held,
-    ours::{self, Ours},
-    queue::Queue,
-    raw_fred::RawFred,
-    raw_redis::RawRedis,
-    redisson::Redisson,
-    round::{self, Client, Failure, Round, Times},
-    workload::{LockKind, Workload},
+use std::{
+    path::{Path, PathBuf},
+    process::Command as Process,
+    time::Duration,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
-    Ours,
-    Fred,
-    RedisRs,
-    Redisson,
+use compare::Failure;
+
+use crate::program::Program;
+
+/// The only one that the others are compared with.
+pub const OURS: &str = "ours";
+pub const REDISSON: &str = "redisson";
+
+/// In the order of the tables. The raw clients are no locks.
+pub const ALL: [&str; 10] = [
+    OURS,
+    "fred",
+    "redis-rs",
+    "ceiling",
+    REDISSON,
+    "rslock",
+    "redsync",
+    "redis-py",
+    "node-redlock",
+    "redis-semaphore",
+];
+pub const RAW: [&str; 3] = ["fred", "redis-rs", "ceiling"];
+const IN_RUST: [&str; 5] = [OURS, "fred", "redis-rs", "ceiling", "rslock"];
+
+pub fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-impl Name {
-    pub const ALL: [Self; 4] = [Self::Ours, Self::Fred, Self::RedisRs, Self::Redisson];
-
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::Fred => "fred",
-            Self::RedisRs => "redis-rs",
-            Self::Redisson => "redisson",
+/// Who can be asked, and who cannot, and why.
+pub fn present() -> (Vec<&'static str>, Vec<(&'static str, String)>) {
+    let (mut present, mut absent) = (Vec::new(), Vec::new());
+    for name in ALL {
+        match program(name) {
+            Ok(_) => present.push(name),
+            Err(why) => absent.push((name, why.to_string())),
         }
     }
-
-    pub fn read(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|name| name.text() == text)
-    }
-
-    /// Whose failure it is.
-    fn failed(self, error: Failure) -> Failure {
-        format!("{}: {error}", self.text()).into()
-    }
+    (present, absent)
 }
 
-/// A peer, connected, with a runtime or a JVM of its own.
+fn program(name: &str) -> Result<PathBuf, Failure> {
+    if IN_RUST.contains(&name) {
+        let file = format!("bench-{name}");
+        let path = std::env::current_exe()?.with_file_name(file);
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err("not built: cargo build --release -p compare --features rslock".into()),
+        };
+    }
+    let folder = folder().join(name);
+    if built(&folder.join("target")) {
+        return Ok(folder.join("run"));
+    }
+    Err(why_not_built(name).into())
+}
+
+/// What tools/build-bench-peers.sh has said about it, by `make bench-compare`.
+fn why_not_built(name: &str) -> String {
+    let said = folder().join("../../target/bench-peers.log");
+    let said = std::fs::read_to_string(said).unwrap_or_default();
+    let mut lines = said.lines().filter_map(|line| line.split_once(' '));
+    let why = lines.find(|(peer, _)| *peer == name);
+    let why = why.map(|(_, why)| why.trim().trim_start_matches("left out: ").to_owned());
+    why.unwrap_or_else(|| "not built: tools/build-bench-peers.sh says why".to_owned())
+}
+
+/// Redisson's is a folder deeper, by its version.
+fn built(target: &Path) -> bool {
+    let below = || Some(target.read_dir().ok()?.flatten());
+    target.join(".built").is_file()
+        || below().is_some_and(|mut all| all.any(|entry| entry.path().join(".built").is_file()))
+}
+
+/// A peer's processes on one server. They are started when they are first asked for.
 pub struct Peer {
-    means: Means,
+    pub name: &'static str,
     url: String,
-    /// Two more processes, from the first queue on.
-    queue: Option<Queue>,
-}
-
-enum Means {
-    Ours(Workers, LockClient),
-    Fred(Workers, RawFred),
-    RedisRs(Workers, RawRedis),
-    Redisson(Redisson),
+    patience: Duration,
+    main: Vec<Program>,
 }
 
 impl Peer {
-    pub async fn connect(name: Name, url: &str) -> Result<Self, Failure> {
-        let means = Means::connect(name, url.to_owned()).await;
-        let means = means.map_err(|error| name.failed(error))?;
-        Ok(Self {
-            means,
-            url: url.to_owned(),
-            queue: None,
-        })
-    }
-
-    pub fn name(&self) -> Name {
-        match self.means {
-            Means::Ours(..) => Name::Ours,
-            Means::Fred(..) => Name::Fred,
-            Means::RedisRs(..) => Name::RedisRs,
-            Means::Redisson(_) => Name::Redisson,
+    pub fn new(name: &'static str, url: String, patience: Duration) -> Self {
+        let main = Vec::new();
+        Self {
+            name,
+            url,
+            patience,
+            main,
         }
     }
 
-    /// Whether it is a lock, which the raw clients are not: they neither wait nor know kinds.
-    pub fn is_lock(&self) -> bool {
-        matches!(self.name(), Name::Ours | Name::Redisson)
+    /// Whether it is a JVM, which compiles what it runs while it runs.
+    pub fn warms_up(&self) -> bool {
+        self.name == REDISSON
     }
 
-    /// Whether the peer can do it.
-    pub fn takes_part(&self, workload: Workload) -> bool {
-        let reentrant = LockKind::Reentrant;
-        self.is_lock() || matches!(workload, Workload::Pair { kind, .. } if kind == reentrant)
+    /// Whether the server knows who waits, by the channel that they listen to.
+    pub fn listens(&self) -> bool {
+        matches!(self.name, OURS | REDISSON)
     }
 
-    pub async fn round(
-        &mut self,
-        server: &Server,
-        workload: Workload,
-        times: Times,
-    ) -> Result<Round, Failure> {
-        let name = self.name();
-        let done = match workload {
-            Workload::Pair { kind, tasks } => self.means.pairs(kind, tasks, times).await,
-            Workload::Handoff => self.means.handoffs(&self.url, times).await,
-            Workload::Queue => self.queues(server, times).await,
-        };
-        done.map_err(|error| name.failed(error))
+    /// A process more.
+    pub async fn program(&self) -> Result<Program, Failure> {
+        self.program_at(&self.url).await
     }
 
-    async fn queues(&mut self, server: &Server, times: Times) -> Result<Round, Failure> {
-        let queue = match &mut self.queue {
-            Some(queue) => queue,
-            None => self
-                .queue
-                .insert(Queue::start(self.name(), &self.url).await?),
-        };
-        Round::new(queue.round(server, times).await?, times)
+    pub async fn program_at(&self, url: &str) -> Result<Program, Failure> {
+        let mut process = Process::new(program(self.name)?);
+        process.arg(url);
+        Program::start(process, self.patience).await
     }
 
-    /// Takes a multi-lock over the names, and says how many microseconds that took.
-    pub async fn take(&mut self, names: &[String]) -> Result<(Held, f64), Failure> {
-        let name = self.name();
-        let taken = match &mut self.means {
-            Means::Ours(workers, client) => {
-                let taking = ours::take(client.clone(), names.to_vec());
-                let taken = workers.run(taking).await;
-                taken.map(|(guard, micros)| (Held::Ours(guard), micros))
-            }
-            Means::Redisson(jvm) => jvm.take(names).await.map(|micros| (Held::Redisson, micros)),
-            Means::Fred(..) | Means::RedisRs(..) => Err(NO_LOCK.into()),
-        };
-        taken.map_err(|error| name.failed(error))
-    }
-
-    /// Releases what [`take`](Self::take) has taken: likewise.
-    pub async fn release(&mut self, held: Held) -> Result<f64, Failure> {
-        let name = self.name();
-        let released = match (&mut self.means, held) {
-            (Means::Ours(workers, _), Held::Ours(guard)) => workers.run(ours::release(guard)).await,
-            (Means::Redisson(jvm), Held::Redisson) => jvm.release().await,
-            _ => Err("held by another".into()),
-        };
-        released.map_err(|error| name.failed(error))
-    }
-}
-
-const NO_LOCK: &str = "a raw client is no lock";
-
-impl Means {
-    async fn connect(name: Name, url: String) -> Result<Self, Failure> {
-        if name == Name::Redisson {
-            return Ok(Self::Redisson(Redisson::start(&url).await?));
+    /// The first so many of the processes that it keeps.
+    pub async fn programs<const COUNT: usize>(&mut self) -> Result<[&mut Program; COUNT], Failure> {
+        while self.main.len() < COUNT {
+            self.main.push(self.program().await?);
         }
-        let workers = Workers::new()?;
-        Ok(match name {
-            Name::Fred => {
-                let client = workers.run(async move { RawFred::connect(&url).await });
-                let client = client.await?;
-                Self::Fred(workers, client)
-            }
-            Name::RedisRs => {
-                let client = workers.run(async move { RawRedis::connect(&url).await });
-                let client = client.await?;
-                Self::RedisRs(workers, client)
-            }
-            _ => {
-                let client = workers.run(async move { Ok(LockClient::connect(&url).await?) });
-                let client = client.await?;
-                Self::Ours(workers, client)
-            }
-        })
+        let mut programs = self.main.iter_mut();
+        Ok([(); COUNT].map(|()| programs.next().expect("so many were started")))
     }
 
-    async fn pairs(
-        &mut self,
-        kind: LockKind,
-        tasks: usize,
-        times: Times,
-    ) -> Result<Round, Failure> {
-        match self {
-            Self::Ours(workers, client) => {
-                let of = PairsOf {
-                    workers,
-                    client,
-                    tasks,
-                    times,
-                };
-                of.kind(kind).await
-            }
-            Self::Redisson(jvm) => jvm.pair(kind, tasks, times).await,
-            _ if kind != LockKind::Reentrant => Err(NO_LOCK.into()),
-            Self::Fred(workers, client) => workers.pairs(client, tasks, times).await,
-            Self::RedisRs(workers, client) => workers.pairs(client, tasks, times).await,
-        }
-    }
-
-    async fn handoffs(&mut self, url: &str, times: Times) -> Result<Round, Failure> {
-        match self {
-            Self::Ours(workers, _) => {
-                let measured = workers.run(ours::handoff(url.to_owned(), times)).await?;
-                Round::new(measured, times)
-            }
-            Self::Redisson(jvm) => jvm.handoff(times).await,
-            Self::Fred(..) | Self::RedisRs(..) => Err(NO_LOCK.into()),
-        }
-    }
-}
-
-/// Pairs of this crate, of whatever kind.
-struct PairsOf<'a> {
-    workers: &'a Workers,
-    client: &'a LockClient,
-    tasks: usize,
-    times: Times,
-}
-
-impl PairsOf<'_> {
-    async fn kind(&self, kind: LockKind) -> Result<Round, Failure> {
-        match kind {
-            LockKind::Reentrant => self.run(|client, name| client.reentrant_lock(name)).await,
-            LockKind::Fair => self.run(|client, name| client.fair_lock(name)).await,
-            LockKind::Read => {
-                self.run(|client, name| client.read_write_lock(name).read().clone())
-                    .await
-            }
-            LockKind::Write => {
-                self.run(|client, name| client.read_write_lock(name).write().clone())
-                    .await
-            }
-            LockKind::Fenced => self.run(|client, name| client.fenced_lock(name)).await,
-        }
-    }
-
-    async fn run<K: Kind>(
-        &self,
-        lock: fn(&LockClient, String) -> Lock<K>,
-    ) -> Result<Round, Failure> {
-        let client = self.client.clone();
-        let ours = Ours { client, lock };
-        self.workers.pairs(&ours, self.tasks, self.times).await
-    }
-}
-
-/// The runtime of one peer, which lives as long as the process: two threads, as many as the smallest machine has.
-pub struct Workers(&'static Runtime);
-
-impl Workers {
-    pub fn new() -> Result<Self, Failure> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        Ok(Self(Box::leak(Box::new(runtime))))
-    }
-
-    pub async fn run<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Result<T, Failure> {
-        self.0.spawn(future).await?
-    }
-
-    async fn pairs<C: Client>(
-        &self,
-        client: &C,
-        tasks: usize,
-        times: Times,
-    ) -> Result<Round, Failure> {
-        let client = client.clone();
-        let measured = self
-            .run(async move { round::pairs(&client, tasks, times).await })
-            .await?;
-        Round::new(measured, times)
+    /// Ends all but the first so many of them.
+    pub fn keep(&mut self, count: usize) {
+        self.main.truncate(count);
     }
 }

@@ -1,47 +1,63 @@
-//! A program that answers each line with a line of JSON: the Java one, and this one as it waits in a queue.
+//! A peer's process, which answers each line with a line of JSON.
 
-use std::{process::Command, time::Duration};
+use std::{process::Command as Process, time::Duration};
 
-use serde::de::DeserializeOwned;
+use compare::{
+    Command, Failure,
+    peer::{READY, read_answer},
+};
+use procfs::process::Process as Stat;
+use serde_json::Value;
 use testbed::{Child, Silence};
 
-use crate::round::Failure;
+/// A JVM that starts on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Beyond what is asked for: a JVM that starts on a busy machine, and 256 connections.
-const ANSWER_WITHIN: Duration = Duration::from_secs(90);
-
-/// What a program says once it can be asked.
-pub const READY: &str = "ready";
-
-pub struct Program(Child);
+pub struct Program {
+    child: Child,
+    /// Beyond what a command lasts by itself.
+    patience: Duration,
+}
 
 impl Program {
-    pub async fn start(command: Command) -> Result<Self, Failure> {
-        let mut program = Self(Child::spawn(command));
-        match program.line(ANSWER_WITHIN).await? {
+    pub async fn start(command: Process, patience: Duration) -> Result<Self, Failure> {
+        let child = Child::spawn(command);
+        let mut program = Self { child, patience };
+        match program.line(READY_WITHIN).await? {
             line if line == READY => Ok(program),
-            other => Err(format!("the program says {other:?} instead of {READY}").into()),
+            other => Err(format!("says {other:?} instead of {READY}").into()),
         }
     }
 
-    /// Asks for something that takes about as long as `lasting`.
-    pub async fn ask<T: DeserializeOwned>(
-        &mut self,
-        words: &str,
-        lasting: Duration,
-    ) -> Result<T, Failure> {
-        self.0.send_line(words);
-        let line = self.line(lasting + ANSWER_WITHIN).await?;
-        serde_json::from_str(&line).map_err(|_| format!("the program says {line}").into())
+    pub async fn ask(&mut self, command: &Command) -> Result<Value, Failure> {
+        self.child.send_line(&command.to_string());
+        let line = self.line(command.lasts() + self.patience).await?;
+        read_answer(&line)
     }
 
     async fn line(&mut self, within: Duration) -> Result<String, Failure> {
-        self.0.next_line(within).await.map_err(|silence| {
+        self.child.next_line(within).await.map_err(|silence| {
             let what = match silence {
-                Silence::TimedOut => "does not answer",
-                Silence::Ended => "has ended",
+                Silence::TimedOut => format!("no answer within {within:?}"),
+                Silence::Ended => "it has ended".to_owned(),
             };
-            format!("the program {what}:\n{}", self.0.stderr_tail()).into()
+            eprintln!("{}", self.child.stderr_tail());
+            what.into()
         })
+    }
+
+    /// Processor time that it has used, in user and system mode together.
+    pub fn cpu_seconds(&self) -> Result<f64, Failure> {
+        let stat = self.stat()?;
+        Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+    }
+
+    /// Its resident memory, in bytes.
+    pub fn memory(&self) -> Result<f64, Failure> {
+        Ok((self.stat()?.rss * procfs::page_size()) as f64)
+    }
+
+    fn stat(&self) -> Result<procfs::process::Stat, Failure> {
+        Ok(Stat::new(i32::try_from(self.child.pid())?)?.stat()?)
     }
 }

@@ -1,98 +1,202 @@
-//! What was measured, over all rounds.
+//! What was measured, as it is stored.
 
 use std::collections::BTreeMap;
 
-use crate::{counters::Used, peers::Name, round::Round, stats::Spread, workload::Workload};
+use serde::{Deserialize, Serialize};
 
-/// One round, and what it cost the server.
-pub struct Sample {
-    pub round: Round,
-    pub used: Used,
-}
+use compare::stats::Spread;
 
-impl Sample {
-    fn per_pair(&self, amount: f64) -> f64 {
-        amount / self.round.all as f64
-    }
-}
+use crate::{about::About, workload::Workload};
 
-/// A column of the tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Changes when what was stored earlier can no longer be read.
+pub const SCHEMA: u32 = 1;
+
+/// One number of a sample: a column of the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Figure {
     PerSecond,
+    /// Microseconds, as all times.
     P50,
     P99,
+    /// `EVALSHA` and `EVAL`, per pair, third, waiter or taking.
     Scripts,
-    OtherCommands,
+    /// All other commands, inside scripts too.
+    Others,
+    /// Microseconds per pair.
     ServerCpu,
+    ClientCpu,
+    /// Percent of what an equal share would be.
+    LeastShare,
+    /// Percent of a core.
+    ClientCore,
+    ServerCore,
+    /// Bytes per waiter.
+    ClientMemory,
+    ServerMemory,
+    /// Reads from clients' connections.
+    Trips,
+    ReleaseScripts,
+    ReleaseTrips,
+    ReleaseP50,
 }
 
-impl Figure {
-    fn of(self, sample: &Sample) -> f64 {
-        match self {
-            Self::PerSecond => sample.round.per_second(),
-            Self::P50 => sample.round.p50_us,
-            Self::P99 => sample.round.p99_us,
-            Self::Scripts => sample.per_pair(sample.used.scripts as f64),
-            Self::OtherCommands => sample.per_pair(sample.used.others as f64),
-            Self::ServerCpu => sample.per_pair(sample.used.cpu_seconds * 1e6),
+pub type Sample = BTreeMap<Figure, f64>;
+
+/// What one run found out.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: u32,
+    pub about: About,
+    /// Who did not take part, and why.
+    pub absent: BTreeMap<String, String>,
+    pub tables: Vec<Table>,
+    /// What the time did not suffice for.
+    pub unmeasured: Vec<String>,
+}
+
+/// One workload.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// [`Workload::name`].
+    pub workload: String,
+    pub rows: Vec<Row>,
+}
+
+/// One peer.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub peer: String,
+    /// In the order in which they were measured.
+    pub samples: Vec<Sample>,
+    pub medians: BTreeMap<Figure, Spread>,
+    /// Why there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// What else the peer says about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Row {
+    pub fn new(peer: &str) -> Self {
+        Self {
+            peer: peer.to_owned(),
+            samples: Vec::new(),
+            medians: BTreeMap::new(),
+            missing: None,
+            note: None,
         }
+    }
+
+    pub fn add(&mut self, samples: Vec<Sample>) {
+        self.samples.extend(samples);
+        let figures = self.samples.iter().flat_map(BTreeMap::keys).copied();
+        let spread = |figure| {
+            let values = self.samples.iter().filter_map(|one| one.get(&figure));
+            (figure, Spread::of(values.copied()))
+        };
+        self.medians = figures.map(spread).collect();
+    }
+
+    /// It cannot be done, or it failed: then nothing of it counts.
+    pub fn miss(&mut self, why: String) {
+        self.samples.clear();
+        self.medians.clear();
+        self.missing = Some(why);
     }
 }
 
-/// Of one workload.
-pub struct Results {
-    pub workload: Workload,
-    /// In the order of [`Name::ALL`].
-    pub samples: Vec<(Name, Vec<Sample>)>,
-}
-
-impl Results {
-    pub fn spread(&self, peer: Name, figure: Figure) -> Option<Spread> {
-        let (_, samples) = self.samples.iter().find(|(name, _)| *name == peer)?;
-        (!samples.is_empty()).then(|| Spread::of(samples.iter().map(|sample| figure.of(sample))))
+impl Table {
+    pub fn median(&self, peer: &str, figure: Figure) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.peer == peer)?;
+        Some(row.medians.get(&figure)?.median)
     }
 }
 
-/// What the clients themselves sent in a monitored round, per pair.
-pub struct Sent {
-    pub peer: Name,
-    pub pairs: u64,
-    pub commands: BTreeMap<String, u64>,
-}
-
-impl Sent {
-    /// `EVALSHA` and `EVAL`, and everything else, per pair.
-    pub fn per_pair(&self) -> (f64, f64) {
-        let is_script = |name: &str| matches!(name, "EVALSHA" | "EVAL");
-        let (mut scripts, mut others) = (0, 0);
-        for (name, count) in &self.commands {
-            *(if is_script(name) {
-                &mut scripts
-            } else {
-                &mut others
-            }) += count;
+impl Report {
+    pub fn new(about: About) -> Self {
+        Self {
+            schema: SCHEMA,
+            about,
+            absent: BTreeMap::new(),
+            tables: Vec::new(),
+            unmeasured: Vec::new(),
         }
-        (
-            scripts as f64 / self.pairs as f64,
-            others as f64 / self.pairs as f64,
-        )
+    }
+
+    pub fn table(&self, workload: Workload) -> Option<&Table> {
+        let name = workload.name();
+        self.tables.iter().find(|table| table.workload == name)
+    }
+
+    pub fn median(&self, workload: Workload, peer: &str, figure: Figure) -> Option<f64> {
+        self.table(workload)?.median(peer, figure)
+    }
+
+    pub fn read(text: &str) -> Result<Self, compare::Failure> {
+        let schema = serde_json::from_str::<serde_json::Value>(text)?["schema"].clone();
+        if schema != SCHEMA {
+            return Err(format!("results of schema {schema}, not {SCHEMA}").into());
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+
+    pub fn written(&self) -> Result<String, compare::Failure> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use crate::workload::pair;
+
+    /// A report in which each of these had that as its only sample.
+    pub fn report(samples: &[(Workload, &str, Figure, f64)]) -> Report {
+        let mut report = Report::new(About::default());
+        for (workload, peer, figure, value) in samples {
+            let name = workload.name();
+            let mut row = Row::new(peer);
+            row.add(vec![Sample::from([(*figure, *value)])]);
+            match report
+                .tables
+                .iter_mut()
+                .find(|table| table.workload == name)
+            {
+                Some(table) => table.rows.push(row),
+                None => report.tables.push(Table {
+                    workload: name,
+                    rows: vec![row],
+                }),
+            }
+        }
+        report
+    }
 
     #[test]
-    fn scripts_and_other_commands_are_told_apart() {
-        let sent = Sent {
-            peer: Name::Ours,
-            pairs: 10,
-            commands: [("EVALSHA", 18), ("EVAL", 2), ("PING", 5)]
-                .map(|(name, count)| (name.to_owned(), count))
-                .into(),
-        };
-        assert_eq!(sent.per_pair(), (2.0, 0.5));
+    fn a_report_is_read_as_it_was_written() {
+        let mut report = report(&[
+            (pair(1), "ours", Figure::P50, 150.5),
+            (pair(1), "fred", Figure::P50, 140.0),
+        ]);
+        report.tables[0].rows[1].miss("gone".into());
+        report.absent.insert("redsync".into(), "no Go".into());
+        report.unmeasured.push("loss".into());
+        let text = report.written().expect("it can be written");
+        assert_eq!(Report::read(&text).expect("it can be read"), report);
+        let other = text.replace("\"schema\": 1", "\"schema\": 2");
+        let refused = Report::read(&other).expect_err("another schema");
+        assert_eq!(refused.to_string(), "results of schema 2, not 1");
+    }
+
+    #[test]
+    fn medians_are_of_all_samples() {
+        let mut row = Row::new("ours");
+        for value in [3.0, 1.0, 2.0] {
+            row.add(vec![Sample::from([(Figure::P50, value)])]);
+        }
+        let spread = row.medians[&Figure::P50];
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
     }
 }

@@ -1,31 +1,32 @@
-//! One round: the same tasks and the same clock for every peer of this process.
+//! One round: the same tasks and the same clock for every peer in Rust.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::stats;
+use crate::{peer::Failure, stats};
 
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// A connected client, shared by the tasks of a round.
-pub trait Client: Clone + Send + Sync + 'static {
-    type Task: Task;
-
-    /// What the task of that number runs, on a key of its own.
-    fn task(&self, number: usize) -> Self::Task;
-}
-
+/// What a task of a round repeats.
 pub trait Task: Send + 'static {
     /// One lock and its unlock.
     fn pair(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 /// How long a round is, after a warm-up that is not measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
     pub warm_up: Duration,
     pub measured: Duration,
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (measured, warm_up) = (self.measured.as_secs_f64(), self.warm_up.as_secs_f64());
+        write!(f, "{measured} {warm_up}")
+    }
 }
 
 impl Times {
@@ -52,30 +53,34 @@ pub struct Measured {
 
 impl Measured {
     pub fn note(&mut self, window: &Window, from: Instant, to: Instant) {
-        self.all += 1;
+        self.note_together(window, from, to, 1);
+    }
+
+    /// Of so many that began and ended together.
+    pub fn note_together(&mut self, window: &Window, from: Instant, to: Instant, count: usize) {
+        self.all += count as u64;
         if from >= window.begin && to <= window.end {
-            self.nanos.push((to - from).as_nanos() as u64);
+            let nanos = (to - from).as_nanos() as u64;
+            self.nanos.extend(std::iter::repeat_n(nanos, count));
         }
     }
 
-    fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.nanos.extend(other.nanos);
         self.all += other.all;
     }
 }
 
-/// How a round went: a line of the Java program, or the same made here.
-#[derive(Debug, Clone, Deserialize)]
+/// How a round went: see PROTOCOL.md.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Pairs or hand-offs within the window.
-    #[serde(alias = "pairs", alias = "handoffs")]
+    /// Within the window.
     pub count: u64,
+    /// Warm-up and stragglers included: what the server's counters saw.
+    pub all: u64,
     pub seconds: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Warm-up and stragglers included: what the server's counters saw.
-    #[serde(alias = "all_pairs", alias = "all_handoffs")]
-    pub all: u64,
 }
 
 impl Round {
@@ -87,29 +92,29 @@ impl Round {
         let micros = |quantile| stats::quantile(&measured.nanos, quantile) as f64 / 1e3;
         Ok(Self {
             count: measured.nanos.len() as u64,
+            all: measured.all,
             seconds: times.measured.as_secs_f64(),
             p50_us: micros(0.50),
             p99_us: micros(0.99),
-            all: measured.all,
         })
-    }
-
-    pub fn per_second(&self) -> f64 {
-        self.count as f64 / self.seconds
     }
 }
 
-/// Runs pairs by `tasks` tasks until the window is over. Called on the runtime that is to run them.
-pub async fn pairs<C: Client>(client: &C, tasks: usize, times: Times) -> Result<Measured, Failure> {
+/// Runs pairs by these tasks until the window is over.
+pub async fn pairs<T: Task>(
+    tasks: impl IntoIterator<Item = T>,
+    times: Times,
+) -> Result<Round, Failure> {
     let window = times.window();
-    let running: Vec<_> = (0..tasks)
-        .map(|number| tokio::spawn(repeat(client.task(number), window)))
+    let tasks = tasks.into_iter();
+    let running: Vec<_> = tasks
+        .map(|task| tokio::spawn(repeat(task, window)))
         .collect();
     let mut measured = Measured::default();
     for task in running {
         measured.add(task.await??);
     }
-    Ok(measured)
+    Round::new(measured, times)
 }
 
 async fn repeat(mut task: impl Task, window: Window) -> Result<Measured, Failure> {
@@ -124,10 +129,36 @@ async fn repeat(mut task: impl Task, window: Window) -> Result<Measured, Failure
     Ok(measured)
 }
 
-/// What the raw scripts must have replied.
-pub fn check(busy: Option<i64>, released: Option<i64>) -> Result<(), Failure> {
-    match (busy, released) {
-        (None, Some(1)) => Ok(()),
-        other => Err(format!("the scripts replied {other:?} to a free lock").into()),
+/// Now, by the clock that all processes share, in nanoseconds since 1970.
+pub fn now() -> Result<u64, Failure> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(u64::try_from(since.as_nanos())?)
+}
+
+pub fn micros_since(from: Instant) -> f64 {
+    from.elapsed().as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_within_the_window_is_measured() {
+        let times = Times {
+            warm_up: Duration::from_secs(1),
+            measured: Duration::from_secs(2),
+        };
+        let window = times.window();
+        let at = |millis| window.begin + Duration::from_millis(millis) - Duration::from_secs(1);
+        let mut measured = Measured::default();
+        measured.note(&window, at(900), at(1_100));
+        measured.note(&window, at(1_100), at(1_150));
+        measured.note_together(&window, at(1_200), at(1_300), 2);
+        measured.note(&window, at(2_900), at(3_100));
+        let round = Round::new(measured, times).expect("something was measured");
+        assert_eq!((round.count, round.all, round.seconds), (3, 5, 2.0));
+        assert_eq!((round.p50_us, round.p99_us), (100_000.0, 100_000.0));
+        assert!(Round::new(Measured::default(), times).is_err());
     }
 }

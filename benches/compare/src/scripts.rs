@@ -1,5 +1,7 @@
 //! What the raw clients send: one acquire and one release, as plain as Redisson's own and for one lock per call.
 
+use crate::peer::Failure;
+
 /// KEYS lock; ARGV lease in ms, owner. Replies nil when granted, else the remaining lease.
 pub const ACQUIRE: &str = "
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
@@ -23,6 +25,17 @@ redis.call('publish', ARGV[1], '0')
 return 1";
 
 pub const LEASE_MILLIS: &str = "30000";
+
+/// Why the raw peers do nothing but pairs.
+pub const NO_LOCK: &str = "no lock: it runs the bare scripts and neither waits nor renews";
+
+/// What the scripts must have replied.
+pub fn check(busy: Option<i64>, released: Option<i64>) -> Result<(), Failure> {
+    match (busy, released) {
+        (None, Some(1)) => Ok(()),
+        other => Err(format!("the scripts replied {other:?} to a free lock").into()),
+    }
+}
 
 /// The keys and arguments of one task, made once.
 pub struct Lock {

@@ -1,7 +1,9 @@
 //! Medians and their spread.
 
+use serde::{Deserialize, Serialize};
+
 /// The median of several rounds, and the extremes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
     pub min: f64,

@@ -2,133 +2,112 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use compare::stats::Spread;
+
 use crate::{
-    multi::{self, Turns},
-    peers::Name,
-    results::{Figure, Results, Sent},
-    stats::Spread,
-    targets::{Outcome, Reach},
+    results::{Figure, Report, Row, Table},
+    targets::{Outcome, Reach, outcomes},
     workload::Workload,
 };
 
-/// The rounds of one workload: a row per peer, a median and its extremes per cell.
-pub fn results(results: &Results) -> String {
-    let columns = match results.workload {
-        Workload::Pair { .. } => &PAIR[..],
-        Workload::Handoff => &HANDOFF[..],
-        Workload::Queue => &QUEUE[..],
-    };
-    let mut text = format!("### {}\n\n", results.workload.title());
+/// All of it.
+pub fn report(report: &Report) -> String {
+    let mut text = about(report);
+    for table in &report.tables {
+        if let Some(workload) = Workload::read(&table.workload) {
+            let _ = write!(text, "\n{}", one(workload, table));
+        }
+    }
+    let _ = write!(text, "\n{}", reached(&outcomes(report)));
+    let _ = writeln!(text, "\nLoad average after: {}.", report.about.load_after);
+    text
+}
+
+fn about(report: &Report) -> String {
+    let about = &report.about;
+    let versions = about.versions.iter();
+    let versions: Vec<String> = versions
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    let mut text = format!(
+        "- {}, commit {}; {} minutes\n- {}\n- {} cores of {}; Linux {}; load average before {}\n\
+         - {} rounds of {} s per peer and workload, in rotating order, on one server; median (min..max)\n",
+        about.date,
+        about.commit,
+        (about.took_seconds / 60.0).ceil(),
+        versions.join("; "),
+        about.cores,
+        about.processor,
+        about.kernel,
+        about.load_before,
+        about.rounds,
+        about.seconds,
+    );
+    for (peer, why) in &report.absent {
+        let _ = writeln!(text, "- without {peer}: {why}");
+    }
+    if !report.unmeasured.is_empty() {
+        let missing = report.unmeasured.join(", ");
+        let _ = writeln!(text, "- time was up before: {missing}");
+    }
+    text
+}
+
+/// A row per peer, a median and its extremes per cell.
+pub fn one(workload: Workload, table: &Table) -> String {
+    let columns = workload.columns();
+    let mut text = format!("### {}\n\n", workload.title());
     let names = columns.iter().map(|(_, name)| (*name).to_owned());
     row(&mut text, std::iter::once("peer".to_owned()).chain(names));
-    row(
-        &mut text,
-        std::iter::once("---".to_owned()).chain(columns.iter().map(|_| "---:".to_owned())),
-    );
-    for (peer, _) in &results.samples {
+    let lines = columns.iter().map(|_| "---:".to_owned());
+    row(&mut text, std::iter::once("---".to_owned()).chain(lines));
+    for (peers, medians) in grouped(&table.rows) {
         let cells = columns.iter().map(|(figure, _)| {
-            let spread = results.spread(*peer, *figure);
-            spread.map_or_else(|| "-".to_owned(), cell)
+            let spread = medians.get(figure);
+            spread.map_or_else(|| "-".to_owned(), |spread| cell(*spread))
         });
-        row(
-            &mut text,
-            std::iter::once(peer.text().to_owned()).chain(cells),
-        );
+        row(&mut text, std::iter::once(peers).chain(cells));
     }
-    text
+    text + &footnotes(&table.rows)
 }
 
-const PAIR: [(Figure, &str); 6] = [
-    (Figure::PerSecond, "pairs/s"),
-    (Figure::P50, "pair p50, us"),
-    (Figure::P99, "pair p99, us"),
-    (Figure::Scripts, "scripts/pair"),
-    (Figure::OtherCommands, "commands inside/pair"),
-    (Figure::ServerCpu, "server CPU/pair, us"),
-];
-
-const HANDOFF: [(Figure, &str); 3] = [
-    (Figure::P50, "p50, us"),
-    (Figure::P99, "p99, us"),
-    (Figure::PerSecond, "hand-offs/s"),
-];
-
-/// Each queue has to form first: a second holds as many hand-offs as it happens to, and the scripts are those of
-/// getting in line as well.
-const QUEUE: [(Figure, &str); 3] = [
-    (Figure::P50, "p50, us"),
-    (Figure::P99, "p99, us"),
-    (Figure::Scripts, "scripts/waiter"),
-];
-
-/// A multi-lock: a row per peer, the median of all turns and its extremes per cell.
-pub fn multi(all: &[Turns]) -> String {
-    let mut text =
-        "### multi-lock over 100 names of one server, taken and released by 1 task\n\n".to_owned();
-    let columns = [
-        "peer",
-        "scripts to take",
-        "scripts to release",
-        "take p50, us",
-        "release p50, us",
-        "sent to take",
-        "sent to release (MONITOR)",
-    ];
-    row(&mut text, columns.map(str::to_owned));
-    let lines = ["---", "---:", "---:", "---:", "---:", "---", "---"];
-    row(&mut text, lines.map(str::to_owned));
-    for turns in all {
-        let Turns { take, release, .. } = turns;
-        let [sent_to_take, sent_to_release] = turns.sent.each_ref().map(counts);
-        let cells = [
-            turns.peer.text().to_owned(),
-            cell(multi::scripts(take)),
-            cell(multi::scripts(release)),
-            cell(multi::micros(take)),
-            cell(multi::micros(release)),
-            sent_to_take,
-            sent_to_release,
-        ];
-        row(&mut text, cells);
+/// Who measured nothing for the same reason shares a row, and a footnote.
+fn grouped(rows: &[Row]) -> Vec<(String, &BTreeMap<Figure, Spread>)> {
+    let mut groups: Vec<(String, &Row)> = Vec::new();
+    for row in rows {
+        let same =
+            |other: &&mut (String, &Row)| row.missing.is_some() && other.1.missing == row.missing;
+        match groups.iter_mut().find(same) {
+            Some((peers, _)) => peers.push_str(&format!(", {}", row.peer)),
+            None => groups.push((row.peer.clone(), row)),
+        }
     }
-    text
+    let groups = groups.into_iter();
+    groups.map(|(peers, row)| (peers, &row.medians)).collect()
 }
 
-/// What each client sent by itself.
-pub fn sent(all: &[Sent]) -> String {
-    let mut text = "### Sent by the client, 1 task, per lock + unlock (MONITOR)\n\n".to_owned();
-    row(
-        &mut text,
-        ["peer", "scripts", "other commands", "which"].map(str::to_owned),
-    );
-    row(&mut text, ["---", "---:", "---:", "---"].map(str::to_owned));
-    for sent in all {
-        let (scripts, others) = sent.per_pair();
-        row(
-            &mut text,
-            [
-                sent.peer.text().to_owned(),
-                format!("{scripts:.3}"),
-                format!("{others:.3}"),
-                format!("{} in {} pairs", counts(&sent.commands), sent.pairs),
-            ],
-        );
+fn footnotes(rows: &[Row]) -> String {
+    let mut reasons: Vec<(&str, String)> = Vec::new();
+    for row in rows {
+        for what in row.missing.iter().chain(&row.note) {
+            match reasons.iter_mut().find(|(reason, _)| reason == what) {
+                Some((_, peers)) => peers.push_str(&format!(", {}", row.peer)),
+                None => reasons.push((what, row.peer.clone())),
+            }
+        }
     }
-    text
-}
-
-fn counts(commands: &BTreeMap<String, u64>) -> String {
-    let each = commands.iter();
-    let each: Vec<String> = each
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    each.join(", ")
+    let lines = reasons
+        .iter()
+        .map(|(what, peers)| format!("- {peers}: {what}\n"));
+    match reasons.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", lines.collect::<String>()),
+    }
 }
 
 /// What was to be reached.
-pub fn outcomes(outcomes: &[Outcome]) -> String {
-    let mut text =
-        "### What was to be reached: ours over theirs, by the medians above\n\n".to_owned();
+fn reached(outcomes: &[Outcome]) -> String {
+    let mut text = "### What was to be reached: ours, or ours over theirs\n\n".to_owned();
     row(
         &mut text,
         ["what", "reach", "measured", ""].map(str::to_owned),
@@ -139,28 +118,19 @@ pub fn outcomes(outcomes: &[Outcome]) -> String {
             Reach::AtMost(most) => format!("<= {most}"),
             Reach::AtLeast(least) => format!(">= {least}"),
         };
-        let measured = outcome.ratio.map(|ratio| format!("{ratio:.3}"));
+        let measured = outcome.measured.map(|measured| format!("{measured:.3}"));
+        let measured = measured.unwrap_or_else(|| "-".into());
         let met = match outcome.is_met() {
             Some(true) => "met",
             Some(false) => "**not met**",
             None => "not measured",
         };
-        let measured = measured.unwrap_or_else(|| "-".into());
         row(
             &mut text,
-            [outcome.what.clone(), reach, measured, met.into()],
+            [outcome.what.into(), reach, measured, met.into()],
         );
     }
     text
-}
-
-/// The line that a round leaves on standard error.
-pub fn progress(workload: Workload, peer: Name, per_second: f64, p50: f64) -> String {
-    let what = workload.name();
-    format!(
-        "{what:>9} {:>9}: {per_second:>8.0} /s, p50 {p50:>7.1} us",
-        peer.text()
-    )
 }
 
 fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
@@ -172,28 +142,57 @@ fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
 
 fn cell(spread: Spread) -> String {
     let Spread { median, min, max } = spread;
-    format!("{} ({}..{})", number(median), number(min), number(max))
+    match min == max {
+        true => number(median),
+        false => format!("{} ({}..{})", number(median), number(min), number(max)),
+    }
 }
 
 /// Three digits or so, whatever the size.
-fn number(value: f64) -> String {
-    match value {
-        value if value >= 10_000.0 => format!("{:.1} k", value / 1e3),
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 10_000.0 => format!("{:.1} k", value / 1e3),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{results::tests::report as with, workload::pair};
 
     #[test]
     fn numbers_keep_about_three_digits() {
-        let all = [123_456.0, 4711.4, 47.14, 1.996].map(number);
-        assert_eq!(all, ["123.5 k", "4711", "47.1", "2.00"]);
-        let spread = Spread::of([1.0, 2.0, 30.0]);
-        assert_eq!(cell(spread), "2.00 (1.00..30.0)");
+        let all = [123_456.0, 4711.4, 47.14, 1.996, -47.14].map(number);
+        assert_eq!(all, ["123.5 k", "4711", "47.1", "2.00", "-47.1"]);
+        assert_eq!(cell(Spread::of([1.0, 2.0, 30.0])), "2.00 (1.00..30.0)");
+        assert_eq!(cell(Spread::of([2.0])), "2.00");
+    }
+
+    #[test]
+    fn who_does_not_take_part_is_named_with_the_reason() {
+        let mut measured = with(&[
+            (pair(1), "ours", Figure::P50, 150.0),
+            (pair(1), "redsync", Figure::P50, 150.0),
+            (pair(1), "rslock", Figure::P50, 150.0),
+        ]);
+        measured.tables[0].rows[1].miss("it is asleep".into());
+        measured.tables[0].rows[2].miss("it is asleep".into());
+        measured
+            .absent
+            .insert("redis-py".into(), "no Python".into());
+        let text = report(&measured);
+        for line in [
+            "### lock + unlock, 1 task",
+            "| ours | - | 150 | - | - | - | - | - |",
+            "| redsync, rslock | - | - | - | - | - | - | - |",
+            "- redsync, rslock: it is asleep",
+            "- without redis-py: no Python",
+            "| pair p50, 1 task / raw fred | <= 1.05 | - | not measured |",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+        }
     }
 }

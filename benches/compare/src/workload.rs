@@ -1,105 +1,234 @@
 //! What is measured.
 
-/// The kinds of lock that are compared with Redisson's of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockKind {
-    Reentrant,
-    Fair,
-    Read,
-    Write,
-    Fenced,
-}
+use compare::Kind;
 
-impl LockKind {
-    const ALL: [Self; 5] = [
-        Self::Reentrant,
-        Self::Fair,
-        Self::Read,
-        Self::Write,
-        Self::Fenced,
-    ];
-
-    /// The Java program knows it by the same word.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Reentrant => "reentrant",
-            Self::Fair => "fair",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Fenced => "fenced",
-        }
-    }
-
-    pub fn read(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.text() == text)
-    }
-}
+use crate::results::Figure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// `lock()` and `unlock()` by that many tasks, each on a key of its own.
-    Pair { kind: LockKind, tasks: usize },
-    /// `unlock()` by one client until the `lock()` that waits in another returns.
-    Handoff,
+    Pair {
+        kind: Kind,
+        tasks: usize,
+    },
+    /// What the client sends for that, by `MONITOR`.
+    Sent,
+    /// All on one key.
+    OneKey {
+        tasks: usize,
+    },
+    /// The same, by tasks of four processes.
+    Processes,
+    /// `unlock()` in one process until the `lock()` that waits in another returns.
+    HandOff,
     /// From one to the next of those who wait in the queue of a fair lock, in two processes.
-    Queue,
+    FairHandOff,
+    /// One write among ten, the others read.
+    Mixed,
+    /// Held until they have been renewed a few times.
+    Held,
+    /// Tasks that wait for locks of so many names.
+    Waiting {
+        names: usize,
+    },
+    Multi {
+        names: usize,
+    },
+    Start,
+    /// Pairs while one segment in a hundred is lost.
+    Loss,
 }
 
-/// What the clients send for it is listened to as well.
-pub const FIRST: Workload = pair(LockKind::Reentrant, 1);
+/// In each of the processes that share a key.
+pub const PROCESS_TASKS: usize = 16;
+pub const MIXED_TASKS: usize = 64;
+pub const MIXED_NAMES: usize = 16;
+pub const HELD: usize = 10_000;
+pub const LOSS_TASKS: usize = 8;
 
-pub const ALL: [Workload; 11] = [
-    FIRST,
-    pair(LockKind::Reentrant, 8),
-    pair(LockKind::Reentrant, 64),
-    pair(LockKind::Reentrant, 256),
-    Workload::Handoff,
-    pair(LockKind::Fair, 1),
-    pair(LockKind::Read, 1),
-    pair(LockKind::Write, 1),
-    pair(LockKind::Fenced, 1),
-    pair(LockKind::Read, 64),
-    Workload::Queue,
+/// In this order, with what may take long at the end: the time is bounded.
+pub const ALL: [Workload; 27] = [
+    pair(1),
+    Workload::Sent,
+    pair(8),
+    pair(64),
+    pair(256),
+    pair(1000),
+    of(Kind::Fair, 1),
+    of(Kind::Read, 1),
+    of(Kind::Write, 1),
+    of(Kind::Fenced, 1),
+    of(Kind::Read, 64),
+    Workload::OneKey { tasks: 2 },
+    Workload::OneKey { tasks: 16 },
+    Workload::OneKey { tasks: 64 },
+    Workload::HandOff,
+    Workload::FairHandOff,
+    Workload::Multi { names: 10 },
+    Workload::Multi { names: 100 },
+    Workload::Multi { names: 1000 },
+    Workload::Start,
+    Workload::Held,
+    Workload::Waiting { names: 10_000 },
+    Workload::Waiting { names: 1 },
+    Workload::Mixed,
+    Workload::Loss,
+    Workload::Processes,
+    Workload::OneKey { tasks: 1000 },
 ];
 
-pub const fn pair(kind: LockKind, tasks: usize) -> Workload {
+pub const fn pair(tasks: usize) -> Workload {
+    of(Kind::Reentrant, tasks)
+}
+
+pub const fn of(kind: Kind, tasks: usize) -> Workload {
     Workload::Pair { kind, tasks }
 }
 
+type Columns = &'static [(Figure, &'static str)];
+
+const PAIRS: Columns = &[
+    (Figure::PerSecond, "pairs/s"),
+    (Figure::P50, "pair p50, us"),
+    (Figure::P99, "pair p99, us"),
+    (Figure::Scripts, "scripts/pair"),
+    (Figure::Others, "other commands/pair"),
+    (Figure::ServerCpu, "server CPU/pair, us"),
+    (Figure::ClientCpu, "client CPU/pair, us"),
+];
+const PROCESSES: Columns = &[
+    (Figure::PerSecond, "pairs/s"),
+    (Figure::P50, "pair p50, us"),
+    (Figure::P99, "pair p99, us"),
+    (Figure::LeastShare, "least share of a process, %"),
+    (Figure::Scripts, "scripts/pair"),
+    (Figure::ServerCpu, "server CPU/pair, us"),
+];
+const SENT: Columns = &[
+    (Figure::Scripts, "scripts/pair"),
+    (Figure::Others, "other commands/pair"),
+];
+const HAND_OFF: Columns = &[(Figure::P50, "p50, us"), (Figure::P99, "p99, us")];
+/// Each queue has to form first: the scripts are those of getting in line as well.
+const FAIR_HAND_OFF: Columns = &[
+    (Figure::P50, "p50, us"),
+    (Figure::P99, "p99, us"),
+    (Figure::Scripts, "scripts/waiter"),
+];
+const HELD_COLUMNS: Columns = &[
+    (Figure::Scripts, "scripts/third"),
+    (Figure::Others, "other commands/third"),
+    (Figure::ClientCore, "client CPU, % of a core"),
+    (Figure::ServerCore, "server CPU, % of a core"),
+];
+const WAITING: Columns = &[
+    (Figure::ClientMemory, "client memory/waiter, bytes"),
+    (Figure::ServerMemory, "server memory/waiter, bytes"),
+];
+const MULTI: Columns = &[
+    (Figure::Scripts, "scripts to take"),
+    (Figure::ReleaseScripts, "to release"),
+    (Figure::Trips, "round trips to take, at most"),
+    (Figure::ReleaseTrips, "to release, at most"),
+    (Figure::P50, "take p50, us"),
+    (Figure::ReleaseP50, "release p50, us"),
+];
+const START: Columns = &[(Figure::P50, "until the first lock, us")];
+
 impl Workload {
-    /// What it is called on the command line and in the lines about progress.
+    /// What it is called on the command line, in the results and in the lines about progress.
     pub fn name(self) -> String {
         match self {
             Self::Pair {
-                kind: LockKind::Reentrant,
+                kind: Kind::Reentrant,
                 tasks,
             } => format!("pair-{tasks}"),
             Self::Pair { kind, tasks } => format!("{}-{tasks}", kind.text()),
-            Self::Handoff => "hand-off".into(),
-            Self::Queue => "queue".into(),
+            Self::Sent => "sent".into(),
+            Self::OneKey { tasks } => format!("one-key-{tasks}"),
+            Self::Processes => "processes".into(),
+            Self::HandOff => "hand-off".into(),
+            Self::FairHandOff => "fair-hand-off".into(),
+            Self::Mixed => "mixed".into(),
+            Self::Held => "held".into(),
+            Self::Waiting { names } => format!("waiting-{names}"),
+            Self::Multi { names } => format!("multi-{names}"),
+            Self::Start => "start".into(),
+            Self::Loss => "loss".into(),
         }
     }
 
+    pub fn read(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|workload| workload.name() == name)
+    }
+
+    #[rustfmt::skip]
     pub fn title(self) -> String {
         match self {
             Self::Pair { kind, tasks } => {
-                let what = match kind {
-                    LockKind::Reentrant => "lock + unlock".to_owned(),
-                    _ => format!("{} lock + unlock", kind.text()),
+                let kind = match kind {
+                    Kind::Reentrant => String::new(),
+                    kind => format!("{} ", kind.text()),
                 };
                 match tasks {
-                    1 => format!("{what}, 1 task"),
-                    _ => format!("{what}, {tasks} tasks, a key each"),
+                    1 => format!("{kind}lock + unlock, 1 task"),
+                    _ => format!("{kind}lock + unlock, {tasks} tasks, a key each"),
                 }
             }
-            Self::Handoff => {
-                "hand-off: unlock() of one client until the waiting lock() of another returns".into()
-            }
-            Self::Queue => {
-                "fair hand-off: unlock() of one until lock() of the next returns, 8 waiters in each of 2 processes"
-                    .into()
-            }
+            Self::Sent => "sent by the client for lock + unlock, 1 task (MONITOR)".into(),
+            Self::OneKey { tasks } => format!("one key, {tasks} tasks of one process"),
+            Self::Processes => format!("one key, 4 processes of {PROCESS_TASKS} tasks"),
+            Self::HandOff => "hand-off: unlock() in one process until the waiting lock() of another returns".into(),
+            Self::FairHandOff => "fair hand-off: unlock() of one until lock() of the next returns, 8 waiters in each of 2 processes".into(),
+            Self::Mixed => format!("read-write locks, {MIXED_TASKS} tasks on {MIXED_NAMES} names, one write among ten"),
+            Self::Held => format!("{HELD} locks held, per third of the lease (10 s)"),
+            Self::Waiting { names: 1 } => "10,000 tasks of one process wait for one lock".into(),
+            Self::Waiting { .. } => "10,000 tasks of one process wait for a lock each".into(),
+            Self::Multi { names } => format!("multi-lock over {names} names of one server, taken and released by 1 task"),
+            Self::Start => "start: a new client until it has its first lock".into(),
+            Self::Loss => format!("lock + unlock, {LOSS_TASKS} tasks, a key each, 1 % of all segments lost"),
         }
+    }
+
+    pub fn columns(self) -> Columns {
+        match self {
+            Self::Pair { .. } | Self::OneKey { .. } | Self::Mixed | Self::Loss => PAIRS,
+            Self::Sent => SENT,
+            Self::Processes => PROCESSES,
+            Self::HandOff => HAND_OFF,
+            Self::FairHandOff => FAIR_HAND_OFF,
+            Self::Held => HELD_COLUMNS,
+            Self::Waiting { .. } => WAITING,
+            Self::Multi { .. } => MULTI,
+            Self::Start => START,
+        }
+    }
+
+    /// Whether the time goes into waiting: a JVM gets around to less, and needs longer to be warm.
+    pub fn mostly_waits(self) -> bool {
+        matches!(self, Self::HandOff | Self::FairHandOff)
+    }
+
+    /// Whether tasks wait for one another.
+    pub fn is_shared(self) -> bool {
+        matches!(
+            self,
+            Self::OneKey { .. } | Self::Processes | Self::Mixed | Self::HandOff
+        )
+    }
+
+    /// How many times as long as others its rounds are: in less, few of the many who wait get their turn.
+    pub fn stretch(self, quick: bool) -> u32 {
+        match self {
+            Self::OneKey { tasks: 1000 } => 3,
+            shared if shared.is_shared() && quick => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether one round is long, and many of its kind: it is the only one.
+    pub fn takes_long(self) -> bool {
+        matches!(self, Self::Held | Self::Waiting { .. })
     }
 }
 
@@ -109,12 +238,10 @@ mod tests {
 
     #[test]
     fn names_tell_workloads_apart() {
-        let mut names: Vec<String> = ALL.into_iter().map(Workload::name).collect();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), ALL.len());
-        assert_eq!(pair(LockKind::Read, 64).name(), "read-64");
-        assert_eq!(LockKind::read("write"), Some(LockKind::Write));
-        assert_eq!(LockKind::read("spin"), None);
+        for workload in ALL {
+            assert_eq!(Workload::read(&workload.name()), Some(workload));
+        }
+        assert_eq!(of(Kind::Read, 64).name(), "read-64");
+        assert_eq!(Workload::read("all"), None);
     }
 }

@@ -34,6 +34,7 @@ struct Losses {
     random: fastrand::Rng,
     replies: f64,
     requests: f64,
+    segments: f64,
     next_reply: bool,
     next_request: bool,
     only: Option<String>,
@@ -57,6 +58,12 @@ impl Faults {
     /// From now on, with this probability, a script is not forwarded and its connection is cut.
     pub fn lose_requests(&self, probability: f64) {
         self.losses().requests = probability;
+    }
+
+    /// From now on, with this probability, what arrives together stays away for as long as TCP takes to send a lost
+    /// segment once more, and so does what comes behind it on its connection. Nothing is cut.
+    pub fn lose_segments(&self, probability: f64) {
+        self.losses().segments = probability;
     }
 
     /// Loses the reply of the next script that runs.
@@ -184,6 +191,13 @@ impl Faults {
 
     pub(crate) fn latency(&self) -> Duration {
         Duration::from_micros(self.0.delay_micros.load(Relaxed))
+    }
+
+    /// Decides whether a segment is lost.
+    pub(crate) fn loses_segment(&self) -> bool {
+        let mut losses = self.losses();
+        let probability = losses.segments;
+        losses.happens(probability)
     }
 
     /// Waits while requests must not move.

@@ -18,6 +18,9 @@ use crate::conversation::{Answer, Conversation};
 use crate::faults::{Fate, Faults};
 use crate::resp::{Frames, Malformed};
 
+/// After how long Linux sends a segment again at the earliest, if nothing behind it tells of the loss.
+const SENT_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
 /// A proxy for plain text on a free loopback port; dropping it closes the port and every connection.
 ///
 /// It runs on a thread of its own: a test that blocks or pauses its runtime does not hold the network up.
@@ -181,6 +184,7 @@ async fn forward_requests(
         if let Some(due) = due {
             sleep_until(due).await;
         }
+        retransmitted(faults).await;
         faults.requests_move().await;
         let lost = requests
             .iter()
@@ -191,6 +195,13 @@ async fn forward_requests(
         }
     }
     Ok(())
+}
+
+/// Waits, if the segment is lost, for the next one like it.
+async fn retransmitted(faults: &Faults) {
+    if faults.loses_segment() {
+        sleep(SENT_AGAIN_AFTER).await;
+    }
 }
 
 /// Puts a request on its way to the server; `false` if it is lost.
@@ -219,6 +230,7 @@ async fn forward_replies(
     let mut out = BytesMut::new();
     loop {
         let read = server.read_buf(frames.buffer()).await?;
+        retransmitted(faults).await;
         faults.replies_move().await;
         let mut lost = read == 0;
         while !lost && let Some(frame) = frames.next_frame().map_err(invalid)? {

@@ -189,3 +189,16 @@ async fn a_dropped_proxy_closes_everything() {
             .is_err()
     );
 }
+
+#[tokio::test]
+async fn a_lost_segment_is_late_and_lost_for_nobody() {
+    let bed = Bed::new().await;
+    let mut connection = bed.connect().await;
+    bed.faults.lose_segments(1.0);
+    let start = Instant::now();
+    let pong = ping(&mut connection).await;
+    assert_eq!(pong.expect("nothing is cut"), "PONG");
+    // Once on the way to the server, and once on the way back.
+    assert!(start.elapsed() >= Duration::from_millis(400));
+    assert_eq!(bed.faults.connections(), 1);
+}

@@ -6,67 +6,58 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
-import org.redisson.api.RedissonClient;
 
-/**
- * Threads that stand in the queue of one fair lock, one turn each. The harness has the same number wait in another JVM,
- * lets the holder go when all are in line, and makes hand-offs of the times of both.
- *
- * <pre>
- *   hold &lt;name&gt;             takes the lock: true
- *   wait &lt;name&gt; &lt;threads&gt;   as many call lock(), and unlock() as soon as they have it: true, at once
- *   free                   unlocks what is held: when, just before
- *   times                  when each of the waiters had the lock
- * </pre>
- *
- * Times are in nanoseconds since 1970, a clock that both JVMs share.
- */
+/** Threads that wait for one lock, one turn each, and the holder that lets them begin: one process's part of a queue. */
 final class Line {
-    private final RedissonClient client;
+    private static final int TURNS_WITHIN_SECONDS = 60;
+
+    private final Clients clients;
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final List<Future<Long>> waiting = new ArrayList<>();
     private RLock held;
 
-    Line(RedissonClient client) {
-        this.client = client;
+    Line(Clients clients) {
+        this.clients = clients;
     }
 
-    String run(String[] words) throws Exception {
-        switch (words[0]) {
-            case "hold":
-                held = client.getFairLock(words[1]);
-                held.lock();
-                return "true";
-            case "wait":
-                RLock lock = client.getFairLock(words[1]);
-                for (int i = 0; i < Integer.parseInt(words[2]); i++) {
-                    waiting.add(threads.submit(() -> turn(lock)));
-                }
-                return "true";
-            case "free":
-                return Long.toString(turnEnds(held));
-            case "times":
-                List<Long> times = new ArrayList<>();
-                for (Future<Long> turn : waiting) {
-                    times.add(turn.get(60, TimeUnit.SECONDS));
-                }
-                waiting.clear();
-                return times.toString();
-            default:
-                throw new IllegalArgumentException("no such command: " + words[0]);
-        }
-    }
-
-    void close() {
-        threads.shutdownNow();
-        client.shutdown();
-    }
-
-    private static long turn(RLock lock) {
+    String hold(String kind, String name) {
+        RLock lock = Clients.lock(clients.usual(), kind, name);
         lock.lock();
-        return turnEnds(lock);
+        held = lock;
+        return "true";
     }
 
+    String join(String kind, String name, int tasks) {
+        RLock lock = Clients.lock(clients.usual(), kind, name);
+        for (int i = 0; i < tasks; i++) {
+            waiting.add(threads.submit(() -> {
+                lock.lock();
+                return turnEnds(lock);
+            }));
+        }
+        return "true";
+    }
+
+    String free() {
+        if (held == null) {
+            throw new IllegalStateException("nothing is held");
+        }
+        RLock lock = held;
+        held = null;
+        return Long.toString(turnEnds(lock));
+    }
+
+    String times() throws Exception {
+        List<Future<Long>> turns = new ArrayList<>(waiting);
+        waiting.clear();
+        List<Long> times = new ArrayList<>();
+        for (Future<Long> turn : turns) {
+            times.add(turn.get(TURNS_WITHIN_SECONDS, TimeUnit.SECONDS));
+        }
+        return times.toString();
+    }
+
+    /** When it ended, in nanoseconds of a clock that all processes share. */
     private static long turnEnds(RLock lock) {
         Instant now = Instant.now();
         lock.unlock();

@@ -1,25 +1,30 @@
-//! redis-rs by itself: one multiplexed connection, one `EVALSHA` per operation.
+//! redis-rs by itself, and no lock: one multiplexed connection, one `EVALSHA` per operation.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
+use compare::{
+    Command, Failure, Kind, Peer, Task,
+    peer::unsupported,
+    round,
+    scripts::{ACQUIRE, LEASE_MILLIS, Lock, NO_LOCK, RELEASE, check},
+    serve,
+};
 use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 
-use crate::{
-    round::{Client, Failure, Task},
-    scripts::{ACQUIRE, LEASE_MILLIS, Lock, RELEASE},
-};
+fn main() -> ExitCode {
+    serve::<RawRedis>()
+}
 
 /// Its default of half a second could fail a round on a busy machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-#[derive(Clone)]
-pub struct RawRedis {
+struct RawRedis {
     connection: MultiplexedConnection,
     scripts: Arc<(Script, Script)>,
 }
 
-impl RawRedis {
-    pub async fn connect(url: &str) -> Result<Self, Failure> {
+impl Peer for RawRedis {
+    async fn connect(url: String) -> Result<Self, Failure> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
         let mut connection = redis::Client::open(url)?
             .get_multiplexed_async_connection_with_config(&config)
@@ -32,17 +37,29 @@ impl RawRedis {
             scripts,
         })
     }
+
+    async fn answer(&mut self, command: Command) -> Result<serde_json::Value, Failure> {
+        match command {
+            Command::Pair {
+                kind: Kind::Reentrant,
+                tasks,
+                times,
+            } => {
+                let tasks = (0..tasks).map(|number| self.task(number));
+                Ok(serde_json::to_value(round::pairs(tasks, times).await?)?)
+            }
+            _ => unsupported(NO_LOCK),
+        }
+    }
 }
 
-pub struct RedisTask {
+struct RedisTask {
     connection: MultiplexedConnection,
     scripts: Arc<(Script, Script)>,
     lock: Lock,
 }
 
-impl Client for RawRedis {
-    type Task = RedisTask;
-
+impl RawRedis {
     fn task(&self, number: usize) -> RedisTask {
         RedisTask {
             connection: self.connection.clone(),
@@ -73,6 +90,6 @@ impl Task for RedisTask {
             .arg(owner)
             .invoke_async(&mut self.connection)
             .await?;
-        crate::round::check(busy, released)
+        check(busy, released)
     }
 }

@@ -1,5 +1,14 @@
-//! fred by itself: one connection, one `EVALSHA` per operation.
+//! fred by itself, and no lock: one connection, one `EVALSHA` per operation.
 
+use std::process::ExitCode;
+
+use compare::{
+    Command, Failure, Kind, Peer, Task,
+    peer::unsupported,
+    round,
+    scripts::{ACQUIRE, LEASE_MILLIS, Lock, NO_LOCK, RELEASE, check},
+    serve,
+};
 use fred::{
     clients::Client as FredClient,
     interfaces::{ClientLike, LuaInterface},
@@ -9,21 +18,19 @@ use fred::{
     },
 };
 
-use crate::{
-    round::{Client, Failure, Task},
-    scripts::{ACQUIRE, LEASE_MILLIS, Lock, RELEASE},
-};
+fn main() -> ExitCode {
+    serve::<RawFred>()
+}
 
-#[derive(Clone)]
-pub struct RawFred {
+struct RawFred {
     client: FredClient,
     acquire: String,
     release: String,
 }
 
-impl RawFred {
-    pub async fn connect(url: &str) -> Result<Self, Failure> {
-        let mut config = Config::from_url(url)?;
+impl Peer for RawFred {
+    async fn connect(url: String) -> Result<Self, Failure> {
+        let mut config = Config::from_url(&url)?;
         config.version = RespVersion::RESP3;
         let client = Builder::from_config(config)
             .with_connection_config(|connection| {
@@ -40,18 +47,30 @@ impl RawFred {
             client,
         })
     }
+
+    async fn answer(&mut self, command: Command) -> Result<serde_json::Value, Failure> {
+        match command {
+            Command::Pair {
+                kind: Kind::Reentrant,
+                tasks,
+                times,
+            } => {
+                let tasks = (0..tasks).map(|number| self.task(number));
+                Ok(serde_json::to_value(round::pairs(tasks, times).await?)?)
+            }
+            _ => unsupported(NO_LOCK),
+        }
+    }
 }
 
-pub struct FredTask {
+struct FredTask {
     client: FredClient,
     key: Key,
     acquire: (fred::bytes_utils::Str, Vec<Value>),
     release: (fred::bytes_utils::Str, Vec<Value>),
 }
 
-impl Client for RawFred {
-    type Task = FredTask;
-
+impl RawFred {
     fn task(&self, number: usize) -> FredTask {
         let lock = Lock::of_task(number);
         let (owner, lease) = (Value::from(lock.owner), Value::from(LEASE_MILLIS));
@@ -85,6 +104,6 @@ impl Task for FredTask {
     async fn pair(&mut self) -> Result<(), Failure> {
         let busy = self.run(&self.acquire).await?;
         let released = self.run(&self.release).await?;
-        crate::round::check(busy, released)
+        check(busy, released)
     }
 }

@@ -1,0 +1,200 @@
+//! The lines of PROTOCOL.md.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::round::Times;
+
+/// The kinds of lock that have the same name in Redisson.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    Fenced,
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] = [
+        Self::Reentrant,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Fenced,
+    ];
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|kind| kind.text() == text).ok_or(())
+    }
+}
+
+/// What a peer is asked: see PROTOCOL.md.
+#[rustfmt::skip]
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    Pair { kind: Kind, tasks: usize, times: Times },
+    Contend { name: String, tasks: usize, times: Times },
+    Mixed { tasks: usize, names: usize, times: Times },
+    Hold { kind: Kind, name: String },
+    Wait { kind: Kind, name: String, tasks: usize },
+    Free,
+    Times,
+    HoldMany { prefix: String, count: usize },
+    FreeMany,
+    WaitMany { prefix: String, count: usize, names: usize },
+    GiveUp,
+    Take(Vec<String>),
+    Release,
+    Start,
+}
+
+impl Command {
+    /// Reads a line; `None` when it makes no sense.
+    #[rustfmt::skip]
+    pub fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(match words.as_slice() {
+            ["pair", kind, tasks, seconds, warm_up] =>
+                Self::Pair { kind: read(kind)?, tasks: read(tasks)?, times: times(seconds, warm_up)? },
+            ["contend", name, tasks, seconds, warm_up] =>
+                Self::Contend { name: read(name)?, tasks: read(tasks)?, times: times(seconds, warm_up)? },
+            ["mixed", tasks, names, seconds, warm_up] =>
+                Self::Mixed { tasks: read(tasks)?, names: read(names)?, times: times(seconds, warm_up)? },
+            ["hold", kind, name] => Self::Hold { kind: read(kind)?, name: read(name)? },
+            ["wait", kind, name, tasks] =>
+                Self::Wait { kind: read(kind)?, name: read(name)?, tasks: read(tasks)? },
+            ["free"] => Self::Free,
+            ["times"] => Self::Times,
+            ["hold-many", prefix, count] => Self::HoldMany { prefix: read(prefix)?, count: read(count)? },
+            ["free-many"] => Self::FreeMany,
+            ["wait-many", prefix, count, names] =>
+                Self::WaitMany { prefix: read(prefix)?, count: read(count)?, names: read(names)? },
+            ["give-up"] => Self::GiveUp,
+            ["take", names @ ..] if !names.is_empty() =>
+                Self::Take(names.iter().map(|name| (*name).to_owned()).collect()),
+            ["release"] => Self::Release,
+            ["start"] => Self::Start,
+            _ => return None,
+        })
+    }
+
+    /// How long it takes by itself.
+    pub fn lasts(&self) -> Duration {
+        match self {
+            Self::Pair { times, .. } | Self::Contend { times, .. } | Self::Mixed { times, .. } => {
+                times.warm_up + times.measured
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn read<T: FromStr>(word: &str) -> Option<T> {
+    word.parse().ok()
+}
+
+fn times(seconds: &str, warm_up: &str) -> Option<Times> {
+    let duration = |word: &str| Duration::try_from_secs_f64(word.parse().ok()?).ok();
+    Some(Times {
+        measured: duration(seconds)?,
+        warm_up: duration(warm_up)?,
+    })
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pair { kind, tasks, times } => write!(f, "pair {} {tasks} {times}", kind.text()),
+            Self::Contend { name, tasks, times } => write!(f, "contend {name} {tasks} {times}"),
+            Self::Mixed {
+                tasks,
+                names,
+                times,
+            } => write!(f, "mixed {tasks} {names} {times}"),
+            Self::Hold { kind, name } => write!(f, "hold {} {name}", kind.text()),
+            Self::Wait { kind, name, tasks } => write!(f, "wait {} {name} {tasks}", kind.text()),
+            Self::Free => f.write_str("free"),
+            Self::Times => f.write_str("times"),
+            Self::HoldMany { prefix, count } => write!(f, "hold-many {prefix} {count}"),
+            Self::FreeMany => f.write_str("free-many"),
+            Self::WaitMany {
+                prefix,
+                count,
+                names,
+            } => write!(f, "wait-many {prefix} {count} {names}"),
+            Self::GiveUp => f.write_str("give-up"),
+            Self::Take(names) => write!(f, "take {}", names.join(" ")),
+            Self::Release => f.write_str("release"),
+            Self::Start => f.write_str("start"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_read_as_it_is_written() {
+        for line in [
+            "pair read 8 0.5 0.1",
+            "contend x 64 2 0",
+            "mixed 64 16 1 0.25",
+            "hold fair x",
+            "wait reentrant x 8",
+            "free",
+            "times",
+            "hold-many p 10000",
+            "free-many",
+            "wait-many p 10000 1",
+            "give-up",
+            "take a b c",
+            "release",
+            "start",
+        ] {
+            let command = Command::read(line);
+            assert_eq!(
+                command.map(|command| command.to_string()).as_deref(),
+                Some(line)
+            );
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_command() {
+        for line in [
+            "",
+            "pair",
+            "pair spin 1 1 0",
+            "pair read x 1 0",
+            "pair read 1 -1 0",
+            "hold x",
+            "take",
+            "free x",
+        ] {
+            assert_eq!(Command::read(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_rounds_last_by_themselves() {
+        let lasts = |line| Command::read(line).expect("a command").lasts();
+        assert_eq!(lasts("pair read 8 0.5 0.25"), Duration::from_millis(750));
+        assert_eq!(lasts("start"), Duration::ZERO);
+    }
+}

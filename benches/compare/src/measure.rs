@@ -1,0 +1,292 @@
+//! One sample of one workload by one peer.
+
+use std::time::{Duration, Instant};
+
+use compare::{Command, Failure, Kind, Round, Times, stats::Spread};
+use futures_util::future::try_join_all;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use testbed::{Proxy, Server};
+
+use crate::{
+    counters::{Counters, Monitor, Observer, Used},
+    hand_off, held,
+    options::Plan,
+    peers::Peer,
+    program::Program,
+    results::{Figure, Sample},
+    waiting,
+    workload::{LOSS_TASKS, MIXED_NAMES, MIXED_TASKS, PROCESS_TASKS, Workload},
+};
+
+/// Taken and released in one sample.
+const MULTI_TURNS: usize = 5;
+const STARTS: usize = 3;
+/// How long the clients are listened to by `MONITOR`.
+const MONITORED: Duration = Duration::from_millis(500);
+const SEGMENTS_LOST: f64 = 0.01;
+
+/// What all peers are measured on.
+pub struct Stage {
+    pub server: Server,
+    pub observer: Observer,
+    pub plan: Plan,
+    pub began: Instant,
+    /// In front of the server, for whom segments are to be lost.
+    lossy: Option<Proxy>,
+}
+
+/// A peer's answer, and what it cost.
+pub struct Answered {
+    pub value: Value,
+    pub used: Used,
+    pub client_cpu_seconds: f64,
+}
+
+impl Stage {
+    pub async fn set_up(plan: Plan) -> Self {
+        let server = Server::start().await;
+        Self {
+            observer: Observer::of(&server).await,
+            server,
+            plan,
+            began: Instant::now(),
+            lossy: None,
+        }
+    }
+
+    pub async fn counters(&mut self) -> Result<Counters, Failure> {
+        self.observer.counters().await
+    }
+
+    pub async fn proxy(&mut self) -> &Proxy {
+        if self.lossy.is_none() {
+            self.lossy = Some(Proxy::start(self.server.port()).await);
+        }
+        self.lossy.as_ref().expect("it was just started")
+    }
+
+    /// Everything that one round of the workload tells.
+    pub async fn samples(
+        &mut self,
+        peer: &mut Peer,
+        workload: Workload,
+        times: Times,
+    ) -> Result<(Vec<Sample>, Option<String>), Failure> {
+        let mut note = None;
+        let samples = match workload {
+            Workload::Pair { kind, tasks } => {
+                let command = Command::Pair { kind, tasks, times };
+                let [program] = peer.programs().await?;
+                let answered = self.ask(program, &command).await?;
+                note = noted(&answered.value, tasks);
+                vec![rounds(&answered)?]
+            }
+            Workload::Sent => vec![self.sent(peer).await?],
+            Workload::OneKey { tasks } => {
+                let name = testbed::unique_name("bench:one");
+                let command = Command::Contend { name, tasks, times };
+                let [program] = peer.programs().await?;
+                vec![rounds(&self.ask(program, &command).await?)?]
+            }
+            Workload::Processes => vec![self.processes(peer, times).await?],
+            Workload::HandOff => vec![hand_off::plain(self, peer, times).await?],
+            Workload::FairHandOff => vec![hand_off::fair(self, peer, times).await?],
+            Workload::Mixed => {
+                let command = Command::Mixed {
+                    tasks: MIXED_TASKS,
+                    names: MIXED_NAMES,
+                    times,
+                };
+                let [program] = peer.programs().await?;
+                vec![rounds(&self.ask(program, &command).await?)?]
+            }
+            Workload::Held => held::thirds(self, peer).await?,
+            Workload::Waiting { names } => vec![waiting::memory(self, peer, names).await?],
+            Workload::Multi { names } => vec![self.multi(peer, names).await?],
+            Workload::Start => {
+                let [program] = peer.programs().await?;
+                let mut starts = Vec::new();
+                for _ in 0..STARTS {
+                    starts.push(asked::<f64>(program, &Command::Start).await?);
+                }
+                vec![Sample::from([(Figure::P50, Spread::of(starts).median)])]
+            }
+            Workload::Loss => vec![self.loss(peer, times).await?],
+        };
+        Ok((samples, note))
+    }
+
+    /// Asks, and looks at the counters before and after.
+    pub async fn ask(
+        &mut self,
+        program: &mut Program,
+        command: &Command,
+    ) -> Result<Answered, Failure> {
+        let cpu = program.cpu_seconds()?;
+        let before = self.counters().await?;
+        let value = program.ask(command).await?;
+        let used = before.until(&self.counters().await?);
+        Ok(Answered {
+            value,
+            used,
+            client_cpu_seconds: program.cpu_seconds()? - cpu,
+        })
+    }
+
+    async fn sent(&mut self, peer: &mut Peer) -> Result<Sample, Failure> {
+        let times = Times {
+            warm_up: Duration::ZERO,
+            measured: MONITORED,
+        };
+        let kind = Kind::Reentrant;
+        let [program] = peer.programs().await?;
+        let monitor = Monitor::open(&self.server).await?;
+        let tasks = 1;
+        let round: Round = asked(program, &Command::Pair { kind, tasks, times }).await?;
+        let sent = monitor.close(&mut self.observer).await?;
+        let all: u64 = sent.values().sum();
+        let scripts = ["EVALSHA", "EVAL"]
+            .iter()
+            .filter_map(|name| sent.get(*name));
+        let scripts: u64 = scripts.sum();
+        let per_pair = |count: u64| count as f64 / round.all as f64;
+        Ok(Sample::from([
+            (Figure::Scripts, per_pair(scripts)),
+            (Figure::Others, per_pair(all - scripts)),
+        ]))
+    }
+
+    async fn processes(&mut self, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
+        let name = testbed::unique_name("bench:processes");
+        let command = Command::Contend {
+            name,
+            tasks: PROCESS_TASKS,
+            times,
+        };
+        let programs: [&mut Program; 4] = peer.programs().await?;
+        let before = self.counters().await?;
+        let asking = programs
+            .into_iter()
+            .map(|one| asked::<Round>(one, &command));
+        let all = try_join_all(asking).await?;
+        let used = before.until(&self.counters().await?);
+        let (count, done) = all.iter().fold((0, 0), |(count, done), round| {
+            (count + round.count, done + round.all)
+        });
+        let least = all.iter().map(|round| round.count).min().unwrap_or(0);
+        let median = Spread::of(all.iter().map(|round| round.p50_us)).median;
+        let slowest = Spread::of(all.iter().map(|round| round.p99_us)).max;
+        let equal = count as f64 / all.len() as f64;
+        Ok(Sample::from([
+            (Figure::PerSecond, count as f64 / all[0].seconds),
+            (Figure::P50, median),
+            (Figure::P99, slowest),
+            (Figure::LeastShare, 100.0 * least as f64 / equal),
+            (Figure::Scripts, used.scripts as f64 / done as f64),
+            (Figure::ServerCpu, 1e6 * used.cpu_seconds / done as f64),
+        ]))
+    }
+
+    async fn multi(&mut self, peer: &mut Peer, names: usize) -> Result<Sample, Failure> {
+        let names = (0..names).map(|i| format!("bench:multi:{i}")).collect();
+        let take = Command::Take(names);
+        let [program] = peer.programs().await?;
+        let (mut taken, mut released) = (Vec::new(), Vec::new());
+        for _ in 0..MULTI_TURNS {
+            taken.push(self.ask(program, &take).await?);
+            released.push(self.ask(program, &Command::Release).await?);
+        }
+        let median =
+            |turns: &[Answered], of: fn(&Answered) -> f64| Spread::of(turns.iter().map(of)).median;
+        let micros = |turn: &Answered| turn.value.as_f64().unwrap_or(f64::NAN);
+        let scripts = |turn: &Answered| turn.used.scripts as f64;
+        let trips = |turn: &Answered| turn.used.reads as f64;
+        Ok(Sample::from([
+            (Figure::P50, median(&taken, micros)),
+            (Figure::Scripts, median(&taken, scripts)),
+            (Figure::Trips, median(&taken, trips)),
+            (Figure::ReleaseP50, median(&released, micros)),
+            (Figure::ReleaseScripts, median(&released, scripts)),
+            (Figure::ReleaseTrips, median(&released, trips)),
+        ]))
+    }
+
+    async fn loss(&mut self, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
+        let proxy = self.proxy().await;
+        let (url, faults) = (proxy.url(), proxy.faults());
+        let mut program = peer.program_at(&url).await?;
+        let pairs = |times| Command::Pair {
+            kind: Kind::Reentrant,
+            tasks: LOSS_TASKS,
+            times,
+        };
+        // What it needs to connect and to be warm, it does without losses.
+        let without = Times {
+            warm_up: Duration::ZERO,
+            measured: times.measured / 2,
+        };
+        program.ask(&pairs(without)).await?;
+        // The same ones for everybody.
+        faults.seed(1);
+        faults.lose_segments(SEGMENTS_LOST);
+        // A loss costs 200 ms: a second would have too few of them.
+        let times = Times {
+            measured: 2 * times.measured,
+            ..times
+        };
+        let answered = self.ask(&mut program, &pairs(times)).await;
+        faults.heal();
+        rounds(&answered?)
+    }
+}
+
+pub async fn asked<T: DeserializeOwned>(
+    program: &mut Program,
+    command: &Command,
+) -> Result<T, Failure> {
+    Ok(serde_json::from_value(program.ask(command).await?)?)
+}
+
+fn rounds(answered: &Answered) -> Result<Sample, Failure> {
+    let round: Round = serde_json::from_value(answered.value.clone())?;
+    let used = &answered.used;
+    let per_pair = |amount: f64| amount / round.all as f64;
+    Ok(Sample::from([
+        (Figure::PerSecond, round.count as f64 / round.seconds),
+        (Figure::P50, round.p50_us),
+        (Figure::P99, round.p99_us),
+        (Figure::Scripts, per_pair(used.scripts as f64)),
+        (Figure::Others, per_pair(used.others as f64)),
+        (Figure::ServerCpu, per_pair(used.cpu_seconds * 1e6)),
+        (
+            Figure::ClientCpu,
+            per_pair(answered.client_cpu_seconds * 1e6),
+        ),
+    ]))
+}
+
+/// The ceiling says how many connections did most.
+fn noted(answer: &Value, tasks: usize) -> Option<String> {
+    let connections = answer.get("connections")?.as_u64()?;
+    let depth = tasks.div_ceil(connections as usize);
+    Some(format!(
+        "{connections} connections, {depth} commands in each pipeline"
+    ))
+}
+
+/// Waits until something is so; asks again every millisecond.
+pub async fn until<T>(
+    what: &str,
+    within: Duration,
+    mut so: impl AsyncFnMut() -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
+    let start = Instant::now();
+    while start.elapsed() < within {
+        if let Some(found) = so().await? {
+            return Ok(found);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Err(format!("{what} within {within:?}").into())
+}

@@ -1,0 +1,77 @@
+//! Many tasks that wait, and the memory that they take.
+
+use std::time::{Duration, Instant};
+
+use compare::{Command, Failure, Kind, Times};
+
+use crate::{
+    measure::Stage,
+    peers::Peer,
+    program::Program,
+    results::{Figure, Sample},
+};
+
+const COUNT: usize = 10_000;
+/// What it takes to connect, to load scripts and to start threads is no part of a waiter.
+const WARM_UP: Times = Times {
+    warm_up: Duration::ZERO,
+    measured: Duration::from_millis(300),
+};
+/// All wait once the memory stays what it is for this long.
+const STEADY: Duration = Duration::from_millis(700);
+/// It is what it was if it is within this.
+const SAME: f64 = 0.005;
+
+/// In a process of its own; another process of the same peer holds what it waits for.
+pub async fn memory(stage: &mut Stage, peer: &mut Peer, names: usize) -> Result<Sample, Failure> {
+    let prefix = testbed::unique_name("bench:waiting");
+    let mut holder = peer.program().await?;
+    let hold = Command::HoldMany {
+        prefix: prefix.clone(),
+        count: names,
+    };
+    holder.ask(&hold).await?;
+    let mut waiter = peer.program().await?;
+    let warm_up = Command::Pair {
+        kind: Kind::Reentrant,
+        tasks: 8,
+        times: WARM_UP,
+    };
+    waiter.ask(&warm_up).await?;
+    let server = stage.counters().await?.memory;
+    let client = waiter.memory()?;
+    let count = COUNT;
+    let wait = Command::WaitMany {
+        prefix,
+        count,
+        names,
+    };
+    waiter.ask(&wait).await?;
+    let within = Duration::from_secs(if stage.plan.quick { 3 } else { 15 });
+    steady(&waiter, within).await?;
+    let each = |before: f64, after: f64| (after - before) / COUNT as f64;
+    let sample = Sample::from([
+        (Figure::ClientMemory, each(client, waiter.memory()?)),
+        (
+            Figure::ServerMemory,
+            each(server, stage.counters().await?.memory),
+        ),
+    ]);
+    waiter.ask(&Command::GiveUp).await?;
+    holder.ask(&Command::FreeMany).await?;
+    Ok(sample)
+}
+
+/// Returns when the memory no longer changes, or when it has been waited for that for long enough.
+async fn steady(program: &Program, within: Duration) -> Result<(), Failure> {
+    let start = Instant::now();
+    let (mut was, mut since) = (program.memory()?, Instant::now());
+    while start.elapsed() < within && since.elapsed() < STEADY {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let is = program.memory()?;
+        if (is - was).abs() > SAME * was {
+            (was, since) = (is, Instant::now());
+        }
+    }
+    Ok(())
+}
