@@ -1,10 +1,9 @@
 //! Many operations in one call: what waits for the same script travels together.
 //!
-//! A call costs a system call here and there, which is more than the server needs to run a script. So an operation goes
-//! out at once and alone, inside its caller's own future, only if no other is on its way; else it queues, and what is
-//! asked for in the same turn of the runtime travels together, up to [`MOST_TOGETHER`] in a call. The calls with several
-//! are made by tasks of the lane, never by one of the callers: a caller that stops being polled holds up nobody but
-//! itself. While few ask, nobody waits for an earlier call to be answered; once many do, there are few calls, and full.
+//! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
+//! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue and
+//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, never by one of the
+//! callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,16 +28,12 @@ use crate::{
 
 /// Operations in one call.
 pub(crate) const MOST_TOGETHER: usize = 64;
-/// Operations on their way alone before the next ones queue.
-const MOST_ALONE: usize = 1;
+/// Operations on their way alone. More at a time than this, and going together is faster.
+const MOST_ALONE: usize = 4;
 /// The same for those whose callers are told when they have been sent: with others, nobody knows when that is.
 const MOST_TOLD: usize = 8;
-/// Calls with several operations on their way, while few operations wait.
-const MOST_CARRIERS: usize = 8;
-/// The same while many do: one for the server to run, one to be written or read meanwhile.
-const FEW_CARRIERS: usize = 2;
-/// From so many waiting operations on, fewer calls are faster.
-const MANY: usize = 32;
+/// Calls with several operations on their way: one for the server to run, one to be written or read meanwhile.
+const MOST_CARRIERS: usize = 2;
 
 /// The way of every operation to Redis.
 pub(crate) struct Lanes {
@@ -322,24 +317,16 @@ impl<T, R> Queue<T, R> {
         }
         let (answer, reply) = oneshot::channel();
         self.waiting.push_back((operation, answer));
-        let carrier = self.carriers < self.most_carriers();
+        let carrier = self.carriers < MOST_CARRIERS;
         if carrier {
             self.carriers += 1;
         }
         Admission::Queued { reply, carrier }
     }
 
-    fn most_carriers(&self) -> usize {
-        if self.waiting.len() < MANY {
-            MOST_CARRIERS
-        } else {
-            FEW_CARRIERS
-        }
-    }
-
     /// The next call of a carrier, or `None`: the carrier ends.
     fn next_batch(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
-        if self.waiting.is_empty() || self.carriers > self.most_carriers() {
+        if self.waiting.is_empty() {
             self.carriers -= 1;
             return None;
         }
@@ -355,34 +342,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_goes_alone_and_many_in_few_calls() {
+    fn few_go_alone_and_many_go_together() {
         let mut queue = Queue::<u32, ()>::default();
-        assert!(matches!(queue.admit(0, MOST_ALONE), Admission::Alone(_)));
-        for number in 0..100 {
-            let starts = matches!(
+        for number in 0..MOST_ALONE as u32 {
+            assert!(matches!(
                 queue.admit(number, MOST_ALONE),
-                Admission::Queued { carrier: true, .. }
-            );
+                Admission::Alone(_)
+            ));
+        }
+        for number in 0..100 {
+            let admission = queue.admit(number, MOST_ALONE);
+            let starts = matches!(admission, Admission::Queued { carrier: true, .. });
             assert_eq!(starts, number < MOST_CARRIERS as u32);
         }
-        let mut lengths = || queue.next_batch().map(|batch| batch.len());
-        // All but few of the carriers end, as many wait; then they take what there is.
-        for _ in FEW_CARRIERS..MOST_CARRIERS {
-            assert_eq!(lengths(), None);
+        for number in MOST_ALONE..=MOST_TOLD {
+            let told = matches!(queue.admit(0, MOST_TOLD), Admission::Alone(_));
+            assert_eq!(told, number < MOST_TOLD);
         }
-        assert_eq!(lengths(), Some(MOST_TOGETHER));
-        assert_eq!(lengths(), Some(100 - MOST_TOGETHER));
-        assert_eq!([lengths(), lengths()], [None, None]);
-        assert!(matches!(
-            queue.admit(0, MOST_ALONE),
-            Admission::Queued { carrier: true, .. }
-        ));
-        queue.alone -= 1;
-        assert!(matches!(queue.admit(0, MOST_TOLD), Admission::Alone(_)));
-        queue.alone -= 1;
-        assert_eq!(queue.next_batch().map(|batch| batch.len()), Some(1));
-        assert!(queue.next_batch().is_none());
-        assert!(matches!(queue.admit(0, MOST_ALONE), Admission::Alone(_)));
+        let lengths = [(); 4].map(|()| queue.next_batch().map(|batch| batch.len()));
+        assert_eq!(
+            lengths,
+            [Some(MOST_TOGETHER), Some(101 - MOST_TOGETHER), None, None]
+        );
     }
 
     /// What can happen to a lane, in any order.
@@ -420,7 +401,7 @@ mod tests {
                     Step::CarrierTurns => {}
                 }
                 prop_assert!(queue.waiting.is_empty() || queue.carriers > 0, "somebody waits for nobody");
-                prop_assert!(queue.carriers <= MOST_CARRIERS);
+                prop_assert!(queue.alone <= MOST_ALONE && queue.carriers <= MOST_CARRIERS);
             }
             while queue.carriers > 0 {
                 carried.extend(numbers(queue.next_batch().unwrap_or_default()));
