@@ -177,6 +177,10 @@ impl Engine {
         };
         loop {
             if rests && !pause.over(limit).await {
+                if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
+                    let reason = "there is no connection, and the lock was not asked for".into();
+                    return Err(Error::Unavailable { reason });
+                }
                 return Ok(None);
             }
             rests = true;

@@ -21,11 +21,14 @@ pub(super) enum Pause {
 
 impl Pause {
     /// Instead of a first try: where others of this process wait for what one of them has, or is to have next. An owner
-    /// that holds the lock already asks.
+    /// that holds the lock already asks, or is about to hold it, and so does everybody whom the server will not answer.
     pub(super) fn behind(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
         let waits = engine.wakeups.is_awaited() && ask.back_off.is_none() && ask.wire.hands_over();
-        let holds = || engine.slot(&ask.place, ask.owner).tenure(ask.place.count);
-        if !waits || holds().is_some() {
+        if !waits || !engine.lanes.is_ready(&ask.place) {
+            return None;
+        }
+        let slot = engine.slot(&ask.place, ask.owner);
+        if slot.tenure(ask.place.count).is_some() || slot.turn.try_lock().is_err() {
             return None;
         }
         Waiting::behind(engine, &ask.place).map(Pause::Listening)

@@ -14,11 +14,12 @@
 //! - If he is refused, or leaves, nothing is absorbed any more. His leaving wakes the next.
 //! - If the release turns out not to have published, what was absorbed for it is made up for.
 //! - Where messages may have been missed, everybody is woken, and nothing is absorbed any more.
-//! - An echo that gets lost without anybody's notice, between nodes of a cluster, is waited for for [`ECHO_WAIT`]; what
-//!   else may be absorbed within it is left to the poll floor.
+//! - An echo that gets lost without anybody's notice, between nodes of a cluster, is waited for until [`ECHO_WAIT`] after
+//!   the answer; what else may be absorbed until then is left to the poll floor.
 //!
 //! Others, who come too late as long as that goes on, get a turn after so many hand-overs: the lock is left free, and
-//! the waiters here *rest* until somebody else's message, or for [`REST`].
+//! the waiters here *rest* until somebody else's message, or for [`REST`] after the answer, which leaves the server
+//! together with the message that others hear: however far it is, they have that long to be first.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -30,12 +31,14 @@ use super::waiters::WaiterId;
 const MOST_IN_A_ROW: u32 = 16;
 /// Hand-overs in a row while nobody else is known to listen. Who listens at a replica, or asks without listening, is not
 /// counted, and is not to be shut out for good.
-const MOST_UNHEARD: u32 = 1024;
+const MOST_UNHEARD: u32 = 256;
 /// How long the lock is left to others: enough for a message to arrive, for a Java thread to wake up, and for what it
 /// asks to come back, several times over. Who makes use of it ends it, so it costs only where nobody does.
 const REST: Duration = Duration::from_millis(2);
-/// How long an echo is waited for.
+/// How long after the answer to its release an echo is waited for.
 const ECHO_WAIT: Duration = Duration::from_millis(100);
+/// The longest that a rest lasts before the release is answered.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// For how long a newcomer counts on the heir to take the lock.
 const HEIR_WAIT: Duration = Duration::from_millis(100);
 
@@ -55,8 +58,8 @@ pub(super) enum Turn {
 /// The turns at one lock, for as long as anybody here waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Releases whose echo has not arrived, and until when it is waited for.
-    echoes: VecDeque<(Ticket, Instant)>,
+    /// Releases whose echo has not arrived, and until when it is waited for, once they are answered.
+    echoes: VecDeque<(Ticket, Option<Instant>)>,
     tickets: u64,
     /// Who was told by a release to try, and has not been answered.
     heir: Option<WaiterId>,
@@ -64,6 +67,8 @@ pub(super) struct Turns {
     ours_until: Option<Instant>,
     /// Until when those who wait leave the lock to others.
     rest_until: Option<Instant>,
+    /// Whose answer is to say until when.
+    rest_after: Option<Ticket>,
     /// Hand-overs in a row.
     in_a_row: u32,
     /// How many waited here when the row began.
@@ -82,18 +87,19 @@ impl Turns {
             true => self.crowd.min(MOST_IN_A_ROW),
             false => MOST_UNHEARD,
         };
-        self.echoes.retain(|(_, until)| *until > now);
+        self.forget_overdue(now);
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.echoes.push_back((ticket, now + ECHO_WAIT));
+        self.echoes.push_back((ticket, None));
         if self.in_a_row < most {
             self.in_a_row += 1;
             self.ours_until = Some(now + HEIR_WAIT);
             return (ticket, Turn::Ours);
         }
-        let until = now + REST;
+        let until = now + ANSWER_WAIT;
         self.in_a_row = 0;
-        (self.heir, self.ours_until, self.rest_until) = (None, None, Some(until));
+        (self.heir, self.ours_until) = (None, None);
+        (self.rest_until, self.rest_after) = (Some(until), Some(ticket));
         (ticket, Turn::Others { until })
     }
 
@@ -106,21 +112,45 @@ impl Turns {
         self.heir
     }
 
-    /// The release was answered. Says whether a message may have been absorbed that was not its echo.
-    pub(super) fn answered(&mut self, ticket: Ticket, published: Option<Published>) -> bool {
-        if let Some(Published { others }) = published {
-            self.others = others;
-            return false;
+    /// The release was answered.
+    pub(super) fn answered(
+        &mut self,
+        ticket: Ticket,
+        published: Option<Published>,
+        now: Instant,
+    ) -> Answered {
+        let rests = self.rest_after.take_if(|after| *after == ticket).is_some()
+            && self.rest_until.is_some();
+        let echo = self.echoes.iter_mut().find(|(other, _)| *other == ticket);
+        let Some(Published { others }) = published else {
+            match echo {
+                Some(_) => self.echoes.retain(|(other, _)| *other != ticket),
+                // Another one's was taken for it, so there will be one less.
+                None => drop(self.echoes.pop_front()),
+            }
+            return Answered::MakeUp;
+        };
+        if let Some((_, until)) = echo {
+            *until = Some(now + ECHO_WAIT);
         }
-        let before = self.echoes.len();
-        self.echoes.retain(|(other, _)| *other != ticket);
-        self.echoes.len() == before
+        self.others = others;
+        if rests {
+            let until = now + REST;
+            self.rest_until = Some(until);
+            return Answered::Rest { until };
+        }
+        Answered::Nothing
     }
 
     /// Whether a message has to be an echo, or older than one.
     pub(super) fn absorbs(&mut self, now: Instant) -> bool {
-        self.echoes.retain(|(_, until)| *until > now);
+        self.forget_overdue(now);
         self.echoes.pop_front().is_some()
+    }
+
+    fn forget_overdue(&mut self, now: Instant) {
+        self.echoes
+            .retain(|(_, until)| until.is_none_or(|until| until > now));
     }
 
     /// One of us has the lock, until then or longer.
@@ -128,10 +158,9 @@ impl Turns {
         self.ours_until = Some(until);
     }
 
-    /// Somebody else has or had it, or nobody can tell.
+    /// Somebody else may have it, or nobody.
     pub(super) fn not_ours(&mut self) {
-        (self.ours_until, self.rest_until) = (None, None);
-        self.in_a_row = 0;
+        (self.ours_until, self.rest_until, self.rest_after) = (None, None, None);
     }
 
     /// It is time for somebody to ask who was not told to.
@@ -162,7 +191,7 @@ impl Turns {
     /// Nothing is absorbed any more, and everybody asks for himself.
     pub(super) fn forget(&mut self) {
         self.echoes.clear();
-        self.heir = None;
+        (self.heir, self.in_a_row) = (None, 0);
         self.not_ours();
     }
 
@@ -172,6 +201,18 @@ impl Turns {
             .max(self.rest_until)
             .filter(|until| *until > now)
     }
+}
+
+/// What the answer to a release changes for those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answered {
+    Nothing,
+    /// They rest until then.
+    Rest {
+        until: Instant,
+    },
+    /// A message that was absorbed, or will not come, has to be made up for.
+    MakeUp,
 }
 
 /// What the answer to a release says.

@@ -194,7 +194,9 @@ impl Model {
             }
             Answer::Released { ticket, published } => {
                 let published = published.then_some(Published { others: true });
-                let told = self.waiters.answered(&self.place, ticket, published);
+                let told = self
+                    .waiters
+                    .answered(&self.place, ticket, published, self.now);
                 self.tell(told);
             }
         }
@@ -252,7 +254,7 @@ impl Model {
         let (at, by, ticket) = releases[index.index(releases.len())];
         // It is sent again, on another connection.
         self.sent[at] = Sent::Release(by, None);
-        let told = self.waiters.answered(&self.place, ticket, None);
+        let told = self.waiters.answered(&self.place, ticket, None, self.now);
         self.tell(told);
         let told = self.waiters.missed();
         self.tell(told);
@@ -545,6 +547,56 @@ fn an_echo_that_was_missed_stands_for_no_other_message() {
     model.messages = 0;
     model.settle();
     model.now += ECHO_WAIT;
+    model.step(Step::Force);
+    somebody_gets_in(model);
+}
+
+/// Where answers and messages take longer than an echo is waited for, others get their turns as well.
+#[test]
+fn echoes_that_take_long_let_others_have_their_turns() {
+    let mut model = contended(16);
+    let mut in_a_row = 0;
+    loop {
+        let holder = model.holders.pop().expect("one of us was let in");
+        model.release(holder);
+        model.join();
+        let Some(heir) = model.told.pop() else {
+            break;
+        };
+        in_a_row += 1;
+        assert!(in_a_row <= 16, "nobody else has a turn");
+        model.begin(heir);
+        for sent in std::mem::take(&mut model.sent) {
+            model.run(sent);
+        }
+        model.now += Duration::from_millis(120);
+        model.settle();
+    }
+}
+
+/// What is absorbed for a release that publishes nothing is missing for the next.
+#[test]
+fn a_release_that_published_nothing_leaves_no_echo_to_wait_for() {
+    let mut model = contended(6);
+    let first = model.holders.pop().expect("one of us has it");
+    model.holder = None;
+    model.release(first);
+    for release in 0..2 {
+        let heir = model.told.pop().expect("somebody is told");
+        model.begin(heir);
+        for sent in std::mem::take(&mut model.sent) {
+            model.run(sent);
+        }
+        if release == 0 {
+            // The heir has its answer before the release before it has.
+            let granted = model.answers.pop().expect("the heir was answered");
+            model.answer(granted);
+            let second = model.holders.pop().expect("the heir was let in");
+            model.release(second);
+        }
+    }
+    model.message();
+    model.settle();
     model.step(Step::Force);
     somebody_gets_in(model);
 }

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::turns::{Published, Ticket, Turn, Turns};
+use super::turns::{Answered, Published, Ticket, Turn, Turns};
 use crate::wire::{Count, Place, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
@@ -248,14 +248,31 @@ impl<S: Clone> Waiters<S> {
         place: &Place,
         ticket: Ticket,
         published: Option<Published>,
+        now: Instant,
     ) -> Vec<S> {
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
-        match queue.turns.answered(ticket, published) {
-            true => queue.wake(Wake::One),
-            false => Vec::new(),
+        match queue.turns.answered(ticket, published, now) {
+            Answered::Nothing => Vec::new(),
+            Answered::Rest { until } => {
+                self.poll_by(place, until, now);
+                Vec::new()
+            }
+            Answered::MakeUp => {
+                queue.turns.not_ours();
+                queue.wake(Wake::One)
+            }
         }
+    }
+
+    /// What one of us had is gone.
+    pub(super) fn gone(&mut self, place: &Place) -> Vec<S> {
+        let Some(queue) = self.queue(place) else {
+            return Vec::new();
+        };
+        queue.turns.not_ours();
+        queue.wake(Wake::One)
     }
 
     /// One of the waiters has been granted the lock until then, and will leave.
@@ -331,13 +348,13 @@ impl<S: Clone> Waiters<S> {
         let Ok(index) = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id) else {
             return (Vec::new(), false);
         };
-        let parked = queue
-            .waiters
-            .remove(index)
-            .is_some_and(|waiter| waiter.state == State::Parked);
+        let state = queue.waiters.remove(index).map(|waiter| waiter.state);
+        let parked = state == Some(State::Parked);
+        // What has happened since it asked was about its own hold, or about a later one; an heir's was the echo.
+        let outdated = state == Some(State::Outdated) && queue.turns.heir() != Some(id);
         queue.turns.leaves(id, granted);
         // Where one enters, the next one can.
-        let used = granted && !place.shared;
+        let used = granted && !place.shared && !outdated;
         let passed_on = if used || parked {
             Vec::new()
         } else {
@@ -410,8 +427,10 @@ impl<S: Clone> Waiters<S> {
             if let Some(queue) = queue {
                 let next = now + queue.poll_floor;
                 queue.turns.polled(now);
-                told.extend(queue.tell(Wake::One));
-                queue.polls += 1;
+                let polls = queue.polls;
+                // If nobody is at rest, one whose refusal is on its way asks once more.
+                told.extend(queue.wake(Wake::One));
+                queue.polls = polls + 1;
                 queue.poll_at = Some(next);
                 self.polls.insert((next, channel, key));
             }

@@ -200,17 +200,18 @@ impl<'a> Handing<'a> {
 
     /// The server released the lock.
     pub(super) fn answered(mut self, reply: &Reply) {
-        let others = told_others(reply) || !self.wakeups.redis.counts_listeners();
+        // Those who ask for a lock that is not announced do not listen.
+        let counted = self.wakeups.redis.counts_listeners() && self.place.announced;
+        let others = told_others(reply) || !counted;
         self.end(Some(Published { others }));
     }
 
     fn end(&mut self, published: Option<Published>) {
         if let Some(ticket) = self.ticket.take() {
-            let told = self
-                .wakeups
-                .waiters()
-                .answered(self.place, ticket, published);
-            tell(told);
+            let now = Instant::now();
+            let answered =
+                |waiters: &mut Waiters<_>| waiters.answered(self.place, ticket, published, now);
+            tell(self.wakeups.change(answered));
         }
     }
 }
@@ -222,6 +223,13 @@ impl Drop for Handing<'_> {
 }
 
 impl Engine {
+    /// What one of us had at `place` is gone: those here who wait for its release need not.
+    pub(super) fn tell_of_loss(&self, place: &Place) {
+        if self.wakeups.is_awaited() {
+            tell(self.wakeups.waiters().gone(place));
+        }
+    }
+
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
         loop {

@@ -183,6 +183,9 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
+        if tenure.wire.hands_over() {
+            self.tell_of_loss(&tenure.place);
+        }
         if reason == LostReason::Expired && tenure.may_live_on() {
             self.give_back_later(tenure.clone());
         }

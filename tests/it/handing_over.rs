@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Kind, Lock, LockClient};
+use redisson_lock::{Error, Kind, Lock, LockClient, Owner};
 use testbed::{Proxy, Server, eventually, unique_name};
 use tokio::{
     task::JoinSet,
@@ -25,8 +25,8 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// `tasks` of them, each with an owner of its own, that hold it for some time and come again after another.
-    fn gather<K: Kind>(lock: &Lock<K>, tasks: usize, hold: Duration, rest: Duration) -> Self {
+    /// `tasks` of them, each with an owner of its own, that hold it for that long.
+    fn gather<K: Kind>(lock: &Lock<K>, tasks: usize, hold: Duration) -> Self {
         let mut crowd = Self {
             tasks: JoinSet::new(),
             turns: Arc::default(),
@@ -38,9 +38,10 @@ impl Crowd {
                 while !over.load(SeqCst) {
                     let guard = lock.lock().await.expect("it is let in");
                     turns.fetch_add(1, SeqCst);
-                    pass(hold).await;
+                    if !hold.is_zero() {
+                        sleep(hold).await;
+                    }
                     drop_or_unlock(guard, turns.load(SeqCst)).await;
-                    pass(rest).await;
                 }
             });
         }
@@ -66,13 +67,6 @@ impl Crowd {
     }
 }
 
-/// No sleep is the shortest.
-async fn pass(time: Duration) {
-    if !time.is_zero() {
-        sleep(time).await;
-    }
-}
-
 /// Mostly unlocks.
 async fn drop_or_unlock<K: Kind>(guard: redisson_lock::Guard<K>, turn: u64) {
     if turn.is_multiple_of(10) {
@@ -95,12 +89,7 @@ async fn costs_two_scripts<K: Kind>(lock: fn(&LockClient, String) -> Lock<K>) {
     const TURNS: u64 = 2_000;
     let server = Server::start().await;
     let client = connect(&server.url(), woken_only()).await;
-    let crowd = Crowd::gather(
-        &lock(&client, unique_name("crowd")),
-        64,
-        Duration::ZERO,
-        Duration::ZERO,
-    );
+    let crowd = Crowd::gather(&lock(&client, unique_name("crowd")), 64, Duration::ZERO);
     // Those who come first all ask.
     crowd.has_had(200).await;
     let scripts = async || server.calls().await["evalsha"];
@@ -110,7 +99,7 @@ async fn costs_two_scripts<K: Kind>(lock: fn(&LockClient, String) -> Lock<K>) {
     crowd.goes_home().await;
     let each = after as f64 / turns as f64;
     println!("{each} scripts per turn");
-    assert!(each <= 2.4, "{each} scripts per turn");
+    assert!(each <= 2.7, "{each} scripts per turn");
 }
 
 /// Connections that break between a release and the try behind it, with the message or without: no poll comes to help.
@@ -123,7 +112,6 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
     let crowd = Crowd::gather(
         &client.reentrant_lock(unique_name("cut")),
         16,
-        Duration::ZERO,
         Duration::ZERO,
     );
     let mut random = Random::new();
@@ -138,40 +126,68 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
     crowd.goes_home().await;
 }
 
-/// Somebody else comes too late after each release, as long as one of us is told of it at once.
+/// Somebody else comes too late after each release, as long as one of us is told of it at once: from afar always.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_has_its_share_beside_a_crowd() {
     const CROWD: u64 = 16;
-    const TURNS: u64 = 30;
-    // Long beside the moment for which the lock is free, or who comes at any time would often meet it.
-    const HOLD: Duration = Duration::from_millis(1);
-    // Whoever comes again at once after its release is before all who have to hear of it.
-    const REST: Duration = Duration::from_millis(5);
+    const TURNS: u64 = 10;
+    /// Long beside the moment for which the lock is free, or who comes at any time would often meet it.
+    const HOLD: Duration = Duration::from_millis(3);
+    /// At least a third of the fair share, which is one in 17.
+    const MOST: u64 = 3 * (CROWD + 1) * TURNS;
     let server = Server::start().await;
-    let clients = [
-        connect(&server.url(), woken_only()).await,
-        connect(&server.url(), woken_only()).await,
-    ];
     let name = unique_name("share");
-    let crowd = Crowd::gather(
-        &clients[0].reentrant_lock(&name),
-        CROWD as usize,
-        HOLD,
-        Duration::ZERO,
+    let (near, far) = (
+        Proxy::start(server.port()).await,
+        Proxy::start(server.port()).await,
     );
+    let us = connect(&near.url(), woken_only()).await;
+    let others = connect(&far.url(), woken_only()).await;
+    for proxy in [&near, &far] {
+        proxy.faults().delay(Duration::from_millis(4));
+    }
+    let crowd = Crowd::gather(&us.reentrant_lock(&name), CROWD as usize, HOLD);
     crowd.has_had(2 * CROWD).await;
-    let lone = Crowd::gather(&clients[1].reentrant_lock(&name), 1, HOLD, REST);
-    lone.has_had(1).await;
-    let (theirs, own) = (crowd.turns(), lone.turns());
-    lone.has_had(own + TURNS).await;
-    let (theirs, own) = (crowd.turns() - theirs, lone.turns() - own);
+    let lone = Crowd::gather(&others.reentrant_lock(&name), 1, HOLD);
+    let before = crowd.turns();
+    eventually("they have their turns", TEST_LIMIT, async || {
+        lone.turns() >= TURNS || crowd.turns() - before > MOST
+    })
+    .await;
+    let (theirs, own) = (crowd.turns() - before, lone.turns());
+    println!("{own} turns beside {theirs} of a crowd of {CROWD}");
     lone.goes_home().await;
     crowd.goes_home().await;
-    println!("{own} turns beside {theirs} of a crowd of {CROWD}");
     assert!(theirs >= own, "the crowd has turns, too");
-    // At least a third of the fair share, which is one in 17.
-    assert!(
-        theirs <= 3 * (CROWD + 1) * own,
-        "{own} turns beside {theirs}"
-    );
+    assert!(own >= TURNS, "{own} turns beside {theirs}");
+}
+
+/// Whoever would wait behind others for the lock asks all the same, and hears why it is not answered.
+#[tokio::test]
+async fn a_newcomer_in_an_outage_is_not_told_that_the_lock_is_busy() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), woken_only()).await;
+    let name = unique_name("outage");
+    let lock = client.reentrant_lock(&name);
+    let first = lock.lock().await.expect("it is free");
+    let mut crowd = Crowd::gather(&lock, 2, Duration::from_secs(20));
+    eventually("both wait", GENEROUS, async || {
+        server.calls().await["evalsha"] >= 5
+    })
+    .await;
+    // Now one of them has it, and the other waits for that one.
+    let _ = first.unlock().await.expect("it is held");
+    crowd.has_had(1).await;
+    proxy.faults().refuse(true);
+    proxy.faults().cut_all();
+    let newcomer = client.reentrant_lock(&name).owned_by(&Owner::new());
+    eventually("the connection is gone", GENEROUS, async || {
+        matches!(
+            newcomer.try_lock_for(Duration::from_millis(200)).await,
+            Err(Error::Unavailable { .. })
+        )
+    })
+    .await;
+    crowd.tasks.shutdown().await;
 }
