@@ -182,7 +182,9 @@ async fn a_newcomer_in_an_outage_is_not_told_that_the_lock_is_busy() {
     proxy.faults().refuse(true);
     proxy.faults().cut_all();
     let newcomer = client.reentrant_lock(&name).owned_by(&Owner::new());
-    eventually("the connection is gone", GENEROUS, async || {
+    // Before the lease of the one who has it is over: then everybody asks.
+    const LESS_THAN_A_LEASE: Duration = Duration::from_secs(15);
+    eventually("the connection is gone", LESS_THAN_A_LEASE, async || {
         matches!(
             newcomer.try_lock_for(Duration::from_millis(200)).await,
             Err(Error::Unavailable { .. })
