@@ -65,15 +65,15 @@ for _ in $(seq 200); do
 done
 [ -S "$dir/redis.sock" ] || { cat "$dir/redis.log"; say "redis-server does not start"; exit 1; }
 
-# Prints the middle one of a workload's counts. The first part is from the start to the first mark.
+# Prints the least of a workload's counts. The first part is from the start to the first mark.
 count() {
     local parts=$dir/$1 said
     said=$(valgrind --tool=callgrind --dump-before='instructions::mark*' --callgrind-out-file="$parts" \
         "$program" "unix://$dir/redis.sock" "$1" 2>&1) || { printf '%s\n' "$said" >&2; return 1; }
     rm -f "$parts.1"
     sed -n 's/^totals: //p' "$parts".[0-9]* | sort -n | awk -v each="$2" '
-        { counts[NR] = $1 }
-        END { if (NR < 4) exit 1; printf "%.0f\n", counts[int((NR + 1) / 2)] / each }'
+        NR == 1 { least = $1 }
+        END { if (NR < 4) exit 1; printf "%.0f\n", least / each }'
 }
 
 while read -r workload each runs name; do
