@@ -211,8 +211,10 @@ impl Engine {
         let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
         let request = || wire.release(place, &slot.owner, lease.as_ref(), holds);
         let over = || tenure.lost(Instant::now()).is_some();
-        // Where it goes with others, nobody knows when.
-        let handed = holds == 0 && seat.is_none() && wire.hands_over() && self.wakeups.is_awaited();
+        // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
+        // it may overtake the release.
+        let follows = seat.is_none() && tenure.durability() == Durability::Local;
+        let handed = holds == 0 && follows && wire.hands_over() && self.wakeups.is_awaited();
         let handing = handed.then(|| Handing::new(&self.wakeups, place));
         let sending = self.send_release(place, request, holds, over, (seat, handing));
         match sending.await {
