@@ -8,7 +8,7 @@
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`watchdog`] | what is due | renews, and tells holders of a loss |
-//! | [`waiters`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 
 mod acquire;
 mod carried;
@@ -17,6 +17,7 @@ mod holding;
 mod holds;
 mod line;
 mod pause;
+mod queue;
 mod release;
 mod turns;
 mod waiters;

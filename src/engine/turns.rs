@@ -25,7 +25,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use super::waiters::WaiterId;
+use super::queue::WaiterId;
 
 /// Hand-overs in a row while others listen, if as many wait here: a process with more of them gets no more turns.
 const MOST_IN_A_ROW: u32 = 16;
@@ -222,6 +222,9 @@ pub(super) struct Published {
     pub(super) others: bool,
 }
 
+#[cfg(test)]
+#[path = "turns_model.rs"]
+mod model;
 #[cfg(test)]
 #[path = "turns_tests.rs"]
 mod tests;

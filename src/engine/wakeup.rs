@@ -12,8 +12,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
+    queue::WaiterId,
     turns::{Published, Ticket},
-    waiters::{Rest, WaiterId, Waiters},
+    waiters::{Rest, Waiters},
 };
 use crate::{
     redis::Redis,

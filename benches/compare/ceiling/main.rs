@@ -10,10 +10,9 @@ use std::{
 };
 
 use compare::{
-    Command, Failure, Kind, Peer, Round, Times,
-    peer::unsupported,
+    Command, Failure, Peer, Round, Times,
     round::{Measured, Window},
-    scripts::{ACQUIRE, LEASE_MILLIS, Lock, NO_LOCK, RELEASE},
+    scripts::{ACQUIRE, LEASE_MILLIS, Lock, RELEASE, pairs_only},
     serve,
 };
 use redis::{Cmd, Script, cmd};
@@ -60,14 +59,8 @@ impl Peer for Ceiling {
     }
 
     async fn answer(&mut self, command: Command) -> Result<Value, Failure> {
-        match command {
-            Command::Pair {
-                kind: Kind::Reentrant,
-                tasks,
-                times,
-            } => self.pairs(tasks, times).await,
-            _ => unsupported(NO_LOCK),
-        }
+        let (tasks, times) = pairs_only(command)?;
+        self.pairs(tasks, times).await
     }
 }
 

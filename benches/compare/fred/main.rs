@@ -3,10 +3,8 @@
 use std::process::ExitCode;
 
 use compare::{
-    Command, Failure, Kind, Peer, Task,
-    peer::unsupported,
-    round,
-    scripts::{ACQUIRE, LEASE_MILLIS, Lock, NO_LOCK, RELEASE, check},
+    Command, Failure, Peer, Task, round,
+    scripts::{ACQUIRE, LEASE_MILLIS, Lock, RELEASE, check, pairs_only},
     serve,
 };
 use fred::{
@@ -49,17 +47,9 @@ impl Peer for RawFred {
     }
 
     async fn answer(&mut self, command: Command) -> Result<serde_json::Value, Failure> {
-        match command {
-            Command::Pair {
-                kind: Kind::Reentrant,
-                tasks,
-                times,
-            } => {
-                let tasks = (0..tasks).map(|number| self.task(number));
-                Ok(serde_json::to_value(round::pairs(tasks, times).await?)?)
-            }
-            _ => unsupported(NO_LOCK),
-        }
+        let (tasks, times) = pairs_only(command)?;
+        let tasks = (0..tasks).map(|number| self.task(number));
+        Ok(serde_json::to_value(round::pairs(tasks, times).await?)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the raw clients send: one acquire and one release, as plain as Redisson's own and for one lock per call.
 
-use crate::peer::Failure;
+use crate::{Command, Failure, Kind, Times, peer::unsupported};
 
 /// KEYS lock; ARGV lease in ms, owner. Replies nil when granted, else the remaining lease.
 pub const ACQUIRE: &str = "
@@ -26,8 +26,17 @@ return 1";
 
 pub const LEASE_MILLIS: &str = "30000";
 
-/// Why the raw peers do nothing but pairs.
-pub const NO_LOCK: &str = "no lock: it runs the bare scripts and neither waits nor renews";
+/// How many tasks are to run the scripts, and when: the one command that peers without a lock can do.
+pub fn pairs_only(command: Command) -> Result<(usize, Times), Failure> {
+    match command {
+        Command::Pair {
+            kind: Kind::Reentrant,
+            tasks,
+            times,
+        } => Ok((tasks, times)),
+        _ => unsupported("no lock: it runs the bare scripts and neither waits nor renews"),
+    }
+}
 
 /// What the scripts must have replied.
 pub fn check(busy: Option<i64>, released: Option<i64>) -> Result<(), Failure> {

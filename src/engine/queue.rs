@@ -1,0 +1,129 @@
+//! Those who wait for one name. Pure.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::turns::Turns;
+use crate::wire::{Count, Place, message::Wake};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WaiterId(pub(super) u64);
+
+/// What a queue waits for: a name, and for a read-write lock which side of it. A message wakes one reader and one writer.
+pub(super) type Key = (Arc<str>, Count);
+
+pub(super) fn key(place: &Place) -> Key {
+    (place.name.clone(), place.count)
+}
+
+/// The waiters of one name, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Queue<S> {
+    pub(super) key: Key,
+    /// How often one of them asks if it hears nothing.
+    pub(super) poll_floor: Duration,
+    pub(super) waiters: VecDeque<Waiter<S>>,
+    pub(super) poll_at: Option<Instant>,
+    /// Polls since the last message.
+    pub(super) polls: u32,
+    pub(super) turns: Turns,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter<S> {
+    pub(super) id: WaiterId,
+    pub(super) state: State,
+    pub(super) signal: S,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Asking the server, or about to.
+    Trying,
+    /// Asking, but something has happened since it began: a refusal will be out of date.
+    Outdated,
+    /// Refused, and waiting to be told to try again.
+    Parked,
+    /// Told to try, and has not begun to.
+    Told,
+}
+
+impl<S> Queue<S> {
+    pub(super) fn new(key: Key, poll_floor: Duration) -> Self {
+        Self {
+            key,
+            poll_floor,
+            waiters: VecDeque::new(),
+            poll_at: None,
+            polls: 0,
+            turns: Turns::default(),
+        }
+    }
+
+    pub(super) fn is_of(&self, place: &Place) -> bool {
+        self.key.1 == place.count && self.key.0 == place.name
+    }
+}
+
+impl<S: Clone> Queue<S> {
+    /// A message, which may be the echo of our own.
+    pub(super) fn message(&mut self, wake: Wake, now: Instant) -> Vec<S> {
+        if wake == Wake::All || !self.turns.absorbs(now) {
+            self.turns.not_ours();
+            return self.wake(wake);
+        }
+        self.polls = 0;
+        let heir = self.turns.heir().and_then(|heir| self.waiter(heir));
+        if let Some(heir) = heir.filter(|heir| heir.state == State::Trying) {
+            heir.state = State::Outdated;
+        }
+        Vec::new()
+    }
+
+    /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
+    ///
+    /// For one, that is the first at rest, or else the first of those who are trying. If all of those tried again, each
+    /// release would cost as many tries as there are.
+    pub(super) fn wake(&mut self, wake: Wake) -> Vec<S> {
+        self.polls = 0;
+        let told = self.tell(wake);
+        if told.is_empty() || wake == Wake::All {
+            let trying = self
+                .waiters
+                .iter_mut()
+                .filter(|waiter| waiter.state == State::Trying);
+            for waiter in trying.take(most(wake)) {
+                waiter.state = State::Outdated;
+            }
+        }
+        told
+    }
+
+    pub(super) fn tell(&mut self, wake: Wake) -> Vec<S> {
+        let parked = self
+            .waiters
+            .iter_mut()
+            .filter(|waiter| waiter.state == State::Parked);
+        parked
+            .take(most(wake))
+            .map(|waiter| {
+                waiter.state = State::Told;
+                waiter.signal.clone()
+            })
+            .collect()
+    }
+
+    pub(super) fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {
+        // Waiters stand in the order of their ids.
+        let index = self.waiters.binary_search_by_key(&id, |waiter| waiter.id);
+        index.ok().and_then(|index| self.waiters.get_mut(index))
+    }
+}
+
+fn most(wake: Wake) -> usize {
+    match wake {
+        Wake::One => 1,
+        Wake::All => usize::MAX,
+    }
+}
