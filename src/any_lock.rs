@@ -3,13 +3,11 @@
 use std::{any::TypeId, sync::Arc};
 
 use crate::{
-    back_off::BackOff,
-    durability::Durability,
-    engine::{Ask, EngineHandle},
+    engine::{Ask, EngineHandle, Terms},
     error::Error,
     lock::Lock,
     owner::Owner,
-    wire::{Kind, Lease, Place, Wire},
+    wire::{Kind, Lease, Place},
 };
 
 /// A lock of any kind and client, as a member of a [`MultiLock`](crate::MultiLock) or [`RedLock`](crate::RedLock).
@@ -18,12 +16,8 @@ use crate::{
 #[derive(Clone)]
 pub struct AnyLock {
     pub(crate) engine: EngineHandle,
-    pub(crate) place: Result<Arc<Place>, Error>,
-    wire: &'static dyn Wire,
+    terms: Result<Arc<Terms>, Box<Error>>,
     pub(crate) kind: TypeId,
-    lease: Option<Result<Lease, Error>>,
-    back_off: Option<BackOff>,
-    durability: Durability,
 }
 
 impl AnyLock {
@@ -33,19 +27,16 @@ impl AnyLock {
         owner: Owner,
         lease: Option<&Result<Lease, Error>>,
     ) -> Result<Ask, Error> {
-        let lease = match lease.or(self.lease.as_ref()) {
-            Some(lease) => Some(lease.clone()?),
-            None => None,
-        };
-        Ok(Ask {
-            place: self.place.clone()?,
-            wire: self.wire,
-            owner,
-            watched: lease.is_none(),
-            lease: lease.unwrap_or_else(|| self.engine.watchdog_lease.clone()),
-            back_off: self.back_off.clone(),
-            durability: self.durability,
-        })
+        let mut terms = self.terms.clone().map_err(|error| *error)?;
+        if let Some(lease) = lease {
+            Arc::make_mut(&mut terms).set_lease(lease.clone());
+        }
+        Ask::new(terms, owner)
+    }
+
+    pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
+        let terms = self.terms.as_ref();
+        terms.map_or_else(|error| Err(Error::clone(error)), |terms| Ok(&terms.place))
     }
 }
 
@@ -53,12 +44,8 @@ impl<K: Kind> From<Lock<K>> for AnyLock {
     fn from(lock: Lock<K>) -> Self {
         Self {
             engine: lock.engine,
-            place: lock.place,
-            wire: K::WIRE,
+            terms: lock.terms,
             kind: TypeId::of::<K>(),
-            lease: lock.lease,
-            back_off: lock.back_off,
-            durability: lock.durability,
         }
     }
 }
@@ -71,7 +58,7 @@ impl<K: Kind> From<&Lock<K>> for AnyLock {
 
 impl std::fmt::Debug for AnyLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.place.as_ref().map(|place| &*place.name);
+        let name = self.place().map(|place| &*place.name);
         f.debug_struct("AnyLock")
             .field("name", &name.unwrap_or_default())
             .finish_non_exhaustive()

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     back_off::BackOff,
     client_builder::LockClientBuilder,
-    engine::EngineHandle,
+    engine::{EngineHandle, Terms},
     error::Error,
     lock::{
         FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
@@ -232,10 +232,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
-        SpinLock {
-            back_off: Some(BackOff::default()),
-            ..self.lock(name.into())
-        }
+        self.lock(name.into()).with_back_off(BackOff::default())
     }
 
     /// The lock `name` as the [reentrant lock](Self::reentrant_lock), but its owner may not take it again: that is
@@ -367,20 +364,25 @@ impl LockClient {
             "" => name,
             prefix => format!("{prefix}{name}"),
         };
-        let place = match self.engine.check_name(&name) {
-            Ok(()) => Ok(Arc::new(K::WIRE.place(name.into(), &self.engine.config))),
-            Err(reason) => Err(Error::InvalidName {
+        let terms = match self.engine.check_name(&name) {
+            Ok(()) => Ok(Arc::new(Terms {
+                place: Arc::new(K::WIRE.place(name.into(), &self.engine.config)),
+                wire: K::WIRE,
+                lease: self.engine.watchdog_lease.clone(),
+                watched: true,
+                back_off: None,
+                durability: self.engine.config.durability,
+                refused: None,
+            })),
+            Err(reason) => Err(Box::new(Error::InvalidName {
                 name: shortened(name),
                 reason,
-            }),
+            })),
         };
         Lock {
             engine: self.engine.clone(),
-            place,
-            lease: None,
+            terms,
             owner: None,
-            back_off: None,
-            durability: self.engine.config.durability,
             kind: PhantomData,
         }
     }

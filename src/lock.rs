@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use crate::{
     back_off::BackOff,
     durability::Durability,
-    engine::{Ask, EngineHandle, Limit},
+    engine::{Ask, EngineHandle, Limit, Terms},
     error::Error,
     guard::Guard,
     owner::Owner,
@@ -49,11 +49,9 @@ pub type SimpleLock = Lock<Simple>;
 /// `RLock`.
 pub struct Lock<K: Kind> {
     pub(crate) engine: EngineHandle,
-    pub(crate) place: Result<Arc<Place>, Error>,
-    pub(crate) lease: Option<Result<Lease, Error>>,
+    /// Boxed, as a handle seldom has an error, and is a part of every future of its uses.
+    pub(crate) terms: Result<Arc<Terms>, Box<Error>>,
     pub(crate) owner: Option<Owner>,
-    pub(crate) back_off: Option<BackOff>,
-    pub(crate) durability: Durability,
     pub(crate) kind: PhantomData<K>,
 }
 
@@ -191,10 +189,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[must_use = "it is another handle; this one keeps its lease"]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        Self {
-            lease: Some(Lease::new(lease).map_err(Error::config)),
-            ..self.clone()
-        }
+        self.on(|terms| terms.set_lease(Lease::new(lease).map_err(Error::config)))
     }
 
     /// The same lock, whose acquisitions and renewals wait for replicas as `durability` says, instead of
@@ -221,10 +216,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[must_use = "it is another handle; this one stays as it is"]
     pub fn with_durability(&self, durability: Durability) -> Self {
-        Self {
-            durability,
-            ..self.clone()
-        }
+        self.on(|terms| terms.durability = durability)
     }
 
     /// The same lock, for `owner` instead of the current one.
@@ -338,36 +330,33 @@ impl<K: Kind> Lock<K> {
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.
     pub fn name(&self) -> &str {
-        match &self.place {
-            Ok(place) => &place.name,
+        match &self.terms {
+            Ok(terms) => &terms.place.name,
             Err(_) => "",
         }
     }
 
     async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
-        let ask = self.ask()?;
+        let ask = Ask::new(self.terms()?.clone(), self.owner())?;
         let held = self.engine.acquire(&ask, limit).await?;
         Ok(held.map(|held| Guard::new(self.engine.clone(), held)))
     }
 
-    fn ask(&self) -> Result<Ask, Error> {
-        let lease = match &self.lease {
-            Some(lease) => lease.clone()?,
-            None => self.engine.watchdog_lease.clone(),
-        };
-        Ok(Ask {
-            place: self.place()?.clone(),
-            wire: K::WIRE,
-            owner: self.owner(),
-            watched: self.lease.is_none(),
-            back_off: self.back_off.clone(),
-            durability: self.durability,
-            lease,
-        })
+    fn terms(&self) -> Result<&Arc<Terms>, Error> {
+        self.terms.as_ref().map_err(|error| Error::clone(error))
+    }
+
+    /// The same lock, on other terms.
+    fn on(&self, change: impl FnOnce(&mut Terms)) -> Self {
+        let mut lock = self.clone();
+        if let Ok(terms) = &mut lock.terms {
+            change(Arc::make_mut(terms));
+        }
+        lock
     }
 
     pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
-        self.place.as_ref().map_err(Clone::clone)
+        Ok(&self.terms()?.place)
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -400,10 +389,7 @@ impl Lock<Spin> {
     /// ```
     #[must_use = "it is another handle; this one keeps its pauses"]
     pub fn with_back_off(&self, back_off: BackOff) -> Self {
-        Self {
-            back_off: Some(back_off),
-            ..self.clone()
-        }
+        self.on(|terms| terms.back_off = Some(back_off))
     }
 }
 
@@ -411,11 +397,8 @@ impl<K: Kind> Clone for Lock<K> {
     fn clone(&self) -> Self {
         Self {
             engine: self.engine.clone(),
-            place: self.place.clone(),
-            lease: self.lease.clone(),
+            terms: self.terms.clone(),
             owner: self.owner,
-            back_off: self.back_off.clone(),
-            durability: self.durability,
             kind: PhantomData,
         }
     }

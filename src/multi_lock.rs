@@ -97,12 +97,12 @@ impl<Q: Quorum> GroupLock<Q> {
     pub fn of(locks: impl IntoIterator<Item = impl Into<AnyLock>>) -> Self {
         let mut members: Vec<AnyLock> = locks.into_iter().map(Into::into).collect();
         let rank = |lock: &AnyLock| {
-            let place = lock.place.as_ref().ok();
+            let place = lock.place().ok();
             place.map(|place| (place.name.clone(), place.count, lock.engine.id))
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
-        members.dedup_by(|a, b| a.place.is_ok() && rank(a) == rank(b) && a.kind == b.kind);
+        members.dedup_by(|a, b| a.place().is_ok() && rank(a) == rank(b) && a.kind == b.kind);
         Self {
             members,
             lease: None,
@@ -369,7 +369,7 @@ impl<Q: Quorum> GroupLock<Q> {
         }
         let mut last: Option<(&AnyLock, &Arc<Place>)> = None;
         for lock in &self.members {
-            let place = lock.place.as_ref().map_err(Clone::clone)?;
+            let place = lock.place()?;
             let is_same = |(other, at): (&AnyLock, &Arc<Place>)| {
                 (&at.name, at.count, other.engine.id) == (&place.name, place.count, lock.engine.id)
             };

@@ -1,7 +1,8 @@
 //! The one loop that takes a lock, for every kind: try, subscribe, try again, wait, try again.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -26,18 +27,54 @@ use crate::{
 /// last moment is not reported as busy (P-A12).
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What is asked for.
+/// What a handle asks for in each of its uses.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct Terms {
     pub(crate) place: Arc<Place>,
     pub(crate) wire: &'static dyn Wire,
-    pub(crate) owner: Owner,
     pub(crate) lease: Lease,
     /// The lease is the watchdog's.
     pub(crate) watched: bool,
     /// How it is polled, for a lock that is.
     pub(crate) back_off: Option<BackOff>,
     pub(crate) durability: Durability,
+    /// Why no lock is taken on these terms.
+    pub(crate) refused: Option<Box<Error>>,
+}
+
+/// What is asked for.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) owner: Owner,
+}
+
+impl Terms {
+    /// With another lease, which is not renewed.
+    pub(crate) fn set_lease(&mut self, lease: Result<Lease, Error>) {
+        self.watched = false;
+        match lease {
+            Ok(lease) => (self.lease, self.refused) = (lease, None),
+            Err(error) => self.refused = Some(Box::new(error)),
+        }
+    }
+}
+
+impl Ask {
+    pub(crate) fn new(terms: Arc<Terms>, owner: Owner) -> Result<Self, Error> {
+        match &terms.refused {
+            Some(error) => Err(Error::clone(error)),
+            None => Ok(Self { terms, owner }),
+        }
+    }
+}
+
+impl Deref for Ask {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.terms
+    }
 }
 
 /// How long to wait for a lock that is taken.
@@ -121,86 +158,56 @@ impl Engine {
         ask: &Ask,
         limit: Limit,
     ) -> Result<Option<Held>, Error> {
-        if matches!(limit, Limit::Once) {
-            return match self
-                .try_until(ask, self.patience(limit), None, None)
-                .await?
-            {
-                Tried::Granted(held) => Ok(Some(held)),
-                Tried::Busy { .. } => Ok(None),
-                Tried::Unanswered { reason } => Err(Error::Unavailable { reason }),
-            };
-        }
-        let in_line = InLine::enter(self, ask);
-        let taken = self.try_and_wait(ask, limit).await;
-        if let (Ok(Some(_)), Some(in_line)) = (&taken, in_line) {
-            in_line.served();
-        }
-        taken
-    }
-
-    async fn try_and_wait(
-        self: &Arc<Self>,
-        ask: &Ask,
-        limit: Limit,
-    ) -> Result<Option<Held>, Error> {
+        let waits = !matches!(limit, Limit::Once);
+        let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
+        let mut pause = waits.then(|| Pause::behind(self, ask)).flatten();
         let mut tries = Tries::new(self);
-        let behind = match Pause::behind(self, ask) {
-            Some(pause) => Some(pause),
-            None => {
-                let first = tries.next(self);
-                let until = self.patience(limit);
-                match self.try_until(ask, until, Some(first), None).await? {
-                    Tried::Granted(held) => return Ok(Some(held)),
-                    Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
-                    Tried::Busy { .. } => None,
-                }
-            }
-        };
-        // Boxed, as it is seldom needed, and large, in every future around it.
-        let waiting = Box::pin(self.wait_and_try(ask, limit, tries, behind));
-        let waited = self.closed.run_until_cancelled(waiting);
-        waited.await.unwrap_or(Err(Error::Closed))
-    }
-
-    async fn wait_and_try(
-        self: &Arc<Self>,
-        ask: &Ask,
-        limit: Limit,
-        mut tries: Tries,
-        behind: Option<Pause>,
-    ) -> Result<Option<Held>, Error> {
-        let (mut pause, mut rests) = match behind {
-            Some(pause) => (pause, true),
-            // Boxed, as it is larger than what follows it.
-            None => (Box::pin(Pause::begin(self, ask, limit)).await, false),
-        };
+        let mut rests = true;
         loop {
-            if rests && !pause.over(limit).await {
-                if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
-                    let reason = "there is no connection, and the lock was not asked for".into();
-                    return Err(Error::Unavailable { reason });
+            if let Some(pause) = &mut pause {
+                // Boxed, as what is seldom needed should make no future larger.
+                if rests && !self.unless_closed(Box::pin(pause.over(limit))).await? {
+                    if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
+                        let reason =
+                            "there is no connection, and the lock was not asked for".into();
+                        return Err(Error::Unavailable { reason });
+                    }
+                    return Ok(None);
                 }
-                return Ok(None);
+                pause.trying();
             }
-            rests = true;
-            pause.trying();
-            let wait = tries.next(self);
-            let until = self.patience(limit);
-            match self.try_until(ask, until, Some(wait), None).await? {
-                Tried::Granted(held) => {
-                    pause.granted(held.tenure().valid_until());
+            let next = waits.then(|| tries.next(self));
+            let tried = self.try_until(ask, self.patience(limit), next, None);
+            match (tried.await?, &mut pause) {
+                (Tried::Granted(held), pause) => {
+                    if let Some(pause) = pause {
+                        pause.granted(held.tenure().valid_until());
+                    }
+                    if let Some(in_line) = in_line {
+                        in_line.served();
+                    }
                     return Ok(Some(held));
                 }
-                Tried::Busy { remaining } if pause.refused(remaining) && !limit.is_over() => {
-                    rests = false;
+                (Tried::Busy { .. }, None) if !waits => return Ok(None),
+                (Tried::Busy { remaining }, None) => {
+                    pause = Some(Pause::begin(self, ask, remaining));
                 }
-                Tried::Busy { .. } => {}
+                (Tried::Busy { remaining }, Some(pause)) => {
+                    rests = !pause.refused(remaining) || limit.is_over();
+                }
                 // It was busy when last heard of.
-                Tried::Unanswered { .. } if limit.is_over() => return Ok(None),
-                Tried::Unanswered { reason } => return Err(Error::Unavailable { reason }),
+                (Tried::Unanswered { .. }, Some(_)) if limit.is_over() => return Ok(None),
+                (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
             }
         }
+    }
+
+    fn unless_closed<T>(
+        &self,
+        future: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<T, Error>> {
+        let done = self.closed.run_until_cancelled(future);
+        done.map(|done| done.ok_or(Error::Closed))
     }
 
     /// Until when an answer is waited for: as long as the limit and our patience with an unreachable server allow.
@@ -269,6 +276,23 @@ impl Engine {
         let (tenure, id) = slot.grant(tenure, grant)?;
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
+    }
+
+    /// Completes once there is a connection, or when `caller`, if there is one, or everybody has given up.
+    async fn reachable(&self, place: &Place, caller: Option<&Caller>) {
+        let given_up = async {
+            match caller {
+                Some(caller) => tokio::select! {
+                    () = caller.gone() => {}
+                    () = self.closed.cancelled() => {}
+                },
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.lanes.ready(place) => {}
+            () = given_up => {}
+        }
     }
 
     /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
@@ -347,92 +371,102 @@ const NO_ANSWER: &str =
 
 /// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
 /// end has it carried on ([`Carried`]); a hold that nobody takes is given back when it is dropped.
-async fn attempt(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async fn has its arguments twice, and thousands may be on their way"
+)]
+fn attempt(
     engine: Arc<Engine>,
     slot: SlotRef,
     ask: Ask,
     mut wait: Option<Try>,
     mut seat: Option<Seat>,
     caller: Caller,
-) -> Result<Tried, Error> {
-    let _turn = slot.turn.lock().await;
-    engine.release_all_dropped(&slot).await;
-    // An earlier sending was not answered, and may have been granted.
-    let mut doubt = false;
-    let done = loop {
-        if !engine.lanes.is_ready(&ask.place) {
-            tokio::select! {
-                () = engine.lanes.ready(&ask.place) => {}
+) -> impl Future<Output = Result<Tried, Error>> + Send {
+    async move {
+        let _turn = slot.turn.lock().await;
+        engine.release_all_dropped(&slot).await;
+        // An earlier sending was not answered, and may have been granted.
+        let mut doubt = false;
+        let done = loop {
+            if !engine.lanes.is_ready(&ask.place) {
                 // Nothing has been sent that would have to be taken back.
-                () = caller.gone(), if !doubt => {}
+                let caller = (!doubt).then_some(&caller);
+                Box::pin(engine.reachable(&ask.place, caller)).await;
             }
-        }
-        if caller.is_gone() {
-            break Ok(Tried::Unanswered {
-                reason: NO_ANSWER.into(),
-            });
-        }
-        let tenure = engine.live_tenure(&slot, ask.place.count);
-        if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
-            break Err(error);
-        }
-        let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
-        let sent = Instant::now();
-        let claim = Claim {
-            owner: &slot.owner,
-            lease: &ask.lease,
-            holds,
-            fresh: !doubt,
-            writes: ask.place.count == Count::Read
-                && engine.live_tenure(&slot, Count::Write).is_some(),
-            wait: wait.map(|wait| wait.as_sent(sent)),
-        };
-        let request = ask.wire.acquire(&ask.place, &claim);
-        let answer = engine
-            .lanes
-            .run_from(seat.take(), request, ask.durability)
-            .await;
-        let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
-        let refusal = match answer {
-            Ok(reply) => match ask.wire.attempt(reply) {
-                Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
-                    engine.give_back(&ask.place, ask.wire, &slot).await;
-                    return Err(too_few(&ask.place, acknowledged));
-                }
-                Ok(Attempt::Granted { token }) => {
-                    if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token) {
-                        held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
-                        return Ok(Tried::Granted(held));
+            if !doubt && engine.is_closed() {
+                break Err(Error::Closed);
+            }
+            if caller.is_gone() {
+                break Ok(Tried::Unanswered {
+                    reason: NO_ANSWER.into(),
+                });
+            }
+            let tenure = engine.live_tenure(&slot, ask.place.count);
+            if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
+                break Err(error);
+            }
+            let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
+            let sent = Instant::now();
+            let request = {
+                let claim = Claim {
+                    owner: &slot.owner,
+                    lease: &ask.lease,
+                    holds,
+                    fresh: !doubt,
+                    writes: ask.place.count == Count::Read
+                        && engine.live_tenure(&slot, Count::Write).is_some(),
+                    wait: wait.map(|wait| wait.as_sent(sent)),
+                };
+                ask.wire.acquire(&ask.place, &claim)
+            };
+            let answer = engine
+                .lanes
+                .run_from(seat.take(), request, ask.durability)
+                .await;
+            let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
+            let refusal = match answer {
+                Ok(reply) => match ask.wire.attempt(reply) {
+                    Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
+                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        return Err(too_few(&ask.place, acknowledged));
                     }
-                    engine.give_back(&ask.place, ask.wire, &slot).await;
+                    Ok(Attempt::Granted { token }) => {
+                        if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token)
+                        {
+                            held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
+                            return Ok(Tried::Granted(held));
+                        }
+                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        continue;
+                    }
+                    Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
+                    Ok(Attempt::Gone) => {
+                        if let Some(tenure) = tenure {
+                            engine.lose(&tenure, LostReason::Gone);
+                        }
+                        continue;
+                    }
+                    Err(refusal) => refusal,
+                },
+                Err(CallError::Unanswered { reason }) => {
+                    caller.tell(&reason);
+                    doubt = true;
+                    wait = wait.map(|wait| Try { last: None, ..wait });
                     continue;
                 }
-                Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
-                Ok(Attempt::Gone) => {
-                    if let Some(tenure) = tenure {
-                        engine.lose(&tenure, LostReason::Gone);
-                    }
-                    continue;
-                }
-                Err(refusal) => refusal,
-            },
-            Err(CallError::Unanswered { reason }) => {
-                caller.tell(&reason);
-                doubt = true;
-                wait = wait.map(|wait| Try { last: None, ..wait });
-                continue;
-            }
-            Err(CallError::Refused(refusal)) => refusal,
-            Err(CallError::Closed) => return Err(Error::Closed),
+                Err(CallError::Refused(refusal)) => refusal,
+                Err(CallError::Closed) => return Err(Error::Closed),
+            };
+            let Refusal::Passing { message } = refusal else {
+                break Err(refused(&ask.place, refusal));
+            };
+            caller.tell(&message);
+            tokio::time::sleep(PASSING_PAUSE).await;
         };
-        let Refusal::Passing { message } = refusal else {
-            break Err(refused(&ask.place, refusal));
-        };
-        caller.tell(&message);
-        tokio::time::sleep(PASSING_PAUSE).await;
-    };
-    if doubt {
-        engine.give_back(&ask.place, ask.wire, &slot).await;
+        if doubt {
+            Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+        }
+        done
     }
-    done
 }

@@ -131,6 +131,12 @@ impl Slot {
     pub(super) fn tenures(&self) -> Vec<Arc<Tenure>> {
         lock(&self.tenures).iter().flatten().cloned().collect()
     }
+
+    /// A hold whose guard is gone, to be released by the caller.
+    pub(super) fn take_dropped(&self) -> Option<(Arc<Tenure>, HoldId)> {
+        let of = |tenure: Arc<Tenure>| tenure.take_dropped().map(|id| (tenure, id));
+        self.tenures().into_iter().find_map(of)
+    }
 }
 
 impl SlotRef {
@@ -302,7 +308,7 @@ impl Tenure {
         self.holding().set_phase(id, Phase::Dropped);
     }
 
-    pub(super) fn take_dropped(&self) -> Option<HoldId> {
+    fn take_dropped(&self) -> Option<HoldId> {
         self.holding().take(Phase::Dropped)
     }
 

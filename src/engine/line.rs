@@ -20,17 +20,19 @@ pub(super) struct InLine {
 
 impl InLine {
     /// Before the first try, for a kind of lock that has a queue.
-    pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
+    ///
+    /// Boxed, as most kinds have none.
+    pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Box<Self>> {
         let abandon = ask.wire.abandon()?;
         let slot = engine.slot(&ask.place, ask.owner);
         let abandon = abandon(&ask.place, &slot.owner);
         slot.in_line.fetch_add(1, Ordering::Relaxed);
-        Some(Self {
+        Some(Box::new(Self {
             engine: engine.clone(),
             slot,
             abandon: Some(abandon),
             _closing: engine.tasks.token(),
-        })
+        }))
     }
 
     /// The lock was granted, which ended the place.

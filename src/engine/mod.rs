@@ -37,7 +37,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use acquire::{Ask, Limit};
+pub(crate) use acquire::{Ask, Limit, Terms};
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use release::Held;

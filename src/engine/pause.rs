@@ -34,23 +34,17 @@ impl Pause {
         Waiting::behind(engine, &ask.place).map(Pause::Listening)
     }
 
-    /// After the first refusal. Completes when it is time for the second try.
-    pub(super) async fn begin(engine: &Arc<Engine>, ask: &Ask, limit: Limit) -> Self {
+    /// After the first refusal.
+    pub(super) fn begin(engine: &Arc<Engine>, ask: &Ask, remaining: Option<Duration>) -> Self {
         if let Some(back_off) = &ask.back_off {
-            let mut pause = Pause::Spinning {
+            return Pause::Spinning {
                 spinning: Spinning::new(back_off),
-                remaining: None,
+                remaining,
             };
-            pause.over(limit).await;
-            return pause;
         }
         let owner = OwnerId::new(engine.id, ask.owner).field();
         let place = ask.wire.listens_at(&ask.place, &owner);
-        let (waiting, subscribed) = Waiting::begin(engine, &place);
-        // Refused, or slow: then polling has to do, which needs no subscription.
-        let longest = Instant::now() + engine.config.poll_floor;
-        let _ = timeout_at(limit.earlier(longest), subscribed).await;
-        Pause::Listening(waiting)
+        Pause::Listening(Waiting::begin(engine, &place))
     }
 
     /// A try begins.
@@ -75,12 +69,19 @@ impl Pause {
     pub(super) async fn over(&mut self, limit: Limit) -> bool {
         match self {
             Pause::Listening(waiting) => match limit {
+                // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
+                _ if waiting.is_subscribing() => {
+                    waiting.subscribed(limit).await;
+                    true
+                }
                 Limit::Until(deadline) => timeout_at(deadline, waiting.told()).await.is_ok(),
                 _ => {
                     waiting.told().await;
                     true
                 }
             },
+            // Asked for the last time at the limit.
+            Pause::Spinning { .. } if limit.is_over() => false,
             Pause::Spinning {
                 spinning,
                 remaining,
@@ -88,16 +89,15 @@ impl Pause {
                 let delay = spinning.next_delay();
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
-                let over = Instant::now() + lease_over.map_or(delay, |over| over.min(delay));
-                let until = limit.earlier(over);
-                sleep_until(until).await;
-                until == over
+                let pause = lease_over.map_or(delay, |over| over.min(delay));
+                sleep_until(limit.earlier(Instant::now() + pause)).await;
+                true
             }
         }
     }
 
     /// The lock was granted, until then.
-    pub(super) fn granted(self, until: Instant) {
+    pub(super) fn granted(&mut self, until: Instant) {
         if let Pause::Listening(waiting) = self {
             waiting.granted(until);
         }

@@ -54,7 +54,8 @@ impl<S> Queue<S> {
         Self {
             key,
             poll_floor,
-            waiters: VecDeque::new(),
+            // Mostly there is one.
+            waiters: VecDeque::with_capacity(1),
             poll_at: None,
             polls: 0,
             turns: Turns::default(),

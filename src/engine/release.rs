@@ -256,10 +256,9 @@ impl Engine {
     /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
     /// locks again lets others in between. The caller has the turn.
     pub(super) async fn release_all_dropped(self: &Arc<Self>, slot: &SlotRef) {
-        for tenure in slot.tenures() {
-            while let Some(id) = tenure.take_dropped() {
-                self.release_dropped(&tenure, id).await;
-            }
+        while let Some((tenure, id)) = slot.take_dropped() {
+            // Boxed, as it is seldom needed, and large.
+            Box::pin(self.release_dropped(&tenure, id)).await;
         }
     }
 

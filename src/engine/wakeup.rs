@@ -8,10 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
+    acquire::Limit,
     queue::WaiterId,
     turns::{Published, Ticket},
     waiters::{Rest, Waiters},
@@ -86,16 +90,15 @@ pub(super) struct Waiting {
     place: Arc<Place>,
     id: WaiterId,
     signal: Signal,
+    /// Completes when messages are sure to arrive; waited for once.
+    subscribing: Option<BoxFuture<Result<(), CallError>>>,
     /// Until when it was granted the lock.
     granted: Option<Instant>,
 }
 
 impl Waiting {
-    /// Begins to wait; the future completes when messages are sure to arrive.
-    pub(super) fn begin(
-        engine: &Arc<Engine>,
-        place: &Arc<Place>,
-    ) -> (Self, BoxFuture<Result<(), CallError>>) {
+    /// Begins to wait, and to subscribe.
+    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>) -> Self {
         let signal = Signal::default();
         let wakeups = &engine.wakeups;
         let mut waiters = wakeups.waiters();
@@ -103,7 +106,7 @@ impl Waiting {
         // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
         let subscribed = wakeups.redis.subscribe(place.channel.clone());
         drop(waiters);
-        (Self::new(engine, place, id, signal), subscribed)
+        Self::new(engine, place, id, signal, Some(subscribed))
     }
 
     /// Begins to wait without having tried, where others wait for one of ours to release the lock. They have subscribed.
@@ -112,17 +115,38 @@ impl Waiting {
         let join =
             |waiters: &mut Waiters<_>| waiters.join_behind(place, signal.clone(), Instant::now());
         let id = engine.wakeups.change(join)?;
-        Some(Self::new(engine, place, id, signal))
+        Some(Self::new(engine, place, id, signal, None))
     }
 
-    fn new(engine: &Arc<Engine>, place: &Arc<Place>, id: WaiterId, signal: Signal) -> Self {
+    fn new(
+        engine: &Arc<Engine>,
+        place: &Arc<Place>,
+        id: WaiterId,
+        signal: Signal,
+        subscribing: Option<BoxFuture<Result<(), CallError>>>,
+    ) -> Self {
         engine.wakeups.count.fetch_add(1, Ordering::Relaxed);
         Self {
             engine: engine.clone(),
             place: place.clone(),
             id,
             signal,
+            subscribing,
             granted: None,
+        }
+    }
+
+    /// Whether [`subscribed`](Self::subscribed) is still to be waited for.
+    pub(super) fn is_subscribing(&self) -> bool {
+        self.subscribing.is_some()
+    }
+
+    /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
+    pub(super) async fn subscribed(&mut self, limit: Limit) {
+        if let Some(subscribed) = self.subscribing.take() {
+            let longest = Instant::now() + self.engine.config.poll_floor;
+            // Refused, it is as when it is slow.
+            let _ = timeout_at(limit.earlier(longest), subscribed).await;
         }
     }
 
@@ -140,12 +164,12 @@ impl Waiting {
     }
 
     /// Completes when it is time to try again.
-    pub(super) async fn told(&self) {
+    pub(super) async fn told(&mut self) {
         self.signal.notified().await;
     }
 
     /// The lock was granted until then: nothing is passed on.
-    pub(super) fn granted(mut self, until: Instant) {
+    pub(super) fn granted(&mut self, until: Instant) {
         self.granted = Some(until);
     }
 }

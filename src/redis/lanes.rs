@@ -12,6 +12,7 @@ use std::{
     task::Poll,
 };
 
+use futures_util::future::Either;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
@@ -67,48 +68,50 @@ impl Lanes {
     /// Runs one operation, alone or with others.
     ///
     /// Dropping the future may leave the operation on its way.
-    pub(crate) async fn run(
+    pub(crate) fn run(
         &self,
         request: Request,
         durability: Durability,
-    ) -> Result<Reply, CallError> {
-        self.run_as(request, durability, MOST_ALONE, || ()).await
+    ) -> impl Future<Output = Result<Reply, CallError>> {
+        self.run_as(request, durability, MOST_ALONE, || ())
     }
 
     /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
     /// not at all for one that goes with others, or never.
-    pub(crate) async fn run_telling(
+    pub(crate) fn run_telling<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        sent: impl FnOnce(),
-    ) -> Result<Reply, CallError> {
-        self.run_as(request, durability, MOST_TOLD, sent).await
+        sent: S,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
+        self.run_as(request, durability, MOST_TOLD, sent)
     }
 
-    async fn run_as(
+    fn run_as<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
         most_alone: usize,
-        sent: impl FnOnce(),
-    ) -> Result<Reply, CallError> {
+        sent: S,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
-        let admission = lane.queue().admit(request.parts, most_alone);
-        match admission {
-            Admission::Alone(operation) => {
-                let _leave = Alone(&lane);
-                let call = self
-                    .redis
-                    .call(lane.script, Arc::new([operation]), durability);
-                let mut replies = telling(call, sent).await?;
-                replies.pop().ok_or(CallError::Closed)
-            }
-            Admission::Queued { reply, carrier } => {
-                if carrier {
-                    self.runtime.spawn(carry(lane, self.redis.clone()));
+        async move {
+            let admission = lane.queue().admit(request.parts, most_alone);
+            match admission {
+                Admission::Alone(operation) => {
+                    let _leave = Alone(&lane);
+                    let call = self
+                        .redis
+                        .call(lane.script, Arc::new([operation]), durability);
+                    let mut replies = telling(call, sent).await?;
+                    replies.pop().ok_or(CallError::Closed)
                 }
-                reply.await.unwrap_or(Err(CallError::Closed))
+                Admission::Queued { reply, carrier } => {
+                    if carrier {
+                        self.runtime.spawn(carry(lane, self.redis.clone()));
+                    }
+                    reply.await.unwrap_or(Err(CallError::Closed))
+                }
             }
         }
     }
@@ -124,15 +127,16 @@ impl Lanes {
     }
 
     /// Runs one operation from a seat, or else in its lane.
-    pub(crate) async fn run_from(
+    pub(crate) fn run_from(
         &self,
         seat: Option<Seat>,
         request: Request,
         durability: Durability,
-    ) -> Result<Reply, CallError> {
+    ) -> impl Future<Output = Result<Reply, CallError>> {
         match seat {
-            Some(seat) => seat.run(request, durability).await,
-            None => self.run(request, durability).await,
+            // Boxed, as it is larger than the other, and for groups only.
+            Some(seat) => Either::Left(Box::pin(seat.run(request, durability))),
+            None => Either::Right(self.run(request, durability)),
         }
     }
 

@@ -32,8 +32,9 @@ use crate::{
 
 /// How long both connections may take to open.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Messages that may wait for the dispatcher; beyond them, everybody is woken.
-pub(super) const MESSAGES: usize = 8192;
+/// Messages that may wait for the dispatcher; beyond them, everybody is woken. fred has room for them from the start, some
+/// 400 bytes each.
+pub(super) const MESSAGES: usize = 2048;
 
 /// A user's name, which may be empty, and password.
 pub(crate) type Credentials = (String, String);
