@@ -237,12 +237,8 @@ impl Engine {
         let slot = self.slot(&ask.place, ask.owner);
         let attempt = attempt(self.clone(), slot, ask.clone(), wait, seat, caller.clone());
         match timeout_at(until, Carried::new(self, caller.clone(), attempt)).await {
-            // Granted while the client was closing, when it was too late to look after it.
-            Ok(Ok(Tried::Granted(held))) if self.is_closed() => {
-                self.lose(held.tenure(), LostReason::Closed);
-                Err(Error::Closed)
-            }
             Ok(tried) => tried,
+            Err(_) if self.is_closed() => Err(Error::Closed),
             Err(_) => Ok(Tried::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
@@ -384,7 +380,7 @@ fn attempt(
     caller: Caller,
 ) -> impl Future<Output = Result<Tried, Error>> + Send {
     async move {
-        let _turn = slot.turn.lock().await;
+        let _turn = slot.take_turn().await;
         engine.release_all_dropped(&slot).await;
         // An earlier sending was not answered, and may have been granted.
         let mut doubt = false;
@@ -394,7 +390,7 @@ fn attempt(
                 let caller = (!doubt).then_some(&caller);
                 Box::pin(engine.reachable(&ask.place, caller)).await;
             }
-            if !doubt && engine.is_closed() {
+            if engine.is_closed() {
                 break Err(Error::Closed);
             }
             if caller.is_gone() {
@@ -430,6 +426,11 @@ fn attempt(
                     Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
                         Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
                         return Err(too_few(&ask.place, acknowledged));
+                    }
+                    // Nobody would look after it.
+                    Ok(Attempt::Granted { .. }) if engine.is_closed() => {
+                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        return Err(Error::Closed);
                     }
                     Ok(Attempt::Granted { token }) => {
                         if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token)

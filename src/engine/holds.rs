@@ -124,6 +124,15 @@ impl Slot {
         self.key.1
     }
 
+    /// Completes when the owner's other operations are done.
+    pub(super) async fn take_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        match self.turn.try_lock() {
+            Ok(turn) => turn,
+            // Boxed, as it is seldom needed.
+            Err(_) => Box::pin(self.turn.lock()).await,
+        }
+    }
+
     pub(super) fn tenure(&self, count: Count) -> Option<Arc<Tenure>> {
         lock(&self.tenures)[count as usize].clone()
     }

@@ -50,7 +50,7 @@ impl Drop for InLine {
         let (engine, slot) = (self.engine.clone(), self.slot.clone());
         self.engine.jobs.push(async move {
             // A try that is on its way is seen to its end before.
-            let _turn = slot.turn.lock().await;
+            let _turn = slot.take_turn().await;
             // The same owner may have come again, to the same place.
             if slot.in_line.load(Ordering::Relaxed) == 0 {
                 engine.leave_line(abandon).await;

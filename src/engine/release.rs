@@ -97,7 +97,7 @@ impl Drop for Held {
         self.tenure.dropped(self.id);
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
         self.engine.jobs.push(async move {
-            let _turn = tenure.slot().turn.lock().await;
+            let _turn = tenure.slot().take_turn().await;
             if tenure.take_this(id) {
                 engine.release_dropped(&tenure, id).await;
             }
@@ -188,7 +188,7 @@ impl Engine {
         id: HoldId,
         seat: Option<Seat>,
     ) -> Result<Released, Error> {
-        let _turn = tenure.slot().turn.lock().await;
+        let _turn = tenure.slot().take_turn().await;
         self.release_in_turn(&tenure, id, seat).await
     }
 
@@ -330,7 +330,7 @@ impl Engine {
         let engine = self.clone();
         self.jobs.push(async move {
             let slot = tenure.slot();
-            let _turn = slot.turn.lock().await;
+            let _turn = slot.take_turn().await;
             if slot.tenure(tenure.place.count).is_none() {
                 engine.give_back(&tenure.place, tenure.wire, slot).await;
             }

@@ -70,7 +70,8 @@ macro_rules! contract {
                 waiters_hear_that_it_is_closed nothing_stays_connected it_may_be_asked_for_again
                 clones_end_together_and_others_go_on the_last_clone_releases_and_disconnects
                 locks_and_guards_keep_the_client_going a_client_without_its_runtime_answers;
-            types: every_public_type_shows_itself_and_travels futures_travel nothing_shows_a_password;
+            types: every_public_type_shows_itself_and_travels futures_travel
+                what_a_waiting_task_holds_is_small nothing_shows_a_password;
         }
     };
     // Whoever holds it may take it again.

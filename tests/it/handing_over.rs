@@ -193,3 +193,54 @@ async fn a_newcomer_in_an_outage_is_not_told_that_the_lock_is_busy() {
     .await;
     crowd.tasks.shutdown().await;
 }
+
+/// The next one's try is on its way when the client closes: what it is granted is given back before the client has closed,
+/// and no hold stays behind that the report does not name.
+#[tokio::test]
+async fn what_is_granted_while_the_client_closes_is_given_back() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), woken_only()).await;
+    let name = unique_name("closing");
+    let lock = client.reentrant_lock(&name);
+    // From now on the server knows the scripts.
+    let once = lock.lock().await.expect("it is free");
+    once.unlock().await.expect("it is held");
+    let before = server.calls().await["evalsha"];
+    let first = lock.lock().await.expect("it is free");
+    let holders = async || -> Vec<String> { server.command(&["HKEYS", &name]).await };
+    let held_by = holders().await;
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    eventually("it waits", GENEROUS, async || {
+        server.calls().await["evalsha"] >= before + 3
+    })
+    .await;
+    // Answered after its refusal, on the same connection.
+    assert_eq!(client.reentrant_lock(&name).is_locked().await, Ok(true));
+    proxy.faults().stall_replies(true);
+    let release = tokio::spawn(first.unlock());
+    eventually(
+        "the next one has it, and does not know",
+        GENEROUS,
+        async || {
+            let now = holders().await;
+            !now.is_empty() && now != held_by
+        },
+    )
+    .await;
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown().await }
+    });
+    let other = client.reentrant_lock(unique_name("other"));
+    eventually("the client is closed", GENEROUS, async || {
+        other.unlock().await == Err(Error::Closed)
+    })
+    .await;
+    proxy.faults().stall_replies(false);
+    let report = timeout(GENEROUS, closing).await.expect("it closes");
+    assert_eq!(report.expect("it does not panic").unreleased, []);
+    assert_eq!(waiter.await.expect("it does not panic"), Err(Error::Closed));
+    assert_eq!(holders().await, [""; 0]);
+    let _ = release.await.expect("it does not panic");
+}

@@ -65,6 +65,14 @@ pub async fn futures_travel<S: Subject>() {
     let _ = is_send(bed.client.shutdown()).await;
 }
 
+/// Thousands of tasks may wait, each with a handle and the future of its wait.
+pub async fn what_a_waiting_task_holds_is_small<S: Subject>() {
+    let bed = Bed::<S>::new().await;
+    assert!(size_of_val(&bed.lock) <= 40, "{}", size_of_val(&bed.lock));
+    let wait = bed.lock.lock();
+    assert!(size_of_val(&wait) <= 512, "{}", size_of_val(&wait));
+}
+
 pub async fn nothing_shows_a_password<S: Subject>() {
     let server = Server::start_with(&["--requirepass", "s3cret"]).await;
     let url = format!("redis://:s3cret@127.0.0.1:{}", server.port());
