@@ -13,7 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Engine, EngineHandle,
-    acquire::{Ask, Limit, Tried},
+    ask::{Ask, Limit},
+    attempt::Tried,
     release::Held,
 };
 use crate::{

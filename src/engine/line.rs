@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{CallError, Engine, PASSING_PAUSE, acquire::Ask, holds::SlotRef};
+use super::{CallError, Engine, PASSING_PAUSE, ask::Ask, holds::SlotRef};
 use crate::durability::Durability;
 use crate::wire::{Refusal, Request, fair::place_lasts, presence};
 

@@ -2,15 +2,18 @@
 //!
 //! | part | decides | acts |
 //! | --- | --- | --- |
-//! | [`acquire`], [`pause`] | - | the one loop that takes a lock, for every kind |
+//! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that takes a lock, for every kind |
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
-//! | [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 
 mod acquire;
+mod agenda;
+mod ask;
+mod attempt;
 mod carried;
 mod group;
 mod holding;
@@ -37,7 +40,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use acquire::{Ask, Limit, Terms};
+pub(crate) use ask::{Ask, Limit, Terms};
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use release::Held;

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     Engine,
-    acquire::{Ask, Limit},
+    ask::{Ask, Limit},
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, owner::OwnerId};

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
-    acquire::Limit,
+    ask::Limit,
     queue::WaiterId,
     turns::{Published, Ticket},
     waiters::{Rest, Waiters},

@@ -1,17 +1,16 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CallError, Engine, holding::Duty, holds::Tenure};
+use super::{CallError, Engine, agenda::Agenda, holding::Duty, holds::Tenure};
 use crate::{
     durability::Durability,
     error::LostReason,
@@ -21,51 +20,6 @@ use crate::{
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.
 const SHARDS: usize = 8;
-
-/// What is due when. Pure; `T` is a tenure, which keeps the time that it is entered under.
-#[derive(Debug)]
-struct Agenda<T> {
-    /// By time, and by the number of the tenure.
-    entries: BTreeMap<(Instant, u64), T>,
-}
-
-impl<T> Default for Agenda<T> {
-    fn default() -> Self {
-        Self {
-            entries: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T> Agenda<T> {
-    /// Moves `number` from `entered` to `at`; `None` is not at all.
-    fn set(
-        &mut self,
-        number: u64,
-        entered: &mut Option<Instant>,
-        at: Option<Instant>,
-        entry: impl FnOnce() -> T,
-    ) {
-        let old = entered.and_then(|entered| self.entries.remove(&(entered, number)));
-        if let Some(at) = at {
-            self.entries.insert((at, number), old.unwrap_or_else(entry));
-        }
-        *entered = at;
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.entries.first_key_value().map(|((at, _), _)| *at)
-    }
-
-    /// Takes out what is due at `now`.
-    fn due(&mut self, now: Instant) -> Vec<T> {
-        // Everything after `now`, whatever its number, stays.
-        let later = self.entries.split_off(&(now + Duration::from_nanos(1), 0));
-        std::mem::replace(&mut self.entries, later)
-            .into_values()
-            .collect()
-    }
-}
 
 /// When the watchdog has something to do.
 pub(super) struct Watchdog {
@@ -118,9 +72,12 @@ impl Watchdog {
     /// Looks at `tenure` no more.
     fn forget(&self, tenure: &Tenure) {
         let mut shard = self.shard(tenure.number);
-        if let Some(at) = lock(&tenure.on_agenda).take() {
-            shard.entries.remove(&(at, tenure.number));
-        }
+        shard.set(
+            tenure.number,
+            &mut lock(&tenure.on_agenda),
+            None,
+            || unreachable!(),
+        );
     }
 
     fn due(&self, now: Instant) -> Vec<Arc<Tenure>> {
@@ -365,57 +322,5 @@ impl Renewal {
         tenure
             .wire
             .renew(&tenure.place, &tenure.slot().owner, lease.as_ref())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn what_is_set_again_is_due_once() {
-        let now = Instant::now();
-        let at = |millis| Some(now + Duration::from_millis(millis));
-        let (mut agenda, mut first, mut second) = (Agenda::default(), None, None);
-        agenda.set(1, &mut first, at(10), || "a");
-        agenda.set(2, &mut second, at(20), || "b");
-        agenda.set(1, &mut first, at(30), || unreachable!("it is there"));
-        assert_eq!(agenda.next(), at(20));
-        assert_eq!(agenda.due(at(19).unwrap()), [""; 0]);
-        assert_eq!(agenda.due(at(20).unwrap()), ["b"]);
-        agenda.set(2, &mut second, None, || "b");
-        assert_eq!(agenda.due(at(100).unwrap()), ["a"]);
-        assert_eq!(agenda.next(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn everything_is_due_exactly_once_and_not_before_its_time(
-            entries in prop::collection::vec((0..20u64, prop::option::of(0..1000u64)), 0..60),
-            looks in prop::collection::vec(0..1200u64, 1..10),
-        ) {
-            let now = Instant::now();
-            let at = |millis| now + Duration::from_millis(millis);
-            let (mut agenda, mut entered) = (Agenda::default(), [None; 20]);
-            let mut model = BTreeMap::new();
-            for (number, millis) in entries {
-                agenda.set(number, &mut entered[number as usize], millis.map(at), || number);
-                match millis {
-                    Some(millis) => model.insert(number, millis),
-                    None => model.remove(&number),
-                };
-            }
-            for look in looks {
-                let mut due = agenda.due(at(look));
-                due.sort_unstable();
-                let expected: Vec<_> =
-                    model.iter().filter(|&(_, &millis)| millis <= look).map(|(&number, _)| number).collect();
-                model.retain(|_, millis| *millis > look);
-                prop_assert_eq!(due, expected);
-                prop_assert_eq!(agenda.next(), model.values().min().map(|&millis| at(millis)));
-            }
-        }
     }
 }

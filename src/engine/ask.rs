@@ -1,0 +1,96 @@
+//! What is asked for, and how long it is waited for.
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    back_off::BackOff,
+    durability::Durability,
+    error::Error,
+    owner::Owner,
+    wire::{Lease, Place, Wire},
+};
+
+/// What a handle asks for in each of its uses.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) place: Arc<Place>,
+    pub(crate) wire: &'static dyn Wire,
+    pub(crate) lease: Lease,
+    /// The lease is the watchdog's.
+    pub(crate) watched: bool,
+    /// How it is polled, for a lock that is.
+    pub(crate) back_off: Option<BackOff>,
+    pub(crate) durability: Durability,
+    /// Why no lock is taken on these terms.
+    pub(crate) refused: Option<Box<Error>>,
+}
+
+/// What is asked for.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) owner: Owner,
+}
+
+impl Terms {
+    /// With another lease, which is not renewed.
+    pub(crate) fn set_lease(&mut self, lease: Result<Lease, Error>) {
+        self.watched = false;
+        match lease {
+            Ok(lease) => (self.lease, self.refused) = (lease, None),
+            Err(error) => self.refused = Some(Box::new(error)),
+        }
+    }
+}
+
+impl Ask {
+    pub(crate) fn new(terms: Arc<Terms>, owner: Owner) -> Result<Self, Error> {
+        match &terms.refused {
+            Some(error) => Err(Error::clone(error)),
+            None => Ok(Self { terms, owner }),
+        }
+    }
+}
+
+impl Deref for Ask {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+/// How long to wait for a lock that is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// Not at all.
+    Once,
+    Until(Instant),
+    Never,
+}
+
+impl Limit {
+    /// A wait of that long. What no clock can count has no end.
+    pub(crate) fn of(wait: Duration) -> Self {
+        if wait.is_zero() {
+            Limit::Once
+        } else if wait > Lease::MAX {
+            Limit::Never
+        } else {
+            Limit::Until(Instant::now() + wait)
+        }
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Limit::Until(deadline) if Instant::now() >= deadline)
+    }
+
+    pub(super) fn earlier(self, than: Instant) -> Instant {
+        match self {
+            Limit::Until(deadline) => deadline.min(than),
+            _ => than,
+        }
+    }
+}
