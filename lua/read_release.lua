@@ -1,4 +1,6 @@
--- Gives up one read hold of an owner. The last reader's frees the lock and wakes a waiter.
+-- Gives up one read hold of an owner. The last reader's frees the lock and wakes a waiter. One that leaves leases which end
+-- much earlier wakes a waiter too: what it was told when it was refused is no longer true, and no message follows a lease
+-- that runs out.
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner; holds: the owner's count of read holds once this has been done; lease: ms, set while read holds remain,
@@ -45,6 +47,9 @@ local function operation(k, owner, holds, lease, channel, base)
   -- A write hold has no marker, so its time is not cut; readers' is, to the longest of their leases.
   if longest > 0 and longest ~= remaining and (not writes or longest > remaining) then
     call('PEXPIRE', lock, longest)
+    if longest * 3 < remaining * 2 then
+      redis.pcall(PUBLISH, channel, '0')
+    end
   end
   return DONE
 end

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Error, LostReason, Released};
+use redisson_lock::{Error, LostReason, Owner, Released};
 use testbed::eventually;
 
 use super::{Shelf, me};
-use crate::witness::{SOON, always, let_pass, watched};
+use crate::witness::{SOON, always, done, let_pass, only_messages, watched};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(5);
@@ -200,6 +200,28 @@ async fn a_reader_that_leaves_cuts_nobody_elses_time() {
     let left = shelf.pttl().await;
     assert!(left > 0 && left <= 5000, "{left} ms are left of 5000");
     assert_eq!(short.unlock().await, Ok(Released::Fully));
+    shelf.witness.nothing_left().await;
+}
+
+/// No message follows a lease that runs out, so who waits must know when that is: Redisson's waiters count on the lease
+/// that they heard of when they were refused.
+#[tokio::test]
+async fn who_waits_is_told_when_only_shorter_leases_are_left() {
+    let shelf = Shelf::new().await;
+    let client = shelf.witness.client(only_messages()).await;
+    let lock = shelf.lock(&client);
+    let [short, long] = [SHORT, MINUTE].map(|lease| lock.read().with_lease(lease));
+    let short = short.owned_by(&Owner::new()).lock().await.unwrap();
+    let long = long.owned_by(&Owner::new()).lock().await.unwrap();
+    shelf.witness.server.reset_calls().await;
+    let write = lock.write().owned_by(&Owner::new());
+    let writer = tokio::spawn(async move { write.lock().await });
+    shelf.witness.have_run(2).await;
+    shelf.witness.hears_somebody(&shelf.channel()).await;
+    assert_eq!(long.unlock().await, Ok(Released::Fully));
+    let writing = done("the shorter lease is over", writer).await.unwrap();
+    assert!(short.is_lost());
+    assert_eq!(writing.unlock().await, Ok(Released::Fully));
     shelf.witness.nothing_left().await;
 }
 

@@ -148,6 +148,11 @@ async fn who_writes_may_read_and_goes_on_reading() {
     assert_eq!(sides.read(THEM, 1).await, Reply::Done);
     assert!(matches!(sides.write(US, 1).await, Reply::Busy(_)));
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
+    let heard = listener.messages().await;
+    assert_eq!(heard, ["0"], "who waits has heard of a longer lease");
+    // One that has nearly the same lease says nothing when it leaves others.
+    assert_eq!(sides.read(US, 1).await, Reply::Done);
+    assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, [""; 0]);
     assert_eq!(sides.read_end(THEM, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, ["0"]);
