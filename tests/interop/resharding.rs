@@ -44,12 +44,12 @@ pub async fn waiters_of_a_slot_that_moves(version: Version) {
         cluster.move_slot(slot_of(&lock.name), 2).await;
         let mut inside = &holder;
         while !waiting.is_empty() {
-            inside.unlock().await;
+            inside.unlock_while_it_moves().await;
             let next = timeout(AMPLE, waiting.join_next()).await;
             let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
             inside = &waiters[next.expect("somebody waits").expect("it is let in")];
         }
-        inside.unlock().await;
+        inside.unlock_while_it_moves().await;
         assert_eq!(stage.pttl(&lock).await, -2);
     }
 }

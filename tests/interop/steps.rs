@@ -143,9 +143,9 @@ pub const READ_WRITE: &[&str] = &[
     // Leases: the longest of the readers' counts.
     "a read.lock 20000",
     "b read.lock 60000",
-    "b read.unlock",
+    "b read.unlock | rust also says redisson_rwlock:{NAME} <- 0",
     "a read.lock 60000",
-    "a read.unlock",
+    "a read.unlock | rust also says redisson_rwlock:{NAME} <- 0",
     "a read.unlock",
     "a write.lock 120000",
     "b write.trylock",
