@@ -32,8 +32,8 @@ use crate::{
 
 /// How long both connections may take to open.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Messages that may wait for the dispatcher; beyond them, everybody is woken. fred has room for them from the start, some
-/// 400 bytes each.
+/// Messages that may wait for the dispatcher; beyond them, everybody is woken. fred sets room aside for all of them, so a
+/// larger number is paid for by every client.
 pub(super) const MESSAGES: usize = 2048;
 
 /// A user's name, which may be empty, and password.
