@@ -2,13 +2,16 @@
 //!
 //! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
 //! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue and
-//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, never by one of the
-//! callers: a caller that stops being polled holds up nobody but itself.
+//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, its carriers, never
+//! by one of the callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
 };
 
@@ -28,19 +31,23 @@ use crate::{
 };
 
 /// Operations in one call.
-pub(crate) const MOST_TOGETHER: usize = 64;
-/// Operations on their way alone. More at a time than this, and going together is faster.
-const MOST_ALONE: usize = 4;
-/// The same for those whose callers are told when they have been sent: with others, nobody knows when that is.
+const MOST_TOGETHER: usize = 32;
+/// Operations of a client on their way, in all its lanes, of which each goes alone. With more, going together is faster.
+const MOST_ALONE: usize = 2;
+/// Operations on their way alone in a lane whose callers are told when they have been sent: with others, nobody knows
+/// when that is.
 const MOST_TOLD: usize = 8;
-/// Calls with several operations on their way: one for the server to run, one to be written or read meanwhile.
-const MOST_CARRIERS: usize = 2;
+/// Calls of a lane on their way with several operations. When they are all out, the server has enough to do, and what
+/// comes gathers.
+const MOST_CARRIERS: usize = 8;
 
 /// The way of every operation to Redis.
 pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
     lanes: RwLock<HashMap<Course, Arc<Lane>, foldhash::fast::RandomState>>,
+    /// Operations on their way, or about to be.
+    load: AtomicUsize,
 }
 
 /// What may travel together: by the number of its script, its slot, and how durable it is to be.
@@ -58,6 +65,7 @@ impl Lanes {
             redis,
             runtime,
             lanes: RwLock::default(),
+            load: AtomicUsize::new(0),
         }
     }
 
@@ -73,7 +81,7 @@ impl Lanes {
         request: Request,
         durability: Durability,
     ) -> impl Future<Output = Result<Reply, CallError>> {
-        self.run_as(request, durability, MOST_ALONE, || ())
+        self.run_as(request, durability, None, || ())
     }
 
     /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
@@ -84,18 +92,20 @@ impl Lanes {
         durability: Durability,
         sent: S,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
-        self.run_as(request, durability, MOST_TOLD, sent)
+        self.run_as(request, durability, Some(MOST_TOLD), sent)
     }
 
     fn run_as<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        most_alone: usize,
+        most_alone: Option<usize>,
         sent: S,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
         async move {
+            let load = Load::one_more(&self.load);
+            let most_alone = most_alone.unwrap_or_else(|| self.most_alone(load.now()));
             let admission = lane.queue().admit(request.parts, most_alone);
             match admission {
                 Admission::Alone(operation) => {
@@ -113,6 +123,16 @@ impl Lanes {
                     reply.await.unwrap_or(Err(CallError::Closed))
                 }
             }
+        }
+    }
+
+    /// Operations that may be on their way alone in a lane, at this load.
+    fn most_alone(&self, load: usize) -> usize {
+        match load {
+            ..=MOST_ALONE => MOST_ALONE,
+            // It has a lane for each of its slots, in which few ever meet.
+            _ if self.redis.is_cluster() => 1,
+            _ => 0,
         }
     }
 
@@ -219,6 +239,26 @@ impl Lane {
     }
 }
 
+/// An operation on its way, or about to be.
+struct Load<'a>(&'a AtomicUsize);
+
+impl<'a> Load<'a> {
+    fn one_more(load: &'a AtomicUsize) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Self(load)
+    }
+
+    fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// An operation that is on its way alone.
 struct Alone<'a>(&'a Lane);
 
@@ -233,13 +273,16 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
     loop {
         // Those who have just been answered may ask for more: they go along.
         tokio::task::yield_now().await;
-        let Some(batch) = lane.queue().next_batch() else {
+        let Some(batch) = lane.queue().depart() else {
             return;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
         for (answer, reply) in answers.into_iter().zip(replies) {
             let _ = answer.send(reply);
+        }
+        if !lane.queue().come_back() {
+            return;
         }
     }
 }
@@ -288,6 +331,8 @@ struct Queue<T, R> {
     /// So many are on their way alone.
     alone: usize,
     carriers: usize,
+    /// So many of the carriers are here, and will take of what waits.
+    here: usize,
 }
 
 /// How an operation travels.
@@ -308,34 +353,52 @@ impl<T, R> Default for Queue<T, R> {
             waiting: VecDeque::new(),
             alone: 0,
             carriers: 0,
+            here: 0,
         }
     }
 }
 
 impl<T, R> Queue<T, R> {
     fn admit(&mut self, operation: T, most_alone: usize) -> Admission<T, R> {
-        let alone = self.carriers == 0 || most_alone > MOST_ALONE;
-        if alone && self.alone < most_alone {
+        if self.alone < most_alone {
             self.alone += 1;
             return Admission::Alone(operation);
         }
         let (answer, reply) = oneshot::channel();
         self.waiting.push_back((operation, answer));
-        let carrier = self.carriers < MOST_CARRIERS;
+        let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
         if carrier {
             self.carriers += 1;
+            self.here += 1;
         }
         Admission::Queued { reply, carrier }
     }
 
+    /// Whether something waits that the carriers here cannot take.
+    fn lacks_carriers(&self) -> bool {
+        self.waiting.len() > self.here * MOST_TOGETHER
+    }
+
     /// The next call of a carrier, or `None`: the carrier ends.
-    fn next_batch(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
+    fn depart(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
+        self.here -= 1;
         if self.waiting.is_empty() {
             self.carriers -= 1;
             return None;
         }
         let count = self.waiting.len().min(MOST_TOGETHER);
         Some(self.waiting.drain(..count).collect())
+    }
+
+    /// The call of a carrier is over. Whether it is to take another one.
+    fn come_back(&mut self) -> bool {
+        let needed = self.here == 0 || self.lacks_carriers();
+        if needed {
+            self.here += 1;
+        } else {
+            self.carriers -= 1;
+        }
+        needed
     }
 }
 
