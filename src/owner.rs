@@ -167,17 +167,36 @@ impl OwnerId {
 
     /// The field of the lock's hash.
     pub(crate) fn field(&self) -> Bytes {
-        // Rendered for every acquisition, so by hand: 36 characters of the id, a colon and up to 19 digits.
-        let mut field = [0; 36 + 1 + 20];
-        self.client.as_hyphenated().encode_lower(&mut field);
-        field[36] = b':';
+        // Rendered for every acquisition, so by hand.
+        let mut text = [0; Field::ROOM];
+        self.client.as_hyphenated().encode_lower(&mut text);
+        text[36] = b':';
         let mut number = self.owner.0;
         let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-        for digit in field[37..37 + digits].iter_mut().rev() {
+        for digit in text[37..37 + digits].iter_mut().rev() {
             *digit = b'0' + (number % 10) as u8;
             number /= 10;
         }
-        Bytes::copy_from_slice(&field[..37 + digits])
+        let length = 37 + digits;
+        // `Bytes` that are copied allocate again when they are first cloned.
+        Bytes::from_owner(Field { text, length })
+    }
+}
+
+/// A rendered [`OwnerId`].
+struct Field {
+    text: [u8; Field::ROOM],
+    length: usize,
+}
+
+impl Field {
+    /// 36 characters of the client's id, a colon and up to 20 digits.
+    const ROOM: usize = 36 + 1 + 20;
+}
+
+impl AsRef<[u8]> for Field {
+    fn as_ref(&self) -> &[u8] {
+        &self.text[..self.length]
     }
 }
 

@@ -20,7 +20,8 @@ use super::{BoxFuture, Engine};
 pub(super) struct Carried<T: Send + 'static> {
     future: Option<BoxFuture<T>>,
     begun: bool,
-    caller: Caller,
+    /// Told of the drop.
+    caller: Option<Caller>,
     engine: Arc<Engine>,
     /// A client that closes waits for what is carried on.
     _closing: TaskTrackerToken,
@@ -41,6 +42,11 @@ impl Caller {
     /// Whether nobody waits for the future any more.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    fn leave(&self) {
+        self.0.is_gone.store(true, Ordering::Relaxed);
+        self.0.gone.notify_one();
     }
 
     /// Completes when nobody waits for the future any more.
@@ -73,7 +79,7 @@ impl<T: Send + 'static> Carried<T> {
         Self {
             future: Some(Box::pin(future)),
             begun: false,
-            caller,
+            caller: Some(caller),
             _closing: engine.tasks.token(),
             engine: engine.clone(),
         }
@@ -84,9 +90,13 @@ impl<T: Send + 'static> Carried<T> {
         engine: &Arc<Engine>,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        let mut carried = Self::new(engine, Caller::default(), future);
-        carried.begun = true;
-        carried
+        Self {
+            future: Some(Box::pin(future)),
+            begun: true,
+            caller: None,
+            _closing: engine.tasks.token(),
+            engine: engine.clone(),
+        }
     }
 }
 
@@ -108,9 +118,10 @@ impl<T: Send + 'static> Future for Carried<T> {
 
 impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
-        self.caller.0.is_gone.store(true, Ordering::Relaxed);
-        self.caller.0.gone.notify_one();
         if let Some(future) = self.future.take().filter(|_| self.begun) {
+            if let Some(caller) = &self.caller {
+                caller.leave();
+            }
             // What the future yields is dropped in its turn: a hold is given back.
             self.engine.jobs.push(async move { drop(future.await) });
         }

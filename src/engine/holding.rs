@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::{error::LostReason, wire::Lease};
@@ -52,7 +53,8 @@ impl Phase {
 /// The holds of one owner on one lock, from the first to the last. Pure.
 #[derive(Debug)]
 pub(super) struct Holding {
-    holds: Vec<Hold>,
+    /// Nearly always one.
+    holds: SmallVec<[Hold; 1]>,
     ids: u32,
     pub(super) valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
@@ -78,7 +80,7 @@ pub(super) enum Duty {
 impl Holding {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            holds: Vec::with_capacity(1),
+            holds: SmallVec::new(),
             ids: 0,
             valid_until: now,
             renew_at: now,

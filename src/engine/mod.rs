@@ -75,6 +75,8 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     jobs: Jobs,
     closed: CancellationToken,
+    /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
+    is_closed: AtomicBool,
     tasks: TaskTracker,
     /// Cancelled when the tasks have ended.
     ended: CancellationToken,
@@ -128,6 +130,7 @@ impl EngineHandle {
             watchdog: Watchdog::default(),
             jobs,
             closed: CancellationToken::new(),
+            is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
             unreleased: Mutex::default(),
@@ -159,7 +162,12 @@ impl Engine {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_cancelled()
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.closed.cancel();
     }
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
@@ -229,7 +237,7 @@ impl Engine {
 
     /// Ends everything: see [`LockClient::shutdown`](crate::LockClient::shutdown).
     pub(crate) async fn shutdown(&self) -> ShutdownReport {
-        self.closed.cancel();
+        self.close();
         self.jobs.finish();
         self.ended.cancelled().await;
         ShutdownReport {
@@ -239,7 +247,7 @@ impl Engine {
 
     /// The last steps, once no more releases can be queued.
     async fn wind_up(self: &Arc<Self>) {
-        self.closed.cancel();
+        self.close();
         for tenure in self.slots.tenures(None) {
             self.note_unreleased(&tenure, tenure.count());
             self.lose(&tenure, LostReason::Closed);

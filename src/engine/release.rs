@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::DropGuard;
 
@@ -17,7 +18,7 @@ use crate::{
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Place, Presence, Refusal, Released, Reply, Request, Wire, presence},
+    wire::{Place, Presence, Refusal, Released, Request, Wire, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -216,7 +217,7 @@ impl Engine {
         let follows = seat.is_none() && tenure.durability() == Durability::Local;
         let handed = holds == 0 && follows && wire.hands_over() && self.wakeups.is_awaited();
         let handing = handed.then(|| Handing::new(&self.wakeups, place));
-        let sending = self.send_release(place, request, holds, over, (seat, handing));
+        let sending = self.send_release(place, request, holds, over, seat, handing);
         match sending.await {
             Ok(Presence::Present) => {
                 tenure.released(id);
@@ -263,66 +264,65 @@ impl Engine {
     }
 
     /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
-    /// release.
-    async fn send_release(
-        &self,
-        place: &Place,
-        request: impl Fn() -> Request,
+    /// release. With `handing`, one who waits here tries right behind the first sending.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
+    )]
+    fn send_release<'a>(
+        &'a self,
+        place: &'a Place,
+        request: impl Fn() -> Request + Send + 'a,
         holds: u32,
-        over: impl Fn() -> bool,
-        (mut seat, mut handing): (Option<Seat>, Option<Handing<'_>>),
-    ) -> Result<Presence, Error> {
-        let mut doubt = false;
-        loop {
-            let answer = match handing.take() {
-                Some(handing) => self.hand_over(request(), handing).await,
-                None => {
-                    self.lanes
-                        .run_from(seat.take(), request(), Durability::Local)
-                        .await
+        over: impl Fn() -> bool + Send + 'a,
+        mut seat: Option<Seat>,
+        mut handing: Option<Handing<'a>>,
+    ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
+        async move {
+            let mut doubt = false;
+            loop {
+                let sending = match &mut handing {
+                    Some(handing) => Either::Left(self.lanes.run_telling(
+                        request(),
+                        Durability::Local,
+                        || handing.sent(),
+                    )),
+                    None => {
+                        let seat = seat.take();
+                        Either::Right(self.lanes.run_from(seat, request(), Durability::Local))
+                    }
+                };
+                let answer = sending.await;
+                if let (Some(handing), Ok(reply)) = (handing.take(), &answer)
+                    && reply.is_done()
+                {
+                    handing.answered(reply);
                 }
-            };
-            let refusal = match answer {
-                Ok(reply) => match presence(reply) {
-                    // An earlier sending may have done it: the lease had not run out then.
-                    Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
-                    Ok(presence) => return Ok(presence),
-                    Err(Refusal::WrongKind { .. }) => return Ok(Presence::Absent),
-                    Err(refusal) => refusal,
-                },
-                Err(CallError::Unanswered { .. }) => {
-                    doubt = true;
-                    continue;
+                let refusal = match answer {
+                    Ok(reply) => match presence(reply) {
+                        // An earlier sending may have done it: the lease had not run out then.
+                        Ok(Presence::Absent) if doubt && holds == 0 => {
+                            return Ok(Presence::Present);
+                        }
+                        Ok(presence) => return Ok(presence),
+                        Err(Refusal::WrongKind { .. }) => return Ok(Presence::Absent),
+                        Err(refusal) => refusal,
+                    },
+                    Err(CallError::Unanswered { .. }) => {
+                        doubt = true;
+                        continue;
+                    }
+                    Err(CallError::Refused(refusal)) => refusal,
+                    Err(CallError::Closed) => return Err(Error::Closed),
+                };
+                match refusal {
+                    Refusal::Passing { .. } if doubt || !over() => {
+                        tokio::time::sleep(PASSING_PAUSE).await;
+                    }
+                    refusal => return Err(refused(place, refusal)),
                 }
-                Err(CallError::Refused(refusal)) => refusal,
-                Err(CallError::Closed) => return Err(Error::Closed),
-            };
-            match refusal {
-                Refusal::Passing { .. } if doubt || !over() => {
-                    tokio::time::sleep(PASSING_PAUSE).await
-                }
-                refusal => return Err(refused(place, refusal)),
             }
         }
-    }
-
-    /// Sends a release, and has one who waits here try right behind it.
-    async fn hand_over(
-        &self,
-        request: Request,
-        mut handing: Handing<'_>,
-    ) -> Result<Reply, CallError> {
-        let sent = || handing.sent();
-        let answer = self
-            .lanes
-            .run_telling(request, Durability::Local, sent)
-            .await;
-        if let Ok(reply) = &answer
-            && reply.is_done()
-        {
-            handing.answered(reply);
-        }
-        answer
     }
 
     /// Takes back, in its turn, what the clock has ended on this side of the connection.
@@ -349,7 +349,7 @@ impl Engine {
         let until = Instant::now() + self.config.outage_wait;
         let over = || Instant::now() >= until;
         if let Err(error) = self
-            .send_release(place, request, holds, over, (None, None))
+            .send_release(place, request, holds, over, None, None)
             .await
         {
             tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
