@@ -46,7 +46,10 @@ pub async fn waiters_of_a_slot_that_moves(version: Version) {
         while !waiting.is_empty() {
             inside.unlock_while_it_moves().await;
             let next = timeout(AMPLE, waiting.join_next()).await;
-            let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
+            let Ok(next) = next else {
+                let (fields, pttl) = (stage.fields(&lock).await, stage.pttl(&lock).await);
+                panic!("{inside}'s unlock has let nobody in; on the server: {fields:?}, {pttl} ms");
+            };
             inside = &waiters[next.expect("somebody waits").expect("it is let in")];
         }
         inside.unlock_while_it_moves().await;

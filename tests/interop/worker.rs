@@ -137,12 +137,15 @@ impl Worker<'_> {
     }
 
     /// Unlocks a lock whose slot is on the move. Redisson's call may fail meanwhile without saying whether it was done
-    /// (`Unexpected exception while processing command`, seen with 4.7.0): then again, until it was.
+    /// (`Unexpected exception while processing command`, or that it has not discovered the node yet; both seen with
+    /// 4.7.0): then again, until it was.
     pub async fn unlock_while_it_moves(&self) {
         let mut doubt = false;
         let unlocked = async || match self.ask("unlock", &[]).await {
             Ok(_) => true,
-            Err(refused) if refused.class == "RedisException" => {
+            Err(refused)
+                if ["RedisException", "RedisNodeNotFoundException"].contains(&&*refused.class) =>
+            {
                 doubt = true;
                 false
             }
