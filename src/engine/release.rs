@@ -18,7 +18,7 @@ use crate::{
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Place, Presence, Refusal, Released, Request, Wire, presence},
+    wire::{Place, Presence, Refusal, Released, Reply, Request, Wire, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -264,7 +264,7 @@ impl Engine {
     }
 
     /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
-    /// release. With `handing`, one who waits here tries right behind the first sending.
+    /// release. `seat` and `handing` are for the first sending: behind that, one who waits here tries.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
@@ -298,28 +298,16 @@ impl Engine {
                 {
                     handing.answered(reply);
                 }
-                let refusal = match answer {
-                    Ok(reply) => match presence(reply) {
-                        // An earlier sending may have done it: the lease had not run out then.
-                        Ok(Presence::Absent) if doubt && holds == 0 => {
-                            return Ok(Presence::Present);
-                        }
-                        Ok(presence) => return Ok(presence),
-                        Err(Refusal::WrongKind { .. }) => return Ok(Presence::Absent),
-                        Err(refusal) => refusal,
-                    },
-                    Err(CallError::Unanswered { .. }) => {
-                        doubt = true;
-                        continue;
-                    }
-                    Err(CallError::Refused(refusal)) => refusal,
-                    Err(CallError::Closed) => return Err(Error::Closed),
-                };
-                match refusal {
-                    Refusal::Passing { .. } if doubt || !over() => {
+                match answered(answer) {
+                    // An earlier sending may have done it: the lease had not run out then.
+                    Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
+                    Ok(presence) => return Ok(presence),
+                    Err(CallError::Unanswered { .. }) => doubt = true,
+                    Err(CallError::Refused(Refusal::Passing { .. })) if doubt || !over() => {
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
-                    refusal => return Err(refused(place, refusal)),
+                    Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
+                    Err(CallError::Closed) => return Err(Error::Closed),
                 }
             }
         }
@@ -354,6 +342,14 @@ impl Engine {
         {
             tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
         }
+    }
+}
+
+/// What the server answered to a release.
+fn answered(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
+    match presence(answer?) {
+        Err(Refusal::WrongKind { .. }) => Ok(Presence::Absent),
+        presence => presence.map_err(CallError::Refused),
     }
 }
 

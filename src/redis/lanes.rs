@@ -32,13 +32,14 @@ use crate::{
 
 /// Operations in one call.
 const MOST_TOGETHER: usize = 32;
-/// Operations of a client on their way, in all its lanes, of which each goes alone. With more, going together is faster.
+/// Operations that somebody waits for, in all lanes of a client, of which each goes alone. With more, going together is
+/// faster.
 const MOST_ALONE: usize = 2;
 /// Operations on their way alone in a lane whose callers are told when they have been sent: with others, nobody knows
 /// when that is.
 const MOST_TOLD: usize = 8;
-/// Calls of a lane on their way with several operations. When they are all out, the server has enough to do, and what
-/// comes gathers.
+/// Calls of a lane that its carriers have on their way. When they are all out, the server has enough to do, and what comes
+/// gathers.
 const MOST_CARRIERS: usize = 8;
 
 /// The way of every operation to Redis.
@@ -46,7 +47,7 @@ pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
     lanes: RwLock<HashMap<Course, Arc<Lane>, foldhash::fast::RandomState>>,
-    /// Operations on their way, or about to be.
+    /// Operations that somebody waits for.
     load: AtomicUsize,
 }
 
@@ -55,6 +56,7 @@ pub(crate) type Course = (usize, HashSlot, Durability);
 
 struct Lane {
     script: &'static Script,
+    slot: HashSlot,
     durability: Durability,
     queue: Mutex<Queue<Operation, Result<Reply, CallError>>>,
 }
@@ -81,7 +83,7 @@ impl Lanes {
         request: Request,
         durability: Durability,
     ) -> impl Future<Output = Result<Reply, CallError>> {
-        self.run_as(request, durability, None, || ())
+        self.run_as(request, durability, None::<fn()>)
     }
 
     /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
@@ -92,20 +94,22 @@ impl Lanes {
         durability: Durability,
         sent: S,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
-        self.run_as(request, durability, Some(MOST_TOLD), sent)
+        self.run_as(request, durability, Some(sent))
     }
 
     fn run_as<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        most_alone: Option<usize>,
-        sent: S,
+        sent: Option<S>,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
         async move {
-            let load = Load::one_more(&self.load);
-            let most_alone = most_alone.unwrap_or_else(|| self.most_alone(load.now()));
+            let (_waits, load) = Waits::one_more(&self.load);
+            let most_alone = match sent {
+                Some(_) => MOST_TOLD,
+                None => self.most_alone(load),
+            };
             let admission = lane.queue().admit(request.parts, most_alone);
             match admission {
                 Admission::Alone(operation) => {
@@ -187,6 +191,7 @@ impl Lanes {
         let lane = lanes.entry(course).or_insert_with(|| {
             Arc::new(Lane {
                 script: request.script,
+                slot: course.1,
                 durability,
                 queue: Mutex::default(),
             })
@@ -211,11 +216,13 @@ impl Lanes {
 }
 
 /// Runs `call`; `begun` is called when it has been polled once: by then it is on its connection's queue.
-async fn telling<T>(mut call: BoxFuture<T>, begun: impl FnOnce()) -> T {
+async fn telling<T>(mut call: BoxFuture<T>, begun: Option<impl FnOnce()>) -> T {
     match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
         Poll::Ready(done) => done,
         Poll::Pending => {
-            begun();
+            if let Some(begun) = begun {
+                begun();
+            }
             call.await
         }
     }
@@ -239,21 +246,18 @@ impl Lane {
     }
 }
 
-/// An operation on its way, or about to be.
-struct Load<'a>(&'a AtomicUsize);
+/// An operation that somebody waits for.
+struct Waits<'a>(&'a AtomicUsize);
 
-impl<'a> Load<'a> {
-    fn one_more(load: &'a AtomicUsize) -> Self {
-        load.fetch_add(1, Ordering::Relaxed);
-        Self(load)
-    }
-
-    fn now(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+impl<'a> Waits<'a> {
+    /// Counts it, and says how many there are with it.
+    fn one_more(load: &'a AtomicUsize) -> (Self, usize) {
+        let others = load.fetch_add(1, Ordering::Relaxed);
+        (Self(load), others + 1)
     }
 }
 
-impl Drop for Load<'_> {
+impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -268,11 +272,15 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Carries what waits, call after call, until nothing does.
+/// Carries what waits, call after call, until nothing does or others are here for it.
 async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
     loop {
-        // Those who have just been answered may ask for more: they go along.
+        // Those who have just been answered may ask for more: they go along. Put off like this, until its worker has nothing
+        // else to do, a carrier gathers more than at the end of the worker's queue.
         tokio::task::yield_now().await;
+        if !redis.is_ready(lane.slot) {
+            redis.ready(lane.slot).await;
+        }
         let Some(batch) = lane.queue().depart() else {
             return;
         };
@@ -382,12 +390,19 @@ impl<T, R> Queue<T, R> {
     /// The next call of a carrier, or `None`: the carrier ends.
     fn depart(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
         self.here -= 1;
-        if self.waiting.is_empty() {
+        let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_TOGETHER));
+        while batch.len() < MOST_TOGETHER
+            && let Some((operation, answer)) = self.waiting.pop_front()
+        {
+            if !answer.is_closed() {
+                batch.push((operation, answer));
+            }
+        }
+        if batch.is_empty() {
             self.carriers -= 1;
             return None;
         }
-        let count = self.waiting.len().min(MOST_TOGETHER);
-        Some(self.waiting.drain(..count).collect())
+        Some(batch)
     }
 
     /// The call of a carrier is over. Whether it is to take another one.

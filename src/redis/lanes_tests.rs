@@ -2,20 +2,26 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The replies, and whether a carrier is started, of so many that go together.
+fn queue_up(queue: &mut Queue<u32, ()>, count: usize) -> Vec<(oneshot::Receiver<()>, bool)> {
+    let queued = (0..count).map(|_| match queue.admit(0, 0) {
+        Admission::Queued { reply, carrier } => (reply, carrier),
+        Admission::Alone(_) => panic!("it goes alone"),
+    });
+    queued.collect()
+}
+
 #[test]
 fn what_may_goes_alone_and_what_else_comes_goes_together() {
     let mut queue = Queue::<u32, ()>::default();
-    for number in 0..=MOST_TOLD {
-        let alone = matches!(queue.admit(0, MOST_TOLD), Admission::Alone(_));
-        assert_eq!(alone, number < MOST_TOLD);
+    for _ in 0..MOST_TOLD {
+        assert!(matches!(queue.admit(0, MOST_TOLD), Admission::Alone(_)));
     }
-    let mut carriers = 1;
-    for _ in 1..2 * MOST_TOGETHER {
-        if let Admission::Queued { carrier: true, .. } = queue.admit(0, 0) {
-            carriers += 1;
-        }
-    }
-    assert_eq!(carriers, 2, "as many as it takes");
+    let told = queue.admit(0, MOST_TOLD);
+    assert!(matches!(told, Admission::Queued { carrier: true, .. }));
+    let others = queue_up(&mut queue, 2 * MOST_TOGETHER - 1);
+    let started = others.iter().filter(|(_, carrier)| *carrier).count();
+    assert_eq!(started, 1, "as many as it takes");
     let lengths = [(); 2].map(|()| queue.depart().map(|batch| batch.len()));
     assert_eq!(lengths, [Some(MOST_TOGETHER); 2]);
     assert!(queue.come_back(), "somebody is here for what comes now");
@@ -28,26 +34,30 @@ fn what_may_goes_alone_and_what_else_comes_goes_together() {
 fn no_more_calls_are_made_than_the_server_can_use() {
     let mut queue = Queue::<u32, ()>::default();
     for _ in 0..MOST_CARRIERS {
-        assert!(matches!(
-            queue.admit(0, 0),
-            Admission::Queued { carrier: true, .. }
-        ));
+        let asked = queue_up(&mut queue, 1);
+        assert!(asked[0].1);
         assert_eq!(queue.depart().map(|batch| batch.len()), Some(1));
     }
-    for _ in 0..3 {
-        assert!(matches!(
-            queue.admit(0, 0),
-            Admission::Queued { carrier: false, .. }
-        ));
-    }
+    let asked = queue_up(&mut queue, 3);
+    assert!(asked.iter().all(|(_, carrier)| !carrier));
     assert!(queue.come_back());
     assert_eq!(queue.depart().map(|batch| batch.len()), Some(3));
+}
+
+#[test]
+fn whose_caller_has_gone_is_not_carried() {
+    let mut queue = Queue::<u32, ()>::default();
+    drop(queue_up(&mut queue, MOST_TOGETHER - 1));
+    let stays = queue_up(&mut queue, 1);
+    assert_eq!(queue.depart().map(|batch| batch.len()), Some(1));
+    drop((stays, queue_up(&mut queue, 1)));
+    assert!(queue.depart().is_none());
 }
 
 /// What can happen to a lane, in any order.
 #[derive(Debug, Clone)]
 enum Step {
-    Ask { most_alone: usize },
+    Ask { most_alone: usize, times: usize },
     AloneEnds,
     CarrierDeparts,
     CarrierComesBack,
@@ -58,24 +68,29 @@ proptest! {
     fn what_waits_always_has_a_carrier_and_keeps_its_order(
         steps in prop::collection::vec(
             prop_oneof![
-                4 => (0..3usize).prop_map(|most_alone| Step::Ask { most_alone }),
+                4 => (0..3usize, 1..3 * MOST_TOGETHER / 2)
+                    .prop_map(|(most_alone, times)| Step::Ask { most_alone, times }),
                 1 => Just(Step::AloneEnds),
                 1 => Just(Step::CarrierDeparts),
                 1 => Just(Step::CarrierComesBack),
             ],
-            0..400,
+            0..100,
         )
     ) {
         let mut queue = Queue::<u32, ()>::default();
         let numbers = |batch: Vec<(u32, _)>| batch.into_iter().map(|(number, _)| number);
         let (mut asked, mut carried, mut started) = (0, Vec::new(), 0);
+        let mut replies = Vec::new();
         for step in steps {
             let away = queue.carriers - queue.here;
             match step {
-                Step::Ask { most_alone } => {
-                    if let Admission::Queued { carrier, .. } = queue.admit(asked, most_alone) {
-                        asked += 1;
-                        started += usize::from(carrier);
+                Step::Ask { most_alone, times } => {
+                    for _ in 0..times {
+                        if let Admission::Queued { carrier, reply } = queue.admit(asked, most_alone) {
+                            asked += 1;
+                            started += usize::from(carrier);
+                            replies.push(reply);
+                        }
                     }
                 }
                 Step::AloneEnds => queue.alone = queue.alone.saturating_sub(1),
@@ -89,7 +104,10 @@ proptest! {
                 Step::CarrierComesBack if away > 0 => started -= usize::from(!queue.come_back()),
                 _ => {}
             }
-            prop_assert!(queue.waiting.is_empty() || queue.carriers > 0, "somebody waits for nobody");
+            prop_assert!(
+                queue.carriers == MOST_CARRIERS || queue.waiting.len() <= queue.here * MOST_TOGETHER,
+                "somebody waits for nobody"
+            );
             prop_assert!(queue.here <= queue.carriers && queue.carriers <= MOST_CARRIERS);
             prop_assert_eq!(started, queue.carriers);
             prop_assert!(queue.alone <= 2);

@@ -1,9 +1,9 @@
-//! Servers that change their minds in the middle: acknowledgements that nobody gave, slots of the dead.
+//! What happened in the middle, and what did not: acknowledgements that nobody gave, slots of the dead, what was given up.
 
 use std::time::Duration;
 
 use redisson_lock::{Config, Durability, Error, Released};
-use testbed::{Clustered, Replicated, Server, eventually, slot_of, unique_name};
+use testbed::{Clustered, Proxy, Replicated, Server, eventually, slot_of, unique_name};
 use tokio::time::timeout;
 
 use crate::hazards::stage::{GENEROUS, PROMPT, connect, exists};
@@ -14,6 +14,51 @@ fn config(durability: Durability) -> Config {
     config.durability = durability;
     config.replica_wait = Duration::from_secs(5);
     config
+}
+
+/// However much waits for the connection with it: that travels together, and goes on when its callers have gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_up_in_an_outage_is_not_done_after_it() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let mut short = Config::default();
+    short.command_wait = Duration::from_millis(300);
+    let client = connect(&proxy.url(), short).await;
+    let elsewhere = connect(&server.url(), Config::default()).await;
+    let held = elsewhere.reentrant_lock(unique_name("held"));
+    let guard = held.lock().await.unwrap();
+    let names = [(); 4].map(|()| unique_name("released"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(client.reentrant_lock(name).lock().await.unwrap());
+    }
+    proxy.faults().refuse(true);
+    proxy.faults().cut_all();
+    for guard in guards {
+        let released = guard.unlock().await;
+        assert!(
+            matches!(released, Err(Error::Unavailable { .. })),
+            "{released:?}"
+        );
+    }
+    let forced = client.reentrant_lock(held.name()).force_unlock().await;
+    assert!(
+        matches!(forced, Err(Error::Unavailable { .. })),
+        "{forced:?}"
+    );
+    proxy.faults().refuse(false);
+    for name in &names {
+        eventually("it is released all the same", GENEROUS, async || {
+            !exists(&server, name).await
+        })
+        .await;
+    }
+    // Behind whatever else went out when the connection was there again.
+    assert_eq!(
+        client.reentrant_lock(held.name()).is_locked().await,
+        Ok(true)
+    );
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
 /// A `WAIT` that ends because its master is one no more was taken for one that the server does not have: the grant

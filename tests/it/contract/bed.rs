@@ -186,10 +186,11 @@ impl<S: Subject> Bed<S> {
     }
 
     /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
-    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own, and that they
-    /// come one after another: the tries of several at a time share a script.
+    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own.
+    ///
+    /// Each refusal says what is left of the lease; scripts would not tell, as several tries may share one.
     pub async fn parked(&self, waiters: u64) {
-        let tries = async || self.server.calls().await.get("evalsha") >= Some(&(2 * waiters));
+        let tries = async || self.server.calls().await.get("pttl") >= Some(&(2 * waiters));
         eventually("the waiters are parked", SOON, tries).await;
     }
 

@@ -15,11 +15,8 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     let rival = bed.rival().await;
     let guard = bed.lock.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let mut waiters = Vec::new();
-    for number in 1..=3 {
-        waiters.push(waits(&rival));
-        bed.parked(number).await;
-    }
+    let waiters = [waits(&rival), waits(&rival), waits(&rival)];
+    bed.parked(3).await;
     let listeners: String = bed.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
     let ours = |line: &&str| !line.contains("name=sentinel-");
     let listening = listeners.lines().filter(ours).count();

@@ -51,14 +51,11 @@ pub async fn a_rival_keeps_them_all_out<S: Subject>() {
     let elsewhere = bed.elsewhere().await;
     let rival = bed.rival().await.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let mut waiting = Vec::new();
-    for (lock, number) in [&bed.lock, &bed.lock, &elsewhere, &elsewhere]
+    let waiting: Vec<_> = [&bed.lock, &bed.lock, &elsewhere, &elsewhere]
         .into_iter()
-        .zip(1..)
-    {
-        waiting.push(waits(lock));
-        bed.parked(number).await;
-    }
+        .map(waits)
+        .collect();
+    bed.parked(4).await;
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(rival.unlock().await, Ok(Released::Fully));
     // None leaves before the last has come.

@@ -55,16 +55,11 @@ pub async fn releases_let_every_waiter_in<S: Subject>() {
     let guard = bed.rival_here().lock().await.unwrap();
     bed.server.reset_calls().await;
     let mut waiters = JoinSet::new();
-    for number in 1..=6 {
-        let lock = if number % 2 == 0 {
-            &elsewhere
-        } else {
-            &bed.lock
-        }
-        .clone();
+    for lock in [&bed.lock, &elsewhere].into_iter().cycle().take(6) {
+        let lock = lock.clone();
         waiters.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-        bed.parked(number).await;
     }
+    bed.parked(6).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     timeout(SOON, waiters.join_all())
         .await

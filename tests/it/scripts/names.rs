@@ -19,9 +19,9 @@ async fn listeners(server: &Server, channel: &str) -> u32 {
     count
 }
 
-/// Parked are `waiters` that have come since the counters were set back, one script each before and after they listen.
+/// Parked are `waiters` that have come since the counters were set back, refused once before and once after they listen.
 async fn parked(server: &Server, waiters: u64) {
-    let tried = async || server.calls().await.get("evalsha") >= Some(&(2 * waiters));
+    let tried = async || server.calls().await.get("pttl") >= Some(&(2 * waiters));
     eventually("they are parked", SOON, tried).await;
 }
 
