@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use redisson_lock::{Config, LockClient};
 use testbed::{Server, eventually};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{EVERYBODY, admit_with, all_rights, rights, steps};
 use crate::contract::subjects::{
@@ -25,6 +26,11 @@ async fn problem<S: Subject>(
     name: &str,
     limit: Duration,
 ) -> Option<String> {
+    // A waiter of the time before could still take the lock.
+    eventually("the last ones have gone", SURE, async || {
+        connections(server).await.is_empty()
+    })
+    .await;
     server.command::<()>(&["FLUSHALL"]).await;
     let url = admit_with(server, "tried", rights).await;
     let works = async {
@@ -49,6 +55,7 @@ async fn lives<S: Subject>(
     let guard = S::Rival::lock(&holder, name).lock().await.map_err(text)?;
     let lock = S::lock(&waiter, name);
     let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
+    let waiting = AbortOnDropHandle::new(waiting);
     let pattern = format!("*{name}*");
     let listeners = async || -> usize {
         let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS", &pattern]).await;
