@@ -76,13 +76,7 @@ impl<T: Send + 'static> Carried<T> {
         caller: Caller,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        Self {
-            future: Some(Box::pin(future)),
-            begun: false,
-            caller: Some(caller),
-            _closing: engine.tasks.token(),
-            engine: engine.clone(),
-        }
+        Self::boxed(engine, Some(caller), future)
     }
 
     /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
@@ -90,10 +84,20 @@ impl<T: Send + 'static> Carried<T> {
         engine: &Arc<Engine>,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
+        let mut carried = Self::boxed(engine, None, future);
+        carried.begun = true;
+        carried
+    }
+
+    fn boxed(
+        engine: &Arc<Engine>,
+        caller: Option<Caller>,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
         Self {
             future: Some(Box::pin(future)),
-            begun: true,
-            caller: None,
+            begun: false,
+            caller,
             _closing: engine.tasks.token(),
             engine: engine.clone(),
         }

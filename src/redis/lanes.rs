@@ -1,12 +1,12 @@
 //! Many operations in one call: what waits for the same script travels together.
 //!
 //! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
-//! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue and
-//! travel up to [`MOST_TOGETHER`] in a call. The calls with several are made by tasks of the lane, its carriers, never
-//! by one of the callers: a caller that stops being polled holds up nobody but itself.
+//! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue
+//! ([`lane_queue`](super::lane_queue)) and travel several in a call. These calls are made by tasks of the lane, its
+//! carriers, never by one of the callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -16,11 +16,12 @@ use std::{
 };
 
 use futures_util::future::Either;
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::runtime::Handle;
 
 use super::{
     BoxFuture, CallError, HashSlot, Redis,
     bundle::{self, Seat},
+    lane_queue::{Admission, Queue},
 };
 use crate::{
     durability::Durability,
@@ -30,17 +31,12 @@ use crate::{
     },
 };
 
-/// Operations in one call.
-const MOST_TOGETHER: usize = 32;
 /// Operations that somebody waits for, in all lanes of a client, of which each goes alone. With more, going together is
 /// faster.
 const MOST_ALONE: usize = 2;
 /// Operations on their way alone in a lane whose callers are told when they have been sent: with others, nobody knows
 /// when that is.
 const MOST_TOLD: usize = 8;
-/// Calls of a lane that its carriers have on their way. When they are all out, the server has enough to do, and what comes
-/// gathers.
-const MOST_CARRIERS: usize = 8;
 
 /// The way of every operation to Redis.
 pub(crate) struct Lanes {
@@ -268,7 +264,7 @@ struct Alone<'a>(&'a Lane);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.queue().alone -= 1;
+        self.0.queue().alone_is_over();
     }
 }
 
@@ -331,92 +327,3 @@ fn may_be_one_of_them(error: &CallError) -> bool {
         _ => false,
     }
 }
-
-/// What a lane has on its way and what waits. Pure.
-#[derive(Debug)]
-struct Queue<T, R> {
-    waiting: VecDeque<(T, oneshot::Sender<R>)>,
-    /// So many are on their way alone.
-    alone: usize,
-    carriers: usize,
-    /// So many of the carriers are here, and will take of what waits.
-    here: usize,
-}
-
-/// How an operation travels.
-#[derive(Debug)]
-enum Admission<T, R> {
-    /// At once, by itself.
-    Alone(T),
-    /// With others; `carrier`: start one.
-    Queued {
-        reply: oneshot::Receiver<R>,
-        carrier: bool,
-    },
-}
-
-impl<T, R> Default for Queue<T, R> {
-    fn default() -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            alone: 0,
-            carriers: 0,
-            here: 0,
-        }
-    }
-}
-
-impl<T, R> Queue<T, R> {
-    fn admit(&mut self, operation: T, most_alone: usize) -> Admission<T, R> {
-        if self.alone < most_alone {
-            self.alone += 1;
-            return Admission::Alone(operation);
-        }
-        let (answer, reply) = oneshot::channel();
-        self.waiting.push_back((operation, answer));
-        let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
-        if carrier {
-            self.carriers += 1;
-            self.here += 1;
-        }
-        Admission::Queued { reply, carrier }
-    }
-
-    /// Whether something waits that the carriers here cannot take.
-    fn lacks_carriers(&self) -> bool {
-        self.waiting.len() > self.here * MOST_TOGETHER
-    }
-
-    /// The next call of a carrier, or `None`: the carrier ends.
-    fn depart(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
-        self.here -= 1;
-        let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_TOGETHER));
-        while batch.len() < MOST_TOGETHER
-            && let Some((operation, answer)) = self.waiting.pop_front()
-        {
-            if !answer.is_closed() {
-                batch.push((operation, answer));
-            }
-        }
-        if batch.is_empty() {
-            self.carriers -= 1;
-            return None;
-        }
-        Some(batch)
-    }
-
-    /// The call of a carrier is over. Whether it is to take another one.
-    fn come_back(&mut self) -> bool {
-        let needed = self.here == 0 || self.lacks_carriers();
-        if needed {
-            self.here += 1;
-        } else {
-            self.carriers -= 1;
-        }
-        needed
-    }
-}
-
-#[cfg(test)]
-#[path = "lanes_tests.rs"]
-mod tests;

@@ -20,6 +20,7 @@ mod client_info;
 mod cluster;
 mod durable;
 mod frame;
+mod lane_queue;
 mod lanes;
 mod line;
 mod link;

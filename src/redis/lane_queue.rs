@@ -1,0 +1,106 @@
+//! What a lane has on its way, and what waits there. Pure.
+
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
+
+/// Operations in one call.
+const MOST_TOGETHER: usize = 32;
+/// Calls of a lane that its carriers have on their way. When they are all out, the server has enough to do, and what comes
+/// gathers.
+const MOST_CARRIERS: usize = 8;
+
+/// What a lane has on its way and what waits.
+#[derive(Debug)]
+pub(super) struct Queue<T, R> {
+    waiting: VecDeque<(T, oneshot::Sender<R>)>,
+    /// So many are on their way alone.
+    alone: usize,
+    carriers: usize,
+    /// So many of the carriers are here, and will take of what waits.
+    here: usize,
+}
+
+/// How an operation travels.
+#[derive(Debug)]
+pub(super) enum Admission<T, R> {
+    /// At once, by itself.
+    Alone(T),
+    /// With others; `carrier`: start one.
+    Queued {
+        reply: oneshot::Receiver<R>,
+        carrier: bool,
+    },
+}
+
+impl<T, R> Default for Queue<T, R> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            alone: 0,
+            carriers: 0,
+            here: 0,
+        }
+    }
+}
+
+impl<T, R> Queue<T, R> {
+    /// `most_alone`: how many may be on their way alone with this one.
+    pub(super) fn admit(&mut self, operation: T, most_alone: usize) -> Admission<T, R> {
+        if self.alone < most_alone {
+            self.alone += 1;
+            return Admission::Alone(operation);
+        }
+        let (answer, reply) = oneshot::channel();
+        self.waiting.push_back((operation, answer));
+        let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
+        if carrier {
+            self.carriers += 1;
+            self.here += 1;
+        }
+        Admission::Queued { reply, carrier }
+    }
+
+    /// One that was alone is on its way no more.
+    pub(super) fn alone_is_over(&mut self) {
+        self.alone -= 1;
+    }
+
+    /// Whether something waits that the carriers here cannot take.
+    fn lacks_carriers(&self) -> bool {
+        self.waiting.len() > self.here * MOST_TOGETHER
+    }
+
+    /// The next call of a carrier, or `None`: the carrier ends.
+    pub(super) fn depart(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
+        self.here -= 1;
+        let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_TOGETHER));
+        while batch.len() < MOST_TOGETHER
+            && let Some((operation, answer)) = self.waiting.pop_front()
+        {
+            if !answer.is_closed() {
+                batch.push((operation, answer));
+            }
+        }
+        if batch.is_empty() {
+            self.carriers -= 1;
+            return None;
+        }
+        Some(batch)
+    }
+
+    /// The call of a carrier is over. Whether it is to take another one.
+    pub(super) fn come_back(&mut self) -> bool {
+        let needed = self.here == 0 || self.lacks_carriers();
+        if needed {
+            self.here += 1;
+        } else {
+            self.carriers -= 1;
+        }
+        needed
+    }
+}
+
+#[cfg(test)]
+#[path = "lane_queue_tests.rs"]
+mod tests;
