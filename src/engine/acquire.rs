@@ -10,6 +10,7 @@ use super::{
     ask::{Ask, Limit},
     attempt::{Tried, Try},
     line::InLine,
+    offer::Along,
     pause::Pause,
     release::Held,
 };
@@ -67,6 +68,7 @@ impl Engine {
         let mut tries = Tries::new(self);
         let mut rests = true;
         loop {
+            let mut along = Along::Nothing;
             if let Some(pause) = &mut pause {
                 // Boxed, as what is seldom needed should make no future larger.
                 if rests && !self.unless_closed(Box::pin(pause.over(limit))).await? {
@@ -77,10 +79,10 @@ impl Engine {
                     }
                     return Ok(None);
                 }
-                pause.trying();
+                along = pause.trying();
             }
             let next = waits.then(|| tries.next(self));
-            let tried = self.try_until(ask, self.patience(limit), next, None);
+            let tried = self.try_until(ask, self.patience(limit), next, along);
             match (tried.await?, &mut pause) {
                 (Tried::Granted(held), pause) => {
                     if let Some(pause) = pause {

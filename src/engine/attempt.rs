@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{FutureExt, future::Either};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -9,12 +10,12 @@ use super::{
     ask::Ask,
     carried::{Caller, Carried},
     holds::{Grant, SlotRef, Tenure},
+    offer::Along,
     refused,
     release::Held,
 };
 use crate::{
     error::{Error, LostReason},
-    redis::Seat,
     wire::{Attempt, Claim, Count, Place, Refusal, Wait, script::Acknowledged},
 };
 
@@ -50,27 +51,27 @@ impl Try {
 }
 
 impl Engine {
-    /// One try. A `seat` is for its first sending.
-    pub(super) async fn try_until(
+    /// One try, whose first sending goes `along` with others.
+    ///
+    /// No `async fn`, whose future would have its arguments twice, and is part of what everybody holds who waits.
+    pub(super) fn try_until(
         self: &Arc<Self>,
         ask: &Ask,
         until: Instant,
         wait: Option<Try>,
-        seat: Option<Seat>,
-    ) -> Result<Tried, Error> {
-        if self.is_closed() {
-            return Err(Error::Closed);
-        }
+        along: Along,
+    ) -> impl Future<Output = Result<Tried, Error>> + use<'_> {
         let caller = Caller::default();
         let slot = self.slot(&ask.place, ask.owner);
-        let attempt = attempt(self.clone(), slot, ask.clone(), wait, seat, caller.clone());
-        match timeout_at(until, Carried::new(self, caller.clone(), attempt)).await {
+        let attempt = attempt(self.clone(), slot, ask.clone(), wait, along, caller.clone());
+        let attempt = Carried::new(self, caller.clone(), attempt);
+        timeout_at(until, attempt).map(move |tried| match tried {
             Ok(tried) => tried,
             Err(_) if self.is_closed() => Err(Error::Closed),
             Err(_) => Ok(Tried::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
-        }
+        })
     }
 
     /// Too few replicas have it, for those who care.
@@ -180,10 +181,17 @@ fn attempt(
     slot: SlotRef,
     ask: Ask,
     mut wait: Option<Try>,
-    mut seat: Option<Seat>,
+    mut along: Along,
     caller: Caller,
 ) -> impl Future<Output = Result<Tried, Error>> + Send {
     async move {
+        if engine.is_closed() {
+            return Err(Error::Closed);
+        }
+        if along.is_offer() && slot.turn.try_lock().is_err() {
+            // Whoever has to wait itself does not let others wait for it.
+            drop(along.board());
+        }
         let _turn = slot.take_turn().await;
         engine.release_all_dropped(&slot).await;
         // An earlier sending was not answered, and may have been granted.
@@ -208,7 +216,14 @@ fn attempt(
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();
-            let request = {
+            let (seat, offer) = along.board();
+            // A first hold can be handed over, by the connection that the release would take.
+            let hand_over = offer.and_then(|offer| Some((offer, ask.wire.hand_over()?)));
+            let hand_over = hand_over.filter(|(offer, _)| {
+                let another = offer.tenure.slot().owner != slot.owner;
+                another && holds == 1 && !engine.lanes.waits(&ask.place, ask.durability)
+            });
+            let answer = {
                 let claim = Claim {
                     owner: &slot.owner,
                     lease: &ask.lease,
@@ -218,12 +233,25 @@ fn attempt(
                         && engine.live_tenure(&slot, Count::Write).is_some(),
                     wait: wait.map(|wait| wait.as_sent(sent)),
                 };
-                ask.wire.acquire(&ask.place, &claim)
+                match hand_over {
+                    Some((offer, hand_over)) => {
+                        let giver = &offer.tenure.slot().owner;
+                        let request = hand_over(&ask.place, &claim, giver);
+                        Either::Left(offer.take(request, ask.durability))
+                    }
+                    None => {
+                        let request = ask.wire.acquire(&ask.place, &claim);
+                        Either::Right(engine.lanes.run_from(seat, request, ask.durability))
+                    }
+                }
             };
-            let answer = engine
-                .lanes
-                .run_from(seat.take(), request, ask.durability)
-                .await;
+            let handed_over = matches!(answer, Either::Left(_));
+            let answer = answer.await;
+            let done = matches!(&answer, Ok(reply) if reply.is_done());
+            if handed_over && !done && !matches!(answer, Err(CallError::Unanswered { .. })) {
+                // Nothing was done: it has not been asked for yet.
+                continue;
+            }
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
                 Ok(reply) => match ask.wire.attempt(reply) {

@@ -15,6 +15,7 @@ use super::{
     Engine, EngineHandle,
     ask::{Ask, Limit},
     attempt::Tried,
+    offer::Along,
     release::Held,
 };
 use crate::{
@@ -246,7 +247,8 @@ impl Group<'_> {
                 Duration::ZERO
             };
             let until = engine.patience(limit).min(Instant::now() + patience);
-            async move { (index, engine.try_until(ask, until, None, seat).await) }
+            let along = seat.map_or(Along::Nothing, Along::Seat);
+            async move { (index, engine.try_until(ask, until, None, along).await) }
         });
         tries.collect()
     }

@@ -258,7 +258,12 @@ impl Tenure {
 
     /// How durable its renewals are to be.
     pub(super) fn durability(&self) -> Durability {
-        lock(&self.durability).of_renewals()
+        self.acquired_with().of_renewals()
+    }
+
+    /// That of the strictest acquisition.
+    pub(super) fn acquired_with(&self) -> Durability {
+        *lock(&self.durability)
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {

@@ -6,6 +6,7 @@
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
+//! | [`offer`] | - | hands a hold over from one task to the next |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
@@ -19,6 +20,7 @@ mod group;
 mod holding;
 mod holds;
 mod line;
+mod offer;
 mod pause;
 mod queue;
 mod release;

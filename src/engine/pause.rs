@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{
     Engine,
     ask::{Ask, Limit},
+    offer::Along,
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, owner::OwnerId};
@@ -20,11 +21,12 @@ pub(super) enum Pause {
 }
 
 impl Pause {
-    /// Instead of a first try: where others of this process wait for what one of them has, or is to have next. An owner
+    /// Instead of a first try: where others of this process wait for what one of them has, or is to have next, or has just
+    /// been refused. An owner
     /// that holds the lock already asks, or is about to hold it, and so does everybody whom the server will not answer.
     pub(super) fn behind(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
-        let waits = engine.wakeups.is_awaited() && ask.back_off.is_none() && ask.wire.hands_over();
-        if !waits || !engine.lanes.is_ready(&ask.place) {
+        let waits = ask.back_off.is_none() && ask.wire.hand_over().is_some();
+        if !engine.wakeups.is_awaited() || !waits || !engine.lanes.is_ready(&ask.place) {
             return None;
         }
         let slot = engine.slot(&ask.place, ask.owner);
@@ -47,10 +49,11 @@ impl Pause {
         Pause::Listening(Waiting::begin(engine, &place))
     }
 
-    /// A try begins.
-    pub(super) fn trying(&self) {
-        if let Pause::Listening(waiting) = self {
-            waiting.trying();
+    /// A try begins. Says what it goes with.
+    pub(super) fn trying(&self) -> Along {
+        match self {
+            Pause::Listening(waiting) => waiting.trying(),
+            Pause::Spinning { .. } => Along::Nothing,
         }
     }
 
@@ -68,18 +71,24 @@ impl Pause {
     /// Completes when it is time to try again, at the limit at the latest. Says whether it is time.
     pub(super) async fn over(&mut self, limit: Limit) -> bool {
         match self {
-            Pause::Listening(waiting) => match limit {
+            Pause::Listening(waiting) => {
                 // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
-                _ if waiting.is_subscribing() => {
-                    waiting.subscribed(limit).await;
-                    true
+                if !waiting.is_subscribing() {
+                    let told = waiting.told();
+                    let in_time = match limit {
+                        Limit::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
+                        _ => {
+                            told.await;
+                            true
+                        }
+                    };
+                    if !in_time {
+                        return waiting.asks_at_last();
+                    }
                 }
-                Limit::Until(deadline) => timeout_at(deadline, waiting.told()).await.is_ok(),
-                _ => {
-                    waiting.told().await;
-                    true
-                }
-            },
+                waiting.subscribed(limit).await;
+                true
+            }
             // Asked for the last time at the limit.
             Pause::Spinning { .. } if limit.is_over() => false,
             Pause::Spinning {

@@ -28,6 +28,10 @@ pub(super) struct Queue<S> {
     /// Polls since the last message.
     pub(super) polls: u32,
     pub(super) turns: Turns,
+    /// Messages are sure to arrive.
+    pub(super) listens: bool,
+    /// One of them has subscribed, or could not.
+    pub(super) has_subscribed: bool,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,8 @@ impl<S> Queue<S> {
             poll_at: None,
             polls: 0,
             turns: Turns::default(),
+            listens: false,
+            has_subscribed: false,
         }
     }
 
@@ -94,8 +100,15 @@ impl<S: Clone> Queue<S> {
                 .waiters
                 .iter_mut()
                 .filter(|waiter| waiter.state == State::Trying);
+            let heir = self.turns.heir();
+            let mut is_heir = false;
             for waiter in trying.take(most(wake)) {
                 waiter.state = State::Outdated;
+                is_heir |= heir == Some(waiter.id);
+            }
+            if is_heir {
+                // What it would pass over as its echo concerns whoever comes after it.
+                self.turns.forget();
             }
         }
         told
@@ -113,6 +126,11 @@ impl<S: Clone> Queue<S> {
                 waiter.signal.clone()
             })
             .collect()
+    }
+
+    pub(super) fn first_parked(&self) -> Option<WaiterId> {
+        let parked = |waiter: &&Waiter<S>| waiter.state == State::Parked;
+        self.waiters.iter().find(parked).map(|waiter| waiter.id)
     }
 
     pub(super) fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {

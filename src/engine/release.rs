@@ -13,6 +13,7 @@ use crate::{
         carried::Carried,
         holding::HoldId,
         holds::{SlotRef, Tenure},
+        offer::OFFER_WAIT,
         wakeup::Handing,
     },
     error::{Error, LostReason},
@@ -130,7 +131,11 @@ impl Engine {
                     Some(None) => {}
                     None => return,
                 },
-                () = self.tasks.wait() => return,
+                // The last of them may have made one meanwhile.
+                () = self.tasks.wait() => match jobs.try_recv() {
+                    Ok(job) => drop(job.map(|job| self.tasks.spawn(job))),
+                    Err(_) => return,
+                },
             }
         }
     }
@@ -215,9 +220,10 @@ impl Engine {
         // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
         // it may overtake the release.
         let follows = seat.is_none() && tenure.durability() == Durability::Local;
-        let handed = holds == 0 && follows && wire.hands_over() && self.wakeups.is_awaited();
-        let handing = handed.then(|| Handing::new(&self.wakeups, place));
-        let sending = self.send_release(place, request, holds, over, seat, handing);
+        let handed =
+            holds == 0 && follows && wire.hand_over().is_some() && self.wakeups.is_awaited();
+        let handed = handed.then_some(tenure);
+        let sending = self.send_release(place, request, holds, over, seat, handed);
         match sending.await {
             Ok(Presence::Present) => {
                 tenure.released(id);
@@ -263,41 +269,58 @@ impl Engine {
         }
     }
 
+    /// Releases a last hold, to the next of those who wait here if there is one.
+    async fn hand_on(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<Reply, CallError> {
+        let place = &tenure.place;
+        // An offer takes time where nobody takes it. One that waits for replicas would keep the release waiting as well.
+        let in_time = tenure.valid_until() > Instant::now() + 2 * OFFER_WAIT;
+        if in_time
+            && !self.lanes.waits(place, tenure.acquired_with())
+            && let Some(answered) = self.offer(tenure)
+        {
+            return answered.await;
+        }
+        let mut handing = Handing::new(&self.wakeups, place);
+        let release = tenure.wire.release(place, &tenure.slot().owner, None, 0);
+        let sent = || handing.sent();
+        let answer = self
+            .lanes
+            .run_telling(release, Durability::Local, sent)
+            .await;
+        if let Ok(reply) = &answer
+            && reply.is_done()
+        {
+            handing.answered(reply);
+        }
+        answer
+    }
+
     /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
-    /// release. `seat` and `handing` are for the first sending: behind that, one who waits here tries.
+    /// release. `seat` and `handed` are for the first sending.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
     )]
     fn send_release<'a>(
-        &'a self,
+        self: &'a Arc<Self>,
         place: &'a Place,
         request: impl Fn() -> Request + Send + 'a,
         holds: u32,
         over: impl Fn() -> bool + Send + 'a,
         mut seat: Option<Seat>,
-        mut handing: Option<Handing<'a>>,
+        mut handed: Option<&'a Arc<Tenure>>,
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
             let mut doubt = false;
             loop {
-                let sending = match &mut handing {
-                    Some(handing) => Either::Left(self.lanes.run_telling(
-                        request(),
-                        Durability::Local,
-                        || handing.sent(),
-                    )),
+                let sending = match handed.take() {
+                    Some(tenure) => Either::Left(self.hand_on(tenure)),
                     None => {
                         let seat = seat.take();
                         Either::Right(self.lanes.run_from(seat, request(), Durability::Local))
                     }
                 };
                 let answer = sending.await;
-                if let (Some(handing), Ok(reply)) = (handing.take(), &answer)
-                    && reply.is_done()
-                {
-                    handing.answered(reply);
-                }
                 match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
@@ -327,7 +350,12 @@ impl Engine {
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
-    pub(super) async fn give_back(&self, place: &Place, wire: &'static dyn Wire, slot: &SlotRef) {
+    pub(super) async fn give_back(
+        self: &Arc<Self>,
+        place: &Place,
+        wire: &'static dyn Wire,
+        slot: &SlotRef,
+    ) {
         let live = slot
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());

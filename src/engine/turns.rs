@@ -1,5 +1,8 @@
 //! Who gets a lock that this process releases: the next of its own tasks, or others. Pure.
 //!
+//! Mostly a lock is handed from one of them to the next without being free in between ([`offer`](super::offer)), and
+//! nothing is published. Now and then it is released, to see who else listens.
+//!
 //! A release tells one waiter of this process to try as soon as it has been sent: the try follows it on the same
 //! connection, and nobody waits for the message to come back. The message is published all the same, for others and
 //! for a connection that ends between the two. Its echo to ourselves is *absorbed*, or each release would wake a second
@@ -9,7 +12,8 @@
 //! what frees it then is another release, with a wake-up of its own. Messages arrive in the order in which they were
 //! published, so the one that is absorbed for a release is its echo or older. Then:
 //!
-//! - While the *heir*, who was told, has not been answered, the message counts as his: refused, he tries again.
+//! - While the *heir*, who was told, has not been answered, the message counts as his: refused, he tries again. Any other
+//!   message that comes meanwhile is not his: granted, he passes it on.
 //! - Once he has been granted the lock, he has asked later than the release: the message is out of date.
 //! - If he is refused, or leaves, nothing is absorbed any more. His leaving wakes the next.
 //! - If the release turns out not to have published, what was absorbed for it is made up for.
@@ -29,9 +33,11 @@ use super::queue::WaiterId;
 
 /// Hand-overs in a row while others listen, if as many wait here: a process with more of them gets no more turns.
 const MOST_IN_A_ROW: u32 = 16;
+/// Hand-overs without a message while nobody else is known to listen: so late is it seen that somebody has begun to.
+const MOST_UNHEARD: u32 = 4;
 /// Hand-overs in a row while nobody else is known to listen. Who listens at a replica, or asks without listening, is not
 /// counted, and is not to be shut out for good.
-const MOST_UNHEARD: u32 = 256;
+const MOST_UNSEEN: u32 = 256;
 /// How long the lock is left to others: enough for a message to arrive, for a Java thread to wake up, and for what it
 /// asks to come back, several times over. Who makes use of it ends it, so it costs only where nobody does.
 const REST: Duration = Duration::from_millis(2);
@@ -41,6 +47,8 @@ const ECHO_WAIT: Duration = Duration::from_millis(100);
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// For how long a newcomer counts on the heir to take the lock.
 const HEIR_WAIT: Duration = Duration::from_millis(100);
+/// For how long a newcomer counts on it that somebody here asks, or has been refused.
+const ASKED_WAIT: Duration = Duration::from_millis(100);
 
 /// A release whose echo is to be absorbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +73,8 @@ pub(super) struct Turns {
     heir: Option<WaiterId>,
     /// Until when those who come need not ask: one of us has the lock, or is to have it next.
     ours_until: Option<Instant>,
+    /// Until when the same holds because one of us asks for it, or has been refused.
+    asked_until: Option<Instant>,
     /// Until when those who wait leave the lock to others.
     rest_until: Option<Instant>,
     /// Whose answer is to say until when.
@@ -73,27 +83,77 @@ pub(super) struct Turns {
     in_a_row: u32,
     /// How many waited here when the row began.
     crowd: u32,
-    /// Whether others listened when the lock was last released.
+    /// Whether others listened when a release was last published.
     others: bool,
+    /// Hand-overs since a release was last published, if one was.
+    unheard: Option<u32>,
+    /// The server refuses to hand over this lock.
+    refused: bool,
 }
 
 impl Turns {
-    /// The last hold is being released, and of the `waiting` some are at rest.
-    pub(super) fn released(&mut self, waiting: usize, now: Instant) -> (Ticket, Turn) {
+    /// The last hold is to be released, and of the `waiting` some are at rest. Says whether one of them is to be handed the
+    /// lock instead, of which nobody else hears.
+    pub(super) fn hands_over(&mut self, waiting: usize, now: Instant) -> bool {
+        let Some(unheard) = self.unheard else {
+            return false;
+        };
+        let heard = self.others || unheard < self.fair_share(waiting).min(MOST_UNHEARD);
+        let rests = self.rest_until.is_some_and(|until| until > now);
+        if self.refused || rests || !heard || self.in_a_row >= self.most_in_a_row(waiting) {
+            return false;
+        }
+        self.unheard = Some(unheard + 1);
+        self.one_more(now);
+        true
+    }
+
+    /// What was to be handed over is released.
+    pub(super) fn not_taken(&mut self) {
+        // Who was told tries as everybody else does: that another one of ours is quicker ends no row.
+        self.heir = None;
+        self.echoes.clear();
+        self.not_ours();
+    }
+
+    pub(super) fn cannot_offer(&mut self) {
+        self.refused = true;
+    }
+
+    /// There may be another server.
+    pub(super) fn missed(&mut self) {
+        self.forget();
+        self.refused = false;
+    }
+
+    /// As many hand-overs as leave others what they would have if they stood in line here.
+    fn fair_share(&mut self, waiting: usize) -> u32 {
         if self.in_a_row == 0 {
             self.crowd = u32::try_from(waiting).unwrap_or(u32::MAX);
         }
-        let most = match self.others {
-            true => self.crowd.min(MOST_IN_A_ROW),
-            false => MOST_UNHEARD,
-        };
+        self.crowd.min(MOST_IN_A_ROW)
+    }
+
+    fn most_in_a_row(&mut self, waiting: usize) -> u32 {
+        let share = self.fair_share(waiting);
+        if self.others { share } else { MOST_UNSEEN }
+    }
+
+    fn one_more(&mut self, now: Instant) {
+        self.in_a_row += 1;
+        self.ours_until = Some(now + HEIR_WAIT);
+    }
+
+    /// The last hold is being released, and of the `waiting` some are at rest.
+    pub(super) fn released(&mut self, waiting: usize, now: Instant) -> (Ticket, Turn) {
+        let most = self.most_in_a_row(waiting);
+        self.unheard = Some(0);
         self.forget_overdue(now);
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.echoes.push_back((ticket, None));
         if self.in_a_row < most {
-            self.in_a_row += 1;
-            self.ours_until = Some(now + HEIR_WAIT);
+            self.one_more(now);
             return (ticket, Turn::Ours);
         }
         let until = now + ANSWER_WAIT;
@@ -158,9 +218,15 @@ impl Turns {
         self.ours_until = Some(until);
     }
 
+    /// One of us asks for it, or has been refused.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.asked_until = Some(now + ASKED_WAIT);
+    }
+
     /// Somebody else may have it, or nobody.
     pub(super) fn not_ours(&mut self) {
-        (self.ours_until, self.rest_until, self.rest_after) = (None, None, None);
+        (self.ours_until, self.asked_until) = (None, None);
+        (self.rest_until, self.rest_after) = (None, None);
     }
 
     /// It is time for somebody to ask who was not told to.
@@ -191,7 +257,7 @@ impl Turns {
     /// Nothing is absorbed any more, and everybody asks for himself.
     pub(super) fn forget(&mut self) {
         self.echoes.clear();
-        (self.heir, self.in_a_row) = (None, 0);
+        (self.heir, self.in_a_row, self.unheard) = (None, 0, None);
         self.not_ours();
     }
 
@@ -199,6 +265,7 @@ impl Turns {
     pub(super) fn newcomers_wait(&self, now: Instant) -> Option<Instant> {
         self.ours_until
             .max(self.rest_until)
+            .max(self.asked_until)
             .filter(|until| *until > now)
     }
 }

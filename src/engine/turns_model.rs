@@ -28,6 +28,8 @@ pub(super) enum Step {
     Message,
     /// One who has the lock releases it.
     Release,
+    /// An offer is not taken in time.
+    Withdraw(Index),
     /// One who waits goes.
     Leave(Index),
     /// Another process takes the lock, or releases it.
@@ -36,8 +38,8 @@ pub(super) enum Step {
     Force,
     /// The connection of the messages breaks: those under way are lost.
     Missed,
-    /// The connection of a release breaks, before or after the server ran it.
-    Unanswered(Index),
+    /// The connection of a release or hand-over breaks, before or after the server ran it.
+    Unanswered(Index, bool),
     /// Time passes.
     Pass(u64),
     /// All that is under way arrives.
@@ -53,11 +55,12 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => index().prop_map(Step::Answer),
         6 => Just(Step::Message),
         6 => Just(Step::Release),
+        1 => index().prop_map(Step::Withdraw),
         1 => index().prop_map(Step::Leave),
         2 => Just(Step::Other),
         1 => Just(Step::Force),
         1 => Just(Step::Missed),
-        1 => index().prop_map(Step::Unanswered),
+        1 => (index(), any::<bool>()).prop_map(|(index, ran)| Step::Unanswered(index, ran)),
         1 => prop_oneof![Just(1u64), Just(5), Just(150)].prop_map(Step::Pass),
         1 => Just(Step::Settle),
     ];
@@ -72,12 +75,23 @@ pub(super) const OTHER: Owner = u32::MAX;
 pub(super) enum Sent {
     Try(Owner),
     Release(Owner, Option<Ticket>),
+    HandOver { from: Owner, to: Owner },
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answer {
-    Tried { by: Owner, granted: bool },
-    Released { ticket: Ticket, published: bool },
+    Tried {
+        by: Owner,
+        granted: bool,
+    },
+    Released {
+        ticket: Ticket,
+        published: bool,
+    },
+    /// Nothing was handed over.
+    Absent {
+        to: Owner,
+    },
 }
 
 pub(super) struct Model {
@@ -88,6 +102,8 @@ pub(super) struct Model {
     /// Those who wait.
     pub(super) present: Vec<(Owner, WaiterId)>,
     pub(super) told: Vec<Owner>,
+    /// From whom, and to whom.
+    pub(super) offers: Vec<(Owner, Owner)>,
     pub(super) sent: Vec<Sent>,
     pub(super) answers: Vec<Answer>,
     /// Published, and not received yet.
@@ -108,6 +124,7 @@ impl Model {
             owners: 0,
             present: Vec::new(),
             told: Vec::new(),
+            offers: Vec::new(),
             sent: Vec::new(),
             answers: Vec::new(),
             messages: 0,
@@ -126,9 +143,11 @@ impl Model {
         self.owners += 1;
         let owner = self.owners;
         match self.waiters.join_behind(&self.place, owner, self.now) {
-            Some(id) => self.present.push((owner, id)),
+            Some((id, _)) => self.present.push((owner, id)),
             None => {
                 let id = self.waiters.join(&self.place, owner);
+                self.waiters.subscribed(&self.place, true);
+                self.waiters.asks(&self.place, self.now);
                 self.present.push((owner, id));
                 self.begin(owner);
             }
@@ -139,9 +158,19 @@ impl Model {
     pub(super) fn begin(&mut self, owner: Owner) {
         if let Some(id) = self.id(owner) {
             self.waiters.trying(&self.place, id);
-            self.sent.push(Sent::Try(owner));
+            let sent = match self.take_offer(owner) {
+                Some(from) => Sent::HandOver { from, to: owner },
+                None => Sent::Try(owner),
+            };
+            self.sent.push(sent);
             self.tries += 1;
         }
+    }
+
+    /// The offer that was made to this one, if any: who made it.
+    fn take_offer(&mut self, to: Owner) -> Option<Owner> {
+        let at = self.offers.iter().position(|(_, told)| *told == to)?;
+        Some(self.offers.swap_remove(at).0)
     }
 
     pub(super) fn tell(&mut self, told: Vec<Owner>) {
@@ -156,7 +185,7 @@ impl Model {
     pub(super) fn run(&mut self, sent: Sent) {
         match sent {
             Sent::Try(by) => {
-                let granted = self.holder.is_none();
+                let granted = self.holder.is_none() || self.holder == Some(by);
                 if granted {
                     self.holder = Some(by);
                 }
@@ -170,6 +199,14 @@ impl Model {
                 let answer = ticket.map(|ticket| Answer::Released { ticket, published });
                 self.answers.extend(answer);
             }
+            Sent::HandOver { from, to } if self.holder == Some(from) => {
+                self.holder = Some(to);
+                self.answers.push(Answer::Tried {
+                    by: to,
+                    granted: true,
+                });
+            }
+            Sent::HandOver { to, .. } => self.answers.push(Answer::Absent { to }),
         }
     }
 
@@ -202,24 +239,51 @@ impl Model {
                     .answered(&self.place, ticket, published, self.now);
                 self.tell(told);
             }
+            Answer::Absent { to } => self.begin(to),
         }
     }
 
     pub(super) fn leave(&mut self, owner: Owner, granted: bool) {
         let Some(id) = self.id(owner) else { return };
+        let offer = self.take_offer(owner);
         self.present.retain(|(of, _)| *of != owner);
         self.told.retain(|told| *told != owner);
         let (told, _) = self.waiters.leave(&self.place, id, granted);
         self.tell(told);
+        offer.into_iter().for_each(|from| self.not_taken(from));
     }
 
     pub(super) fn release(&mut self, owner: Owner) {
+        match self.waiters.hand_over(&self.place, self.now) {
+            Some(next) => {
+                self.offers.push((owner, next));
+                self.told.push(next);
+            }
+            None => self.release_alone(owner),
+        }
+    }
+
+    /// A release that is published, or is to be.
+    pub(super) fn release_alone(&mut self, owner: Owner) {
         let released = self.waiters.released(&self.place, self.now);
-        let ticket = released.map(|(ticket, told)| {
+        let ticket = released.and_then(|(ticket, told)| {
             self.tell(told);
             ticket
         });
         self.sent.push(Sent::Release(owner, ticket));
+    }
+
+    /// Time is over for one of the offers.
+    pub(super) fn withdraw(&mut self, which: impl FnOnce(usize) -> usize) {
+        if !self.offers.is_empty() {
+            let (from, _) = self.offers.remove(which(self.offers.len()));
+            self.not_taken(from);
+        }
+    }
+
+    fn not_taken(&mut self, from: Owner) {
+        self.waiters.not_taken(&self.place);
+        self.sent.push(Sent::Release(from, None));
     }
 
     pub(super) fn message(&mut self) {
@@ -243,22 +307,31 @@ impl Model {
         self.tell(told);
     }
 
-    pub(super) fn unanswered(&mut self, index: Index) {
-        let releases = self.sent.iter().enumerate();
-        let releases: Vec<_> = releases
-            .filter_map(|(at, sent)| match sent {
-                Sent::Release(by, Some(ticket)) => Some((at, *by, *ticket)),
-                _ => None,
-            })
-            .collect();
+    pub(super) fn unanswered(&mut self, index: Index, ran: bool) {
+        let releases =
+            |sent: &&usize| !matches!(self.sent[**sent], Sent::Try(_) | Sent::Release(_, None));
+        let releases: Vec<_> = (0..self.sent.len()).filter(|at| releases(&at)).collect();
         if releases.is_empty() {
             return;
         }
-        let (at, by, ticket) = releases[index.index(releases.len())];
-        // It is sent again, on another connection.
-        self.sent[at] = Sent::Release(by, None);
-        let told = self.waiters.answered(&self.place, ticket, None, self.now);
-        self.tell(told);
+        // All is sent again, on another connection.
+        match self.sent.remove(releases[index.index(releases.len())]) {
+            Sent::Release(by, ticket) => {
+                self.sent.push(Sent::Release(by, None));
+                let told =
+                    ticket.map(|ticket| self.waiters.answered(&self.place, ticket, None, self.now));
+                self.tell(told.unwrap_or_default());
+            }
+            Sent::HandOver { from, to } => {
+                if ran {
+                    self.holder = self
+                        .holder
+                        .map(|holder| if holder == from { to } else { holder });
+                }
+                self.sent.extend([Sent::Release(from, None), Sent::Try(to)]);
+            }
+            Sent::Try(_) => {}
+        }
         let told = self.waiters.missed();
         self.tell(told);
     }
@@ -301,7 +374,8 @@ impl Model {
             Step::Force if self.holder.is_some() => self.publish(),
             Step::Force => {}
             Step::Missed => self.missed(),
-            Step::Unanswered(index) => self.unanswered(index),
+            Step::Unanswered(index, ran) => self.unanswered(index, ran),
+            Step::Withdraw(index) => self.withdraw(|count| index.index(count)),
             Step::Pass(millis) => self.pass(millis),
             Step::Settle => self.settle(),
         }

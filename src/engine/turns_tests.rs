@@ -46,7 +46,7 @@ fn a_hand_over_costs_one_try_whatever_arrives_first() {
         let before = model.tries;
         for _ in 0..8 {
             let holder = model.holders.pop().unwrap();
-            model.release(holder);
+            model.release_alone(holder);
             let told = model.told.pop().unwrap();
             model.begin(told);
             for sent in std::mem::take(&mut model.sent) {
@@ -75,14 +75,23 @@ fn who_comes_while_one_of_us_has_it_waits_without_asking() {
     let before = model.tries;
     model.join();
     assert_eq!(model.tries, before);
-    // What another one has is asked for.
+    // What another one has is asked for, by one of those who come together.
     model.publish();
     model.holder = Some(OTHER);
     model.message();
     model.settle();
     let before = model.tries;
     model.join();
+    assert_eq!(model.tries, before);
+    model.now += ASKED_WAIT;
+    model.join();
+    model.join();
     assert_eq!(model.tries, before + 1);
+    // Or by everybody, once it may be free.
+    model.publish();
+    model.message();
+    model.join();
+    assert_eq!(model.tries, before + 2);
 }
 
 /// How many of us have the lock in a row, before it is left free.
@@ -143,7 +152,7 @@ fn others_have_a_turn_after_as_many_of_ours_as_wait_here() {
 fn handed_over(waiting: u32) -> (Model, Owner) {
     let mut model = contended(waiting);
     let holder = model.holders.pop().unwrap();
-    model.release(holder);
+    model.release_alone(holder);
     let heir = model.told.pop().unwrap();
     model.begin(heir);
     (model, heir)
@@ -191,7 +200,7 @@ fn what_a_release_that_published_nothing_absorbed_is_made_up_for() {
     // The hold was lost before, and nobody has heard of it.
     model.holder = None;
     let holder = model.holders.pop().unwrap();
-    model.release(holder);
+    model.release_alone(holder);
     let heir = model.told.pop().unwrap();
     model.begin(heir);
     for sent in std::mem::take(&mut model.sent) {
@@ -224,6 +233,29 @@ fn an_echo_that_was_missed_stands_for_no_other_message() {
     somebody_gets_in(model);
 }
 
+/// The echo has been absorbed before it tried: what comes now is about its own hold.
+#[test]
+fn another_message_is_not_taken_for_an_heirs_echo() {
+    let mut model = contended(1);
+    let holder = model.holders.pop().unwrap();
+    model.release_alone(holder);
+    let release = model.sent.remove(0);
+    model.run(release);
+    model.message();
+    let heir = model.told.pop().unwrap();
+    model.begin(heir);
+    let granted = model.sent.remove(0);
+    model.run(granted);
+    // Time for newcomers to ask for themselves.
+    model.now += HEIR_WAIT;
+    model.join();
+    let refused = model.sent.remove(0);
+    model.run(refused);
+    model.step(Step::Force);
+    model.message();
+    somebody_gets_in(model);
+}
+
 /// Where answers and messages take longer than an echo is waited for, others get their turns as well.
 #[test]
 fn echoes_that_take_long_let_others_have_their_turns() {
@@ -231,7 +263,7 @@ fn echoes_that_take_long_let_others_have_their_turns() {
     let mut in_a_row = 0;
     loop {
         let holder = model.holders.pop().expect("one of us was let in");
-        model.release(holder);
+        model.release_alone(holder);
         model.join();
         let Some(heir) = model.told.pop() else {
             break;
@@ -253,7 +285,7 @@ fn a_release_that_published_nothing_leaves_no_echo_to_wait_for() {
     let mut model = contended(6);
     let first = model.holders.pop().expect("one of us has it");
     model.holder = None;
-    model.release(first);
+    model.release_alone(first);
     for release in 0..2 {
         let heir = model.told.pop().expect("somebody is told");
         model.begin(heir);
@@ -265,11 +297,145 @@ fn a_release_that_published_nothing_leaves_no_echo_to_wait_for() {
             let granted = model.answers.pop().expect("the heir was answered");
             model.answer(granted);
             let second = model.holders.pop().expect("the heir was let in");
-            model.release(second);
+            model.release_alone(second);
         }
     }
     model.message();
     model.settle();
     model.step(Step::Force);
     somebody_gets_in(model);
+}
+
+#[test]
+fn a_lock_is_handed_over_by_one_operation_and_nobody_else_is_told() {
+    let mut model = contended(8);
+    let before = model.tries;
+    for _ in 0..8 {
+        let holder = model.holders.pop().unwrap();
+        model.release(holder);
+        let told = model.told.pop().unwrap();
+        assert!(model.told.is_empty(), "one is told");
+        model.begin(told);
+        let sent = model.sent.pop().unwrap();
+        assert!(matches!(sent, Sent::HandOver { .. }) && model.sent.is_empty());
+        model.run(sent);
+        assert_eq!((model.messages, model.holder), (0, Some(told)));
+        model.settle();
+        assert_eq!(model.holders, [told]);
+    }
+    assert_eq!(model.tries - before, 8);
+}
+
+#[test]
+fn an_offer_that_is_withdrawn_or_declined_is_a_release() {
+    for taken in [false, true] {
+        let mut model = contended(2);
+        let holder = model.holders.pop().unwrap();
+        model.release(holder);
+        if taken {
+            let told = model.told.pop().unwrap();
+            model.begin(told);
+        }
+        model.withdraw(|_| 0);
+        somebody_gets_in(model);
+    }
+    let mut model = contended(2);
+    let holder = model.holders.pop().unwrap();
+    model.release(holder);
+    let told = model.told[0];
+    model.leave(told, false);
+    somebody_gets_in(model);
+}
+
+/// A hand-over that nobody hears of would be one for ever where nobody else is known to listen.
+#[test]
+fn others_are_looked_for_every_few_turns() {
+    let now = Instant::now();
+    for (waiting, share) in [(1, 1), (3, 3), (16, 16), (64, 16)] {
+        let mut turns = Turns::default();
+        let silent = |turns: &mut Turns| {
+            let count = (0..=64).take_while(|_| turns.hands_over(waiting, now));
+            count.count() as u32
+        };
+        let published = |turns: &mut Turns, others| {
+            let (ticket, turn) = turns.released(waiting, now);
+            turns.answered(ticket, Some(Published { others }), now);
+            turn == Turn::Ours
+        };
+        assert_eq!(silent(&mut turns), 0, "who may listen already?");
+        for _ in 0..4 {
+            assert!(published(&mut turns, false));
+            assert_eq!(silent(&mut turns), share.min(MOST_UNHEARD));
+        }
+        // Somebody is there, and this row has been long enough.
+        assert!(published(&mut turns, true));
+        assert_eq!(silent(&mut turns), 0);
+        assert!(!published(&mut turns, true));
+        assert_eq!(silent(&mut turns), 0, "it is left to others");
+        turns.not_ours();
+        // All of the row is ours, without a message.
+        assert_eq!(silent(&mut turns), share);
+        assert!(!published(&mut turns, false));
+        turns.not_ours();
+        // Nobody listens any more.
+        assert_eq!(silent(&mut turns), share.min(MOST_UNHEARD));
+        assert!(published(&mut turns, false));
+        // Messages may have been missed.
+        turns.forget();
+        assert_eq!(silent(&mut turns), 0);
+    }
+}
+
+/// Though it is released then, one of ours may be there again before the others.
+#[test]
+fn a_row_ends_whatever_becomes_of_its_offers() {
+    let (mut turns, now) = (Turns::default(), Instant::now());
+    let publish = |turns: &mut Turns, others| {
+        let (ticket, turn) = turns.released(4, now);
+        turns.answered(ticket, Some(Published { others }), now);
+        turn == Turn::Ours
+    };
+    assert!(publish(&mut turns, true));
+    for late in 0..3 {
+        assert!(turns.hands_over(4, now));
+        turns.heir_is(WaiterId(late));
+        turns.not_taken();
+        // Another one of ours was quicker.
+        turns.refused(WaiterId(late));
+        turns.taken(now + REST);
+    }
+    assert!(!turns.hands_over(4, now));
+    assert!(!publish(&mut turns, true), "others have their turn");
+    assert!(!turns.hands_over(4, now), "whoever of us got in meanwhile");
+}
+
+#[test]
+fn what_the_server_refuses_is_not_offered_until_there_may_be_another_server() {
+    let (mut turns, now) = (Turns::default(), Instant::now());
+    let offers = |turns: &mut Turns| {
+        turns.released(4, now);
+        turns.hands_over(4, now)
+    };
+    assert!(offers(&mut turns));
+    turns.cannot_offer();
+    assert!(!offers(&mut turns));
+    turns.forget();
+    assert!(!offers(&mut turns));
+    turns.missed();
+    assert!(offers(&mut turns));
+}
+
+/// Those who ask without listening have a turn at last.
+#[test]
+fn unheard_hand_overs_end() {
+    let (mut turns, now) = (Turns::default(), Instant::now());
+    let most = (0..2 * MOST_UNSEEN).take_while(|_| {
+        if turns.hands_over(16, now) {
+            return true;
+        }
+        let (ticket, turn) = turns.released(16, now);
+        turns.answered(ticket, Some(Published { others: false }), now);
+        turn == Turn::Ours
+    });
+    assert_eq!(most.count() as u32, MOST_UNSEEN);
 }

@@ -1,7 +1,7 @@
 //! Who waits for what, and who is to try next. Pure.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     time::Duration,
 };
 
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
+    offer::OFFER_WAIT,
     queue::{Key, Queue, State, Waiter, WaiterId, key},
     turns::{Answered, Published, Ticket, Turn},
 };
@@ -31,6 +32,8 @@ pub(super) struct Waiters<S> {
     channels: HashMap<Bytes, Vec<Queue<S>>>,
     /// When one of a queue's waiters is to try although nobody has told it to.
     polls: BTreeSet<(Instant, Bytes, Key)>,
+    /// Those who have been offered a hold, and until when they may take it.
+    offers: VecDeque<(Instant, S)>,
     poll_floor: Duration,
     ids: u64,
 }
@@ -49,6 +52,7 @@ impl<S: Clone> Waiters<S> {
         Self {
             channels: HashMap::new(),
             polls: BTreeSet::new(),
+            offers: VecDeque::new(),
             poll_floor,
             ids: 0,
         }
@@ -83,29 +87,95 @@ impl<S: Clone> Waiters<S> {
         id
     }
 
-    /// A waiter comes that need not try: others wait before it for what one of us has, or that is left to others.
+    /// A waiter comes that need not try: others wait before it for what one of us has, that is left to others, or that they
+    /// have just asked for. Says whether messages are sure to arrive.
     pub(super) fn join_behind(
         &mut self,
         place: &Place,
         signal: S,
         now: Instant,
-    ) -> Option<WaiterId> {
-        let until = self.queue(place)?.turns.newcomers_wait(now)?;
+    ) -> Option<(WaiterId, bool)> {
+        let queue = self.queue(place)?;
+        let (until, listens) = (queue.turns.newcomers_wait(now)?, queue.listens);
         let id = self.join(place, signal);
         let queue = self.queue(place)?;
         queue.waiter(id)?.state = State::Parked;
         let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
         self.poll_by(place, at, now);
-        Some(id)
+        Some((id, listens))
+    }
+
+    /// One who comes asks again as soon as messages are sure to arrive: an answer to those as well who come meanwhile.
+    pub(super) fn asks(&mut self, place: &Place, now: Instant) {
+        // Where a release need not be announced, an answer is out of date at once.
+        if let Some(queue) = self.queue(place).filter(|_| place.announced) {
+            queue.turns.asked(now);
+        }
+    }
+
+    /// One of them has subscribed: messages are sure to arrive; or has tried to.
+    pub(super) fn subscribed(&mut self, place: &Place, done: bool) {
+        if let Some(queue) = self.queue(place) {
+            queue.listens |= done;
+            queue.has_subscribed = true;
+        }
+    }
+
+    /// Whether there is nothing to wait for any more before it is tried again.
+    pub(super) fn has_subscribed(&mut self, place: &Place) -> bool {
+        self.queue(place).is_some_and(|queue| queue.has_subscribed)
+    }
+
+    /// The last hold of one of us is to be released. Says who is to be handed the lock instead, if anybody: one who waits
+    /// here, unless others have to be told first.
+    pub(super) fn hand_over(&mut self, place: &Place, now: Instant) -> Option<S> {
+        let queue = self.queue(place).filter(|queue| queue.listens)?;
+        let next = queue.first_parked()?;
+        if !queue.turns.hands_over(queue.waiters.len(), now) {
+            return None;
+        }
+        queue.turns.heir_is(next);
+        let heir = queue.tell(Wake::One).pop()?;
+        self.offers.push_back((now + OFFER_WAIT, heir.clone()));
+        Some(heir)
+    }
+
+    /// What was to be handed over is released.
+    pub(super) fn not_taken(&mut self, place: &Place) {
+        if let Some(queue) = self.queue(place) {
+            queue.turns.not_taken();
+        }
+    }
+
+    /// A release that was not told to anybody here was answered. Says who is to try, where there may be no message.
+    pub(super) fn released_unheard(&mut self, place: &Place) -> Vec<S> {
+        match self.queue(place).filter(|queue| !queue.listens) {
+            Some(queue) => queue.wake(Wake::One),
+            None => Vec::new(),
+        }
+    }
+
+    /// It is no use to hand over this lock.
+    pub(super) fn cannot_offer(&mut self, place: &Place) {
+        if let Some(queue) = self.queue(place) {
+            queue.turns.cannot_offer();
+        }
     }
 
     /// The last hold of one of us is on its way to being released. Says who is to try now, if anybody, and by what to
     /// tell the answer.
-    pub(super) fn released(&mut self, place: &Place, now: Instant) -> Option<(Ticket, Vec<S>)> {
+    pub(super) fn released(
+        &mut self,
+        place: &Place,
+        now: Instant,
+    ) -> Option<(Option<Ticket>, Vec<S>)> {
         let queue = self.queue(place)?;
-        let parked = |waiter: &&mut Waiter<S>| waiter.state == State::Parked;
-        let next = queue.waiters.iter_mut().find(parked).map(|next| next.id);
-        let Some(next) = next else {
+        if !queue.listens {
+            // There may be no echo.
+            queue.turns.not_ours();
+            return Some((None, queue.wake(Wake::One)));
+        }
+        let Some(next) = queue.first_parked() else {
             // The message wakes somebody.
             queue.turns.not_ours();
             return None;
@@ -114,11 +184,11 @@ impl<S: Clone> Waiters<S> {
         match turn {
             Turn::Ours => {
                 queue.turns.heir_is(next);
-                Some((ticket, queue.tell(Wake::One)))
+                Some((Some(ticket), queue.tell(Wake::One)))
             }
             Turn::Others { until } => {
                 self.poll_by(place, until, now);
-                Some((ticket, Vec::new()))
+                Some((Some(ticket), Vec::new()))
             }
         }
     }
@@ -191,6 +261,9 @@ impl<S: Clone> Waiters<S> {
             _ => return Rest::TryAgain,
         }
         queue.turns.refused(id);
+        if place.announced {
+            queue.turns.asked(now);
+        }
         let at = now + pause(remaining, queue.polls, queue.poll_floor);
         self.poll_by(place, at, now);
         Rest::Parked
@@ -283,10 +356,23 @@ impl<S: Clone> Waiters<S> {
         queues
             .flat_map(|(_, queues)| queues)
             .flat_map(|queue| {
-                queue.turns.forget();
+                queue.turns.missed();
                 queue.wake(Wake::All)
             })
             .collect()
+    }
+
+    /// When there is something to do: a poll, or an offer that is to be withdrawn.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let offers = self.offers.front().map(|(until, _)| *until);
+        [self.next_poll(), offers].into_iter().flatten().min()
+    }
+
+    /// Those whose time to take what they were offered is over; most will have taken it.
+    pub(super) fn late(&mut self, now: Instant) -> Vec<S> {
+        let late = self.offers.iter().take_while(|(until, _)| *until <= now);
+        let late = late.count();
+        self.offers.drain(..late).map(|(_, heir)| heir).collect()
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {

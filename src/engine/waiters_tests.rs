@@ -123,6 +123,64 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
     assert_eq!(waiters.poll(lease_over + POLL_FLOOR), [2]);
 }
 
+/// One that nobody polls any more, or of which nobody hears, keeps nobody from asking.
+#[test]
+fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    assert_eq!(waiters.join_behind(&place, 0, now), None, "nobody asks");
+    waiters.join(&place, 1);
+    waiters.asks(&place, now);
+    let (_, listens) = waiters.join_behind(&place, 2, now).unwrap();
+    assert!(!listens);
+    let soon = waiters.next_poll().unwrap();
+    assert!(soon <= now + Duration::from_millis(200));
+    assert_eq!(waiters.poll(soon), [2]);
+    // The same where the one before was refused, and may be asleep for long.
+    waiters.subscribed(&place, true);
+    park(&mut waiters, &place, 3, soon);
+    let (_, listens) = waiters.join_behind(&place, 4, soon).unwrap();
+    assert!(listens);
+    let next = waiters.next_poll().unwrap();
+    assert!(next <= soon + Duration::from_millis(200));
+    assert_eq!(waiters.message(&place.channel, Wake::One, soon), [3]);
+    assert_eq!(waiters.join_behind(&place, 5, soon), None, "it may be free");
+}
+
+/// Those who release a simple lock need not say so.
+#[test]
+fn nobody_waits_behind_the_asker_of_a_lock_that_is_not_announced() {
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    let wire: &dyn Wire = crate::Simple::WIRE;
+    let place = wire.place("a".into(), &crate::Config::default());
+    let id = waiters.join(&place, 1);
+    waiters.asks(&place, now);
+    waiters.trying(&place, id);
+    assert_eq!(waiters.refused(&place, id, None, now), Rest::Parked);
+    assert_eq!(waiters.join_behind(&place, 2, now), None);
+}
+
+/// Before a subscription is confirmed, what is released is told here: no message may come.
+#[test]
+fn a_release_that_nobody_may_hear_of_tells_one() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let trying = waiters.join(&place, 1);
+    assert_eq!(waiters.released(&place, now), Some((None, vec![])));
+    assert_eq!(
+        waiters.refused(&place, trying, None, now),
+        Rest::TryAgain,
+        "it was released while it tried"
+    );
+    park(&mut waiters, &place, 2, now);
+    assert_eq!(waiters.hand_over(&place, now), None);
+    assert_eq!(waiters.released(&place, now), Some((None, vec![2])));
+    park(&mut waiters, &place, 3, now);
+    assert_eq!(waiters.released_unheard(&place), [3]);
+    park(&mut waiters, &place, 4, now);
+    waiters.subscribed(&place, true);
+    assert_eq!(waiters.released_unheard(&place), [0; 0]);
+    assert!(matches!(waiters.released(&place, now), Some((Some(_), told)) if told == [4]));
+}
+
 #[test]
 fn no_answer_makes_it_poll_without_a_pause() {
     let (mut waiters, place) = (Waiters::new(POLL_FLOOR), place("a"));

@@ -16,6 +16,8 @@ use tokio::{
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
     ask::Limit,
+    holds::Tenure,
+    offer::{Along, Offer, Signal},
     queue::WaiterId,
     turns::{Published, Ticket},
     waiters::{Rest, Waiters},
@@ -25,11 +27,9 @@ use crate::{
     wire::{Place, Reply, message, told_others},
 };
 
-type Signal = Arc<Notify>;
-
 /// The waiters of one client.
 pub(super) struct Wakeups {
-    waiters: Mutex<Waiters<Signal>>,
+    waiters: Mutex<Waiters<Arc<Signal>>>,
     /// How many there are, for those who need not know more.
     count: AtomicUsize,
     redis: Arc<dyn Redis>,
@@ -53,8 +53,24 @@ impl Wakeups {
         }
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters<Signal>> {
+    fn waiters(&self) -> MutexGuard<'_, Waiters<Arc<Signal>>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An offer of the lock at `place` came to nothing.
+    pub(super) fn not_taken(&self, place: &Place) {
+        self.waiters().not_taken(place);
+    }
+
+    /// The hold at `place` that was not taken has been released.
+    pub(super) fn released_unheard(&self, place: &Place) {
+        let told = self.waiters().released_unheard(place);
+        tell(told);
+    }
+
+    /// The server does not hand over the lock at `place`.
+    pub(super) fn cannot_offer(&self, place: &Place) {
+        self.waiters().cannot_offer(place);
     }
 
     /// Whether anybody waits for any lock.
@@ -63,12 +79,12 @@ impl Wakeups {
     }
 
     /// Does something to the waiters that may make the next poll an earlier one.
-    fn change<T>(&self, change: impl FnOnce(&mut Waiters<Signal>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiters<Arc<Signal>>) -> T) -> T {
         let mut waiters = self.waiters();
-        let before = waiters.next_poll();
+        let before = waiters.next_due();
         let changed = change(&mut waiters);
         let earlier = waiters
-            .next_poll()
+            .next_due()
             .is_some_and(|next| before.is_none_or(|before| next < before));
         drop(waiters);
         if earlier {
@@ -78,9 +94,9 @@ impl Wakeups {
     }
 }
 
-fn tell(signals: Vec<Signal>) {
+fn tell(signals: Vec<Arc<Signal>>) {
     for signal in signals {
-        signal.notify_one();
+        signal.tell();
     }
 }
 
@@ -89,41 +105,54 @@ pub(super) struct Waiting {
     engine: Arc<Engine>,
     place: Arc<Place>,
     id: WaiterId,
-    signal: Signal,
-    /// Completes when messages are sure to arrive; waited for once.
-    subscribing: Option<BoxFuture<Result<(), CallError>>>,
+    signal: Arc<Signal>,
+    hearing: Hearing,
     /// Until when it was granted the lock.
     granted: Option<Instant>,
+}
+
+/// Whether a waiter's messages are sure to arrive.
+enum Hearing {
+    Sure,
+    /// When this completes, which is waited for once.
+    Subscribing(BoxFuture<Result<(), CallError>>),
+    /// As soon as another one has subscribed, who was before it.
+    OfAnother,
 }
 
 impl Waiting {
     /// Begins to wait, and to subscribe.
     pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>) -> Self {
-        let signal = Signal::default();
+        let signal = Arc::<Signal>::default();
         let wakeups = &engine.wakeups;
         let mut waiters = wakeups.waiters();
         let id = waiters.join(place, signal.clone());
+        waiters.asks(place, Instant::now());
         // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
         let subscribed = wakeups.redis.subscribe(place.channel.clone());
         drop(waiters);
-        Self::new(engine, place, id, signal, Some(subscribed))
+        Self::new(engine, place, id, signal, Hearing::Subscribing(subscribed))
     }
 
-    /// Begins to wait without having tried, where others wait for one of ours to release the lock. They have subscribed.
+    /// Begins to wait without having tried, where others of ours have tried, or one of them has the lock.
     pub(super) fn behind(engine: &Arc<Engine>, place: &Arc<Place>) -> Option<Self> {
-        let signal = Signal::default();
+        let signal = Arc::<Signal>::default();
         let join =
             |waiters: &mut Waiters<_>| waiters.join_behind(place, signal.clone(), Instant::now());
-        let id = engine.wakeups.change(join)?;
-        Some(Self::new(engine, place, id, signal, None))
+        let (id, listens) = engine.wakeups.change(join)?;
+        let hearing = match listens {
+            true => Hearing::Sure,
+            false => Hearing::OfAnother,
+        };
+        Some(Self::new(engine, place, id, signal, hearing))
     }
 
     fn new(
         engine: &Arc<Engine>,
         place: &Arc<Place>,
         id: WaiterId,
-        signal: Signal,
-        subscribing: Option<BoxFuture<Result<(), CallError>>>,
+        signal: Arc<Signal>,
+        hearing: Hearing,
     ) -> Self {
         engine.wakeups.count.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -131,28 +160,47 @@ impl Waiting {
             place: place.clone(),
             id,
             signal,
-            subscribing,
+            hearing,
             granted: None,
         }
     }
 
     /// Whether [`subscribed`](Self::subscribed) is still to be waited for.
     pub(super) fn is_subscribing(&self) -> bool {
-        self.subscribing.is_some()
+        matches!(self.hearing, Hearing::Subscribing(_))
     }
 
     /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
     pub(super) async fn subscribed(&mut self, limit: Limit) {
-        if let Some(subscribed) = self.subscribing.take() {
-            let longest = Instant::now() + self.engine.config.poll_floor;
-            // Refused, it is as when it is slow.
-            let _ = timeout_at(limit.earlier(longest), subscribed).await;
+        let wakeups = &self.engine.wakeups;
+        let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
+            Hearing::Sure => return,
+            Hearing::Subscribing(subscribed) => subscribed,
+            Hearing::OfAnother if wakeups.waiters().has_subscribed(&self.place) => return,
+            Hearing::OfAnother => wakeups.redis.subscribe(self.place.channel.clone()),
+        };
+        let longest = Instant::now() + self.engine.config.poll_floor;
+        // Refused, it is as when it is slow.
+        let done = timeout_at(limit.earlier(longest), subscribed).await;
+        // Who has no time left says nothing of it.
+        if done.is_ok() || Instant::now() >= longest {
+            let done = matches!(done, Ok(Ok(())));
+            wakeups.waiters().subscribed(&self.place, done);
         }
     }
 
-    /// A try begins.
-    pub(super) fn trying(&self) {
+    /// At the limit: whether to ask all the same, as nobody here is sure to hear of a release.
+    pub(super) fn asks_at_last(&mut self) -> bool {
+        match std::mem::replace(&mut self.hearing, Hearing::Sure) {
+            Hearing::OfAnother => !self.engine.wakeups.waiters().has_subscribed(&self.place),
+            _ => false,
+        }
+    }
+
+    /// A try begins. Says what it goes with.
+    pub(super) fn trying(&self) -> Along {
         self.engine.wakeups.waiters().trying(&self.place, self.id);
+        Along::Offer(self.signal.clone())
     }
 
     /// The try was refused. Says whether to try again at once.
@@ -165,7 +213,7 @@ impl Waiting {
 
     /// Completes when it is time to try again.
     pub(super) async fn told(&mut self) {
-        self.signal.notified().await;
+        self.signal.told().await;
     }
 
     /// The lock was granted until then: nothing is passed on.
@@ -189,6 +237,7 @@ impl Drop for Waiting {
             }
             passed_on
         });
+        drop(self.signal.set_offer(None));
         tell(passed_on);
     }
 }
@@ -218,7 +267,7 @@ impl<'a> Handing<'a> {
         }
         let released = |waiters: &mut Waiters<_>| waiters.released(self.place, Instant::now());
         if let Some((ticket, told)) = self.wakeups.change(released) {
-            self.ticket = Some(ticket);
+            self.ticket = ticket;
             tell(told);
         }
     }
@@ -248,6 +297,25 @@ impl Drop for Handing<'_> {
 }
 
 impl Engine {
+    /// Offers a last hold to the one who is to have it next, if that is to be one of ours. What is answered is the answer to
+    /// its release.
+    pub(super) fn offer(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+    ) -> Option<impl Future<Output = Result<Reply, CallError>> + use<>> {
+        let offered = self.wakeups.change(|waiters| {
+            let heir = waiters.hand_over(&tenure.place, Instant::now())?;
+            let (offer, answered) = Offer::new(self, tenure);
+            // In one step with its being told: from then on it may leave, and take the offer along.
+            let replaced = heir.set_offer(Some(offer));
+            Some((heir, replaced, answered))
+        });
+        let (heir, replaced, answered) = offered?;
+        drop(replaced);
+        heir.tell();
+        Some(answered)
+    }
+
     /// What one of us had at `place` is gone: those here who wait for its release need not.
     pub(super) fn tell_of_loss(&self, place: &Place) {
         if self.wakeups.is_awaited() {
@@ -258,7 +326,7 @@ impl Engine {
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
         loop {
-            let next = self.wakeups.waiters().next_poll();
+            let next = self.wakeups.waiters().next_due();
             let poll = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -271,8 +339,12 @@ impl Engine {
                     None => return,
                 },
                 () = poll => {
-                    let told = self.wakeups.waiters().poll(Instant::now());
+                    let now = Instant::now();
+                    let mut waiters = self.wakeups.waiters();
+                    let (told, late) = (waiters.poll(now), waiters.late(now));
+                    drop(waiters);
                     tell(told);
+                    late.into_iter().for_each(|heir| drop(heir.set_offer(None)));
                 }
                 () = self.wakeups.earlier.notified() => {}
                 () = self.ended.cancelled() => return,

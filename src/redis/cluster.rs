@@ -131,6 +131,10 @@ impl Redis for Cluster {
         Box::pin(async move { topology.call(script, operations, durability).await })
     }
 
+    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
+        self.topology.waits(slot, durability)
+    }
+
     fn ready(&self, slot: HashSlot) -> BoxFuture<()> {
         let topology = self.topology.clone();
         Box::pin(async move {
@@ -231,6 +235,10 @@ impl Topology {
         }
     }
 
+    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
+        durability.waits(self.replicas(slot))
+    }
+
     /// Runs them at the owner of the slot; says where that was, and what it answered.
     async fn run(
         self: &Arc<Self>,
@@ -241,7 +249,7 @@ impl Topology {
     ) -> Result<(Address, Answered), CallError> {
         let (node, open) = self.opened(slot).await?;
         let running = async {
-            if durability.waits(self.replicas(slot)) {
+            if self.waits(slot, durability) {
                 let durable = self.durable(&node);
                 let answer = durable.run(script, operations.clone(), durability).await;
                 return answer.inspect_err(|_| self.doubt());

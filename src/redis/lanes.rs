@@ -200,6 +200,11 @@ impl Lanes {
         course(&*self.redis, request, durability)
     }
 
+    /// Whether what is so durable goes by another connection than what is not, and takes longer.
+    pub(crate) fn waits(&self, place: &Place, durability: Durability) -> bool {
+        self.redis.waits(self.redis.slot(&place.key), durability)
+    }
+
     /// Completes once there is a connection to ask about `place` on.
     pub(crate) async fn ready(&self, place: &Place) {
         self.redis.ready(self.redis.slot(&place.key)).await;

@@ -234,7 +234,7 @@ impl Lines {
     ) -> Result<Vec<Reply>, CallError> {
         let count = operations.len();
         let open = self.line.opened().await?;
-        if durability.waits(self.locator.replicas()) {
+        if self.waits(durability) {
             let answered = self.durable().run(script, operations, durability).await;
             return match answered {
                 Ok(answered) => answered.replies(count),
@@ -256,6 +256,10 @@ impl Lines {
                 Err(CallError::Unanswered { reason })
             }
         }
+    }
+
+    fn waits(&self, durability: Durability) -> bool {
+        durability.waits(self.locator.replicas())
     }
 
     fn durable(&self) -> &Durable {
@@ -287,6 +291,10 @@ impl Redis for SingleServer {
     ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
         let lines = self.lines.clone();
         Box::pin(async move { lines.call(script, operations, durability).await })
+    }
+
+    fn waits(&self, _slot: HashSlot, durability: Durability) -> bool {
+        self.lines.waits(durability)
     }
 
     fn ready(&self, _slot: HashSlot) -> BoxFuture<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Attempt, Claim, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
+    Attempt, Claim, HandOver, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -23,8 +23,9 @@ impl Sealed for Fenced {
 }
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
+static HAND_OVER: Script = script!(keys = 2, "fenced_hand_over");
 
-/// All but the acquisition is the reentrant lock's.
+/// All that does not acquire is the reentrant lock's.
 const PLAIN: ReentrantWire = ReentrantWire {
     most_holds: u32::MAX,
 };
@@ -64,8 +65,17 @@ impl Wire for FencedWire {
         PLAIN.release(place, owner, lease, holds)
     }
 
-    fn hands_over(&self) -> bool {
-        true
+    fn hand_over(&self) -> Option<HandOver> {
+        Some(|place, claim, giver| Request {
+            script: &HAND_OVER,
+            parts: vec![
+                place.key.clone(),
+                place.beside[0].clone(),
+                giver.clone(),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+            ],
+        })
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

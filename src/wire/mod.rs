@@ -113,9 +113,10 @@ pub trait Wire: Send + Sync {
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
-    /// Whether the release of a last hold frees the lock for whoever comes first, and wakes one waiter.
-    fn hands_over(&self) -> bool {
-        false
+    /// For kinds that have one holder, and whose release wakes one waiter: release the only hold of `giver`, and ask for
+    /// a first one for another owner, at the same time. What is answered to it is about both.
+    fn hand_over(&self) -> Option<HandOver> {
+        None
     }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
@@ -137,6 +138,9 @@ pub trait Wire: Send + Sync {
         }
     }
 }
+
+/// See [`Wire::hand_over`]: the place, what is asked for, the giver.
+pub type HandOver = fn(&Place, &Claim<'_>, &Bytes) -> Request;
 
 /// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
 /// them: who writes may read as well, but not the other way round.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, HandOver, Kind, Lease, Place, Request, Wire, decimal, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -29,6 +29,7 @@ pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
 static RELEASE: Script = script!(keys = 1, "reentrant_release");
+static HAND_OVER: Script = script!(keys = 1, "reentrant_hand_over");
 static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
@@ -72,8 +73,16 @@ impl Wire for ReentrantWire {
         }
     }
 
-    fn hands_over(&self) -> bool {
-        true
+    fn hand_over(&self) -> Option<HandOver> {
+        Some(|place, claim, giver| Request {
+            script: &HAND_OVER,
+            parts: vec![
+                place.key.clone(),
+                giver.clone(),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+            ],
+        })
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

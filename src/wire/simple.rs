@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, Lease, Place, Request, Wire, lease_text,
+    Claim, Count, HandOver, Kind, Lease, Place, Request, Wire, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -23,6 +23,7 @@ impl Sealed for Simple {
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
 static RELEASE: Script = script!(keys = 1, "simple_release");
+static HAND_OVER: Script = script!(keys = 1, "simple_hand_over");
 static RENEW: Script = script!(keys = 1, "expiry", "simple_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "simple_force_release");
 static INSPECT: Script = script!(keys = 1, "simple_inspect");
@@ -67,8 +68,16 @@ impl Wire for SimpleWire {
         }
     }
 
-    fn hands_over(&self) -> bool {
-        true
+    fn hand_over(&self) -> Option<HandOver> {
+        Some(|place, claim, giver| Request {
+            script: &HAND_OVER,
+            parts: vec![
+                place.key.clone(),
+                giver.clone(),
+                claim.owner.clone(),
+                claim.lease.text.clone(),
+            ],
+        })
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

@@ -15,6 +15,7 @@ mod batches;
 mod fair;
 mod fair_refusals;
 mod fenced;
+mod hand_over;
 mod kinds;
 mod names;
 mod read_write;

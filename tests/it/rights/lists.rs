@@ -15,15 +15,21 @@ fn scripts(kind: &str) -> Vec<String> {
             .collect()
     };
     match kind {
-        "reentrant" | "non-reentrant" | "spin" => of("reentrant", &PLAIN),
-        "fenced" => [of("fenced", &PLAIN[..1]), of("reentrant", &PLAIN[1..])].concat(),
+        // Nobody waits for it in a way that it could be handed to them.
+        "spin" => of("reentrant", &PLAIN),
+        "reentrant" | "non-reentrant" => of("reentrant", &[&PLAIN[..], &["hand_over"]].concat()),
+        "fenced" => [
+            of("fenced", &["acquire", "hand_over"]),
+            of("reentrant", &PLAIN[1..]),
+        ]
+        .concat(),
         "fair" | "non-reentrant-fair" => [
             of("fair", &["acquire", "release", "abandon", "force_release"]),
             of("reentrant", &["renew", "inspect"]),
         ]
         .concat(),
         "read" | "write" => [of("read", &PLAIN), of("write", &PLAIN)].concat(),
-        other => of(other, &PLAIN),
+        other => of(other, &[&PLAIN[..], &["hand_over"]].concat()),
     }
 }
 

@@ -104,7 +104,8 @@ pub async fn all_of(kind: &str, server: &Server, url: &str, name: &str) -> Step 
         "fenced" => steps.fenced().await,
         "read" | "write" => steps.read_write().await,
         "simple" => steps.simple().await,
-        _ => steps.plain("reentrant_acquire", &[&steps.name], &[]).await,
+        "spin" => steps.plain("reentrant_acquire", &[&steps.name], &[]).await,
+        _ => steps.reentrant().await,
     }
 }
 
@@ -131,6 +132,17 @@ impl Steps {
         self.run(DONE, force, &lock, &[channel]).await
     }
 
+    async fn reentrant(&self) -> Step {
+        let keys = [self.name.as_str()];
+        self.plain("reentrant_acquire", &keys, &[]).await?;
+        self.run(DONE, "reentrant_acquire", &keys, &[A, LEASE, "1"])
+            .await?;
+        self.run(DONE, "reentrant_hand_over", &keys, &[A, B, LEASE])
+            .await?;
+        self.admin(&["DEL", &self.name]).await;
+        Ok(())
+    }
+
     async fn fenced(&self) -> Step {
         let counter = self.prefixed("redisson_lock_token");
         let keys = [self.name.as_str(), &counter];
@@ -140,6 +152,8 @@ impl Steps {
             let again = [A, LEASE, "1", "0"];
             self.run(DONE, "fenced_acquire", &keys, &again).await?;
         }
+        self.run(DONE, "fenced_hand_over", &keys, &[A, B, LEASE])
+            .await?;
         self.admin(&["DEL", &self.name]).await;
         Ok(())
     }
@@ -156,6 +170,8 @@ impl Steps {
         self.run(DONE, "simple_release", &lock, &[A, channel])
             .await?;
         self.run(DONE, "simple_acquire", &lock, &[A, LEASE]).await?;
+        self.run(DONE, "simple_hand_over", &lock, &[A, B, LEASE])
+            .await?;
         self.run(DONE, "simple_force_release", &lock, &[channel])
             .await
     }
