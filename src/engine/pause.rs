@@ -21,9 +21,9 @@ pub(super) enum Pause {
 }
 
 impl Pause {
-    /// Instead of a first try: where others of this process wait for what one of them has, or is to have next, or has just
-    /// been refused. An owner
-    /// that holds the lock already asks, or is about to hold it, and so does everybody whom the server will not answer.
+    /// Where others of this process wait for what one of them has, or is to have next, or has just been refused: instead of
+    /// a first try, or of a second. An owner that holds the lock already asks, or is about to hold it, and so does everybody
+    /// whom the server will not answer.
     pub(super) fn behind(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
         let waits = ask.back_off.is_none() && ask.wire.hand_over().is_some();
         if !engine.wakeups.is_awaited() || !waits || !engine.lanes.is_ready(&ask.place) {
@@ -44,9 +44,11 @@ impl Pause {
                 remaining,
             };
         }
-        let owner = OwnerId::new(engine.id, ask.owner).field();
-        let place = ask.wire.listens_at(&ask.place, &owner);
-        Pause::Listening(Waiting::begin(engine, &place))
+        Self::behind(engine, ask).unwrap_or_else(|| {
+            let owner = OwnerId::new(engine.id, ask.owner).field();
+            let place = ask.wire.listens_at(&ask.place, &owner);
+            Pause::Listening(Waiting::begin(engine, &place))
+        })
     }
 
     /// A try begins. Says what it goes with.
