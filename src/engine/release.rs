@@ -282,10 +282,10 @@ impl Engine {
         }
         let mut handing = Handing::new(&self.wakeups, place);
         let release = tenure.wire.release(place, &tenure.slot().owner, None, 0);
-        let sent = || handing.sent();
+        let sending = || handing.sending();
         let answer = self
             .lanes
-            .run_telling(release, Durability::Local, sent)
+            .run_telling(release, Durability::Local, sending)
             .await;
         if let Ok(reply) = &answer
             && reply.is_done()

@@ -10,7 +10,8 @@
 //!
 //! No wake-up is lost by that. A message may be ignored by whoever tries after it was published and is granted the lock:
 //! what frees it then is another release, with a wake-up of its own. Messages arrive in the order in which they were
-//! published, so the one that is absorbed for a release is its echo or older. Then:
+//! published, and an echo is waited for from before its release is sent, so the one that is absorbed for a release is its
+//! echo or older. Then:
 //!
 //! - While the *heir*, who was told, has not been answered, the message counts as his: refused, he tries again. Any other
 //!   message that comes meanwhile is not his: granted, he passes it on.

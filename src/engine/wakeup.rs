@@ -242,6 +242,15 @@ impl Drop for Waiting {
     }
 }
 
+/// Those who are told when this is dropped.
+pub(super) struct ToTell(Vec<Arc<Signal>>);
+
+impl Drop for ToTell {
+    fn drop(&mut self) {
+        tell(std::mem::take(&mut self.0));
+    }
+}
+
 /// The release of a last hold, as those here are concerned who wait for the lock.
 ///
 /// Dropped without an answer, the release is not known to have published.
@@ -260,16 +269,16 @@ impl<'a> Handing<'a> {
         }
     }
 
-    /// The release is on its way, and what is sent from now on goes behind it.
-    pub(super) fn sent(&mut self) {
+    /// The release is about to be sent: its message may be here as soon as it is. What is returned tells those who are to
+    /// try when it is dropped, once what they send goes behind the release.
+    pub(super) fn sending(&mut self) -> ToTell {
         if !self.wakeups.is_awaited() {
-            return;
+            return ToTell(Vec::new());
         }
         let released = |waiters: &mut Waiters<_>| waiters.released(self.place, Instant::now());
-        if let Some((ticket, told)) = self.wakeups.change(released) {
-            self.ticket = ticket;
-            tell(told);
-        }
+        let (ticket, told) = self.wakeups.change(released).unwrap_or_default();
+        self.ticket = ticket;
+        ToTell(told)
     }
 
     /// The server released the lock.

@@ -82,27 +82,27 @@ impl Lanes {
         self.run_as(request, durability, None::<fn()>)
     }
 
-    /// As [`run`](Self::run). `sent` is called once it is sure that what is sent from then on goes behind the operation;
-    /// not at all for one that goes with others, or never.
-    pub(crate) fn run_telling<S: FnOnce()>(
+    /// As [`run`](Self::run). `sending` is called just before the operation is sent, and what it returns is dropped as soon as
+    /// it is sure that what is sent from then on goes behind it. It is not called for one that goes with others, or never.
+    pub(crate) fn run_telling<D, S: FnOnce() -> D>(
         &self,
         request: Request,
         durability: Durability,
-        sent: S,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
-        self.run_as(request, durability, Some(sent))
+        sending: S,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, D, S> {
+        self.run_as(request, durability, Some(sending))
     }
 
-    fn run_as<S: FnOnce()>(
+    fn run_as<D, S: FnOnce() -> D>(
         &self,
         request: Request,
         durability: Durability,
-        sent: Option<S>,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
+        sending: Option<S>,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, D, S> {
         let lane = self.lane(&request, durability);
         async move {
             let (_waits, load) = Waits::one_more(&self.load);
-            let most_alone = match sent {
+            let most_alone = match sending {
                 Some(_) => MOST_TOLD,
                 None => self.most_alone(load),
             };
@@ -110,10 +110,11 @@ impl Lanes {
             match admission {
                 Admission::Alone(operation) => {
                     let _leave = Alone(&lane);
+                    let then = sending.map(|sending| sending());
                     let call = self
                         .redis
                         .call(lane.script, Arc::new([operation]), durability);
-                    let mut replies = telling(call, sent).await?;
+                    let mut replies = begin(call, then).await?;
                     replies.pop().ok_or(CallError::Closed)
                 }
                 Admission::Queued { reply, carrier } => {
@@ -216,16 +217,13 @@ impl Lanes {
     }
 }
 
-/// Runs `call`; `begun` is called when it has been polled once: by then it is on its connection's queue.
-async fn telling<T>(mut call: BoxFuture<T>, begun: Option<impl FnOnce()>) -> T {
-    match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+/// Runs `call`; `then` is dropped when it has been polled once: by then it is on its connection's queue, or even answered.
+async fn begin<T, D>(mut call: BoxFuture<T>, then: Option<D>) -> T {
+    let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+    drop(then);
+    match polled {
         Poll::Ready(done) => done,
-        Poll::Pending => {
-            if let Some(begun) = begun {
-                begun();
-            }
-            call.await
-        }
+        Poll::Pending => call.await,
     }
 }
 
@@ -330,5 +328,26 @@ fn may_be_one_of_them(error: &CallError) -> bool {
         CallError::Refused(Refusal::Failed { .. }) => true,
         CallError::Refused(Refusal::Passing { message }) => message.starts_with("TRYAGAIN"),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// Where the answer is as quick as that, the message is, too: whoever is to try must not have to wait for one more.
+    #[test]
+    fn those_behind_an_operation_go_once_it_is_on_its_way() {
+        let (then, gone) = std::sync::mpsc::channel::<()>();
+        let answered_at_once = begin(Box::pin(std::future::ready(1)), Some(then));
+        assert_eq!(answered_at_once.now_or_never(), Some(1));
+        let disconnected = Err(std::sync::mpsc::TryRecvError::Disconnected);
+        assert_eq!(gone.try_recv(), disconnected);
+        let (then, gone) = std::sync::mpsc::channel::<()>();
+        let mut unanswered = Box::pin(begin::<(), _>(Box::pin(std::future::pending()), Some(then)));
+        assert_eq!((&mut unanswered).now_or_never(), None);
+        assert_eq!(gone.try_recv(), disconnected);
     }
 }
