@@ -51,8 +51,8 @@ impl Wants {
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     channels: HashSet<Bytes>,
-    /// Those of `channels` that the server has confirmed on the present connection.
-    confirmed: HashSet<Bytes>,
+    /// Those of `channels` that the server has not confirmed on the present connection.
+    unconfirmed: HashSet<Bytes>,
     asking: Vec<(Bytes, oneshot::Sender<Result<(), CallError>>)>,
     /// What the server refused: asked again, it would cost the connection each time.
     refused: HashSet<Bytes>,
@@ -79,22 +79,23 @@ impl Wanted {
                 Want::Subscribe { channel, done } if self.refused.contains(&channel) => {
                     let _ = done.send(Err(no_permission()));
                 }
-                Want::Subscribe { channel, done } if self.confirmed.contains(&channel) => {
+                Want::Subscribe { channel, done } if self.is_confirmed(&channel) => {
                     let _ = done.send(Ok(()));
                 }
                 Want::Subscribe { channel, done } => {
                     self.channels.insert(channel.clone());
+                    self.unconfirmed.insert(channel.clone());
                     self.asking.push((channel.clone(), done));
                     touched.insert(channel);
                 }
                 Want::Unsubscribe { channel } => {
                     self.channels.remove(&channel);
-                    self.confirmed.remove(&channel);
+                    self.unconfirmed.remove(&channel);
                     touched.insert(channel);
                 }
                 Want::Forget { channel } => {
                     self.channels.remove(&channel);
-                    self.confirmed.remove(&channel);
+                    self.unconfirmed.remove(&channel);
                     // They are not told that it is in place: elsewhere it is asked for anew.
                     self.asking.retain(|(asked, _)| *asked != channel);
                     touched.remove(&channel);
@@ -111,9 +112,13 @@ impl Wanted {
         }
     }
 
+    fn is_confirmed(&self, channel: &Bytes) -> bool {
+        self.channels.contains(channel) && !self.unconfirmed.contains(channel)
+    }
+
     /// Everything, for a connection that has nothing yet.
     pub(super) fn everything(&mut self) -> Change {
-        self.confirmed.clear();
+        self.unconfirmed = self.channels.clone();
         Change {
             subscribe: self.channels.iter().cloned().collect(),
             ..Change::default()
@@ -123,7 +128,7 @@ impl Wanted {
     /// All that is wanted is in place, but for `missing`.
     pub(super) fn confirmed(&mut self, missing: &HashSet<Bytes>) {
         self.one_by_one = false;
-        self.confirmed = self.channels.difference(missing).cloned().collect();
+        self.unconfirmed = self.channels.intersection(missing).cloned().collect();
         let is_confirmed = |(channel, _): &mut (Bytes, _)| !missing.contains(channel);
         for (_, done) in self.asking.extract_if(.., is_confirmed) {
             let _ = done.send(Ok(()));
