@@ -149,7 +149,7 @@ async fn history(subject: Subject, profile: Profile) {
     } else if subject.fair {
         tasks.spawn(queue::watch(stage.server.admin().await, scene.clone()));
     }
-    let all = timeout(length() + 4 * PATIENCE, tasks.join_all()).await;
+    let all = timeout(length() + 5 * PATIENCE, tasks.join_all()).await;
     let tally = judged(&scene);
     all.expect("all actors come to their end");
     assert!(tally.entered > 50, "not much happened: {tally:?}");

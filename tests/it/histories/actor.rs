@@ -20,6 +20,8 @@ use super::{
 /// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
 /// connections are undisturbed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Holds that make a history worth judging.
+const MANY: u64 = 200;
 /// An owner takes a lock at most so often.
 const DEEPEST: usize = 4;
 /// Futures that are dropped are dropped within this.
@@ -42,6 +44,13 @@ pub struct Actor {
 }
 
 impl Scene {
+    /// Whether no more is to be begun: it has gone on for as long as it should, and for longer where the machine is so busy
+    /// that not much has happened.
+    pub fn is_over(&self) -> bool {
+        let now = Instant::now();
+        now >= self.until && (self.log.holds() >= MANY || now >= self.until + PATIENCE)
+    }
+
     /// The bits of one name, or of those of a group.
     fn some_names(&self, random: &mut Rng) -> u32 {
         match self.subject.group {
@@ -77,7 +86,7 @@ impl Actor {
     /// Plays episodes until the time is over. Which ones depends on the seed alone.
     pub async fn act(mut self) {
         let own = Owner::current();
-        while Instant::now() < self.scene.until {
+        while !self.scene.is_over() {
             let mut random = self.random.fork();
             let names = self.scene.some_names(&mut random);
             let episode = Episode {

@@ -171,6 +171,11 @@ impl Log {
         self.note(NOBODY, What::Weather(fault));
     }
 
+    /// How many holds have been had.
+    pub fn holds(&self) -> u64 {
+        self.holds.load(Relaxed)
+    }
+
     /// A hold is had.
     pub fn enters(&self, spot: Spot, lease: Duration, guard: &dyn Peek) -> HoldId {
         let hold = HoldId(self.holds.fetch_add(1, Relaxed));

@@ -1,9 +1,6 @@
 //! What only fair locks have: an order. It is seen in the queue on the server.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use redis::aio::MultiplexedConnection;
@@ -28,7 +25,7 @@ const LEASE: Duration = Duration::from_millis(100);
 
 /// Looks at the queues until the time is over.
 pub async fn watch(mut admin: MultiplexedConnection, scene: Arc<Scene>) {
-    while Instant::now() < scene.until {
+    while !scene.is_over() {
         for name in 0..scene.names.len() {
             look(&mut admin, &scene, name).await;
         }
@@ -119,7 +116,7 @@ pub async fn lines(
     mut admin: MultiplexedConnection,
     mut random: Rng,
 ) {
-    while Instant::now() < scene.until {
+    while !scene.is_over() {
         let (leaves, quits) = (CancellationToken::new(), CancellationToken::new());
         let mut line = JoinSet::new();
         for comer in 0..=WAITERS {

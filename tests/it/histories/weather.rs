@@ -1,6 +1,6 @@
 //! What happens to the connections of a history, by chance.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use testbed::{Faults, Proxy, Server};
@@ -19,7 +19,7 @@ pub async fn blow(
 ) {
     let faults: Vec<_> = proxies.iter().map(Proxy::faults).collect();
     faults.iter().for_each(|faults| faults.seed(random.u64(..)));
-    while Instant::now() < scene.until {
+    while !scene.is_over() {
         sleep(longest.mul_f64(random.f64() / 4.0)).await;
         let line = random.usize(..faults.len());
         let lasting = longest.mul_f64(random.f64());
