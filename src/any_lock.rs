@@ -3,7 +3,7 @@
 use std::{any::TypeId, sync::Arc};
 
 use crate::{
-    engine::{Ask, EngineHandle, Terms},
+    engine::{Ask, EngineHandle, Subject},
     error::Error,
     lock::Lock,
     owner::Owner,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone)]
 pub struct AnyLock {
     pub(crate) engine: EngineHandle,
-    terms: Result<Arc<Terms>, Box<Error>>,
+    subject: Result<Subject, Box<Error>>,
     pub(crate) kind: TypeId,
 }
 
@@ -27,16 +27,18 @@ impl AnyLock {
         owner: Owner,
         lease: Option<&Result<Lease, Error>>,
     ) -> Result<Ask, Error> {
-        let mut terms = self.terms.clone().map_err(|error| *error)?;
+        let mut subject = self.subject.clone().map_err(|error| *error)?;
         if let Some(lease) = lease {
-            Arc::make_mut(&mut terms).set_lease(lease.clone());
+            Arc::make_mut(&mut subject.terms).set_lease(lease.clone());
         }
-        Ask::new(terms, owner)
+        Ask::new(subject, owner)
     }
 
     pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
-        let terms = self.terms.as_ref();
-        terms.map_or_else(|error| Err(Error::clone(error)), |terms| Ok(&terms.place))
+        match &self.subject {
+            Ok(subject) => Ok(&subject.place),
+            Err(error) => Err(Error::clone(error)),
+        }
     }
 }
 
@@ -44,7 +46,7 @@ impl<K: Kind> From<Lock<K>> for AnyLock {
     fn from(lock: Lock<K>) -> Self {
         Self {
             engine: lock.engine,
-            terms: lock.terms,
+            subject: lock.subject,
             kind: TypeId::of::<K>(),
         }
     }

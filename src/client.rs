@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     back_off::BackOff,
     client_builder::LockClientBuilder,
-    engine::{EngineHandle, Terms},
+    engine::{EngineHandle, Subject},
     error::Error,
     lock::{
         FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
@@ -364,16 +364,11 @@ impl LockClient {
             "" => name,
             prefix => format!("{prefix}{name}"),
         };
-        let terms = match self.engine.check_name(&name) {
-            Ok(()) => Ok(Arc::new(Terms {
+        let subject = match self.engine.check_name(&name) {
+            Ok(()) => Ok(Subject {
                 place: Arc::new(K::WIRE.place(name.into(), &self.engine.config)),
-                wire: K::WIRE,
-                lease: self.engine.watchdog_lease.clone(),
-                watched: true,
-                back_off: None,
-                durability: self.engine.config.durability,
-                refused: None,
-            })),
+                terms: self.engine.terms.clone(),
+            }),
             Err(reason) => Err(Box::new(Error::InvalidName {
                 name: shortened(name),
                 reason,
@@ -381,7 +376,7 @@ impl LockClient {
         };
         Lock {
             engine: self.engine.clone(),
-            terms,
+            subject,
             owner: None,
             kind: PhantomData,
         }

@@ -38,7 +38,7 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        self.engine.force_release(self.place()?, K::WIRE).await
+        self.engine.force_release(self.place()?).await
     }
 
     /// Whether anybody holds the lock.
@@ -168,8 +168,6 @@ impl<K: Kind> Lock<K> {
     }
 
     async fn inspect(&self) -> Result<Inspection, Error> {
-        self.engine
-            .inspect(self.place()?, K::WIRE, self.owner())
-            .await
+        self.engine.inspect(self.place()?, self.owner()).await
     }
 }

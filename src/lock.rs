@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use crate::{
     back_off::BackOff,
     durability::Durability,
-    engine::{Ask, EngineHandle, Limit, Terms},
+    engine::{Ask, EngineHandle, Limit, Subject, Terms},
     error::Error,
     guard::Guard,
     owner::Owner,
@@ -50,7 +50,7 @@ pub type SimpleLock = Lock<Simple>;
 pub struct Lock<K: Kind> {
     pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error, and is a part of every future of its uses.
-    pub(crate) terms: Result<Arc<Terms>, Box<Error>>,
+    pub(crate) subject: Result<Subject, Box<Error>>,
     pub(crate) owner: Option<Owner>,
     pub(crate) kind: PhantomData<K>,
 }
@@ -330,33 +330,33 @@ impl<K: Kind> Lock<K> {
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.
     pub fn name(&self) -> &str {
-        match &self.terms {
-            Ok(terms) => &terms.place.name,
+        match &self.subject {
+            Ok(subject) => &subject.place.name,
             Err(_) => "",
         }
     }
 
     async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
-        let ask = Ask::new(self.terms()?.clone(), self.owner())?;
+        let ask = Ask::new(self.subject()?.clone(), self.owner())?;
         let held = self.engine.acquire(&ask, limit).await?;
         Ok(held.map(|held| Guard::new(self.engine.clone(), held)))
     }
 
-    fn terms(&self) -> Result<&Arc<Terms>, Error> {
-        self.terms.as_ref().map_err(|error| Error::clone(error))
+    fn subject(&self) -> Result<&Subject, Error> {
+        self.subject.as_ref().map_err(|error| Error::clone(error))
     }
 
     /// The same lock, on other terms.
     fn on(&self, change: impl FnOnce(&mut Terms)) -> Self {
         let mut lock = self.clone();
-        if let Ok(terms) = &mut lock.terms {
-            change(Arc::make_mut(terms));
+        if let Ok(subject) = &mut lock.subject {
+            change(Arc::make_mut(&mut subject.terms));
         }
         lock
     }
 
     pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
-        Ok(&self.terms()?.place)
+        Ok(&self.subject()?.place)
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -397,7 +397,7 @@ impl<K: Kind> Clone for Lock<K> {
     fn clone(&self) -> Self {
         Self {
             engine: self.engine.clone(),
-            terms: self.terms.clone(),
+            subject: self.subject.clone(),
             owner: self.owner,
             kind: PhantomData,
         }

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::{
@@ -57,62 +56,65 @@ impl Tries {
 
 impl Engine {
     /// Takes the lock, or answers `None` when it was still taken at the limit.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        ask: &Ask,
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async fn has its arguments twice, and everybody holds it who waits"
+    )]
+    pub(crate) fn acquire<'a>(
+        self: &'a Arc<Self>,
+        ask: &'a Ask,
         limit: Limit,
-    ) -> Result<Option<Held>, Error> {
-        let waits = !matches!(limit, Limit::Once);
-        let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
-        let mut pause = waits.then(|| Pause::behind(self, ask)).flatten();
-        let mut tries = Tries::new(self);
-        let mut rests = true;
-        loop {
-            let mut along = Along::Nothing;
-            if let Some(pause) = &mut pause {
-                // Boxed, as what is seldom needed should make no future larger.
-                if rests && !self.unless_closed(Box::pin(pause.over(limit))).await? {
-                    if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
-                        let reason =
-                            "there is no connection, and the lock was not asked for".into();
-                        return Err(Error::Unavailable { reason });
+    ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
+        async move {
+            let waits = !matches!(limit, Limit::Once);
+            let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
+            let mut pause = waits.then(|| Pause::behind(self, ask, None)).flatten();
+            let mut tries = Tries::new(self);
+            let mut rests = true;
+            loop {
+                if let Some(pause) = &mut pause
+                    && rests
+                {
+                    // A client that closes tells those who wait. Who begins to after that sees it before, the others behind.
+                    let is_time = self.is_closed() || pause.over(self, limit).await;
+                    if self.is_closed() {
+                        return Err(Error::Closed);
                     }
-                    return Ok(None);
-                }
-                along = pause.trying();
-            }
-            let next = waits.then(|| tries.next(self));
-            let tried = self.try_until(ask, self.patience(limit), next, along);
-            match (tried.await?, &mut pause) {
-                (Tried::Granted(held), pause) => {
-                    if let Some(pause) = pause {
-                        pause.granted(held.tenure().valid_until());
+                    if !is_time {
+                        if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
+                            let reason =
+                                "there is no connection, and the lock was not asked for".into();
+                            return Err(Error::Unavailable { reason });
+                        }
+                        return Ok(None);
                     }
-                    if let Some(in_line) = in_line {
-                        in_line.served();
+                }
+                let along = pause.as_ref().map_or(Along::Nothing, Pause::trying);
+                let next = waits.then(|| tries.next(self));
+                let tried = self.try_until(ask, self.patience(limit), next, along);
+                match (tried.await?, &mut pause) {
+                    (Tried::Granted(held), pause) => {
+                        if let Some(pause) = pause {
+                            pause.granted(held.tenure().valid_until());
+                        }
+                        if let Some(in_line) = in_line {
+                            in_line.served();
+                        }
+                        return Ok(Some(held));
                     }
-                    return Ok(Some(held));
+                    (Tried::Busy { .. }, None) if !waits => return Ok(None),
+                    (Tried::Busy { remaining }, None) => {
+                        pause = Some(Pause::begin(self, ask, remaining));
+                    }
+                    (Tried::Busy { remaining }, Some(pause)) => {
+                        rests = !pause.refused(remaining) || limit.is_over();
+                    }
+                    // It was busy when last heard of.
+                    (Tried::Unanswered { .. }, Some(_)) if limit.is_over() => return Ok(None),
+                    (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
                 }
-                (Tried::Busy { .. }, None) if !waits => return Ok(None),
-                (Tried::Busy { remaining }, None) => {
-                    pause = Some(Pause::begin(self, ask, remaining));
-                }
-                (Tried::Busy { remaining }, Some(pause)) => {
-                    rests = !pause.refused(remaining) || limit.is_over();
-                }
-                // It was busy when last heard of.
-                (Tried::Unanswered { .. }, Some(_)) if limit.is_over() => return Ok(None),
-                (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
             }
         }
-    }
-
-    fn unless_closed<T>(
-        &self,
-        future: impl Future<Output = T>,
-    ) -> impl Future<Output = Result<T, Error>> {
-        let done = self.closed.run_until_cancelled(future);
-        done.map(|done| done.ok_or(Error::Closed))
     }
 
     /// Until when an answer is waited for: as long as the limit and our patience with an unreachable server allow.

@@ -9,14 +9,20 @@ use crate::{
     durability::Durability,
     error::Error,
     owner::Owner,
-    wire::{Lease, Place, Wire},
+    wire::{Lease, Place},
 };
 
-/// What a handle asks for in each of its uses.
+/// What a handle is about.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) place: Arc<Place>,
+    /// A client's own, for as long as nobody wants others.
+    pub(crate) terms: Arc<Terms>,
+}
+
+/// How a lock is taken.
 #[derive(Clone)]
 pub(crate) struct Terms {
-    pub(crate) place: Arc<Place>,
-    pub(crate) wire: &'static dyn Wire,
     pub(crate) lease: Lease,
     /// The lease is the watchdog's.
     pub(crate) watched: bool,
@@ -30,7 +36,8 @@ pub(crate) struct Terms {
 /// What is asked for.
 #[derive(Clone)]
 pub(crate) struct Ask {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) place: Arc<Place>,
+    terms: Arc<Terms>,
     pub(crate) owner: Owner,
 }
 
@@ -46,10 +53,14 @@ impl Terms {
 }
 
 impl Ask {
-    pub(crate) fn new(terms: Arc<Terms>, owner: Owner) -> Result<Self, Error> {
+    pub(crate) fn new(Subject { place, terms }: Subject, owner: Owner) -> Result<Self, Error> {
         match &terms.refused {
             Some(error) => Err(Error::clone(error)),
-            None => Ok(Self { terms, owner }),
+            None => Ok(Self {
+                place,
+                terms,
+                owner,
+            }),
         }
     }
 }

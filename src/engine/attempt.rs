@@ -91,7 +91,6 @@ impl Engine {
     ) -> Option<Held> {
         let grant = Grant {
             place: &ask.place,
-            wire: ask.wire,
             sent,
             lease: &ask.lease,
             watched: ask.watched,
@@ -141,7 +140,7 @@ impl Engine {
             };
         };
         let name = tenure.name().clone();
-        match ask.wire.most_holds() {
+        match ask.place.wire.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
             most if tenure.count() >= most => Err(Error::TooManyHolds { name, most }),
             _ => Ok(()),
@@ -218,7 +217,7 @@ fn attempt(
             let sent = Instant::now();
             let (seat, offer) = along.board();
             // A first hold can be handed over, by the connection that the release would take.
-            let hand_over = offer.and_then(|offer| Some((offer, ask.wire.hand_over()?)));
+            let hand_over = offer.and_then(|offer| Some((offer, ask.place.wire.hand_over()?)));
             let hand_over = hand_over.filter(|(offer, _)| {
                 let another = offer.tenure.slot().owner != slot.owner;
                 another && holds == 1 && !engine.lanes.waits(&ask.place, ask.durability)
@@ -240,7 +239,7 @@ fn attempt(
                         Either::Left(offer.take(request, ask.durability))
                     }
                     None => {
-                        let request = ask.wire.acquire(&ask.place, &claim);
+                        let request = ask.place.wire.acquire(&ask.place, &claim);
                         Either::Right(engine.lanes.run_from(seat, request, ask.durability))
                     }
                 }
@@ -254,14 +253,14 @@ fn attempt(
             }
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
-                Ok(reply) => match ask.wire.attempt(reply) {
+                Ok(reply) => match ask.place.wire.attempt(reply) {
                     Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
-                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        Box::pin(engine.give_back(&ask.place, &slot)).await;
                         return Err(too_few(&ask.place, acknowledged));
                     }
                     // Nobody would look after it.
                     Ok(Attempt::Granted { .. }) if engine.is_closed() => {
-                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        Box::pin(engine.give_back(&ask.place, &slot)).await;
                         return Err(Error::Closed);
                     }
                     Ok(Attempt::Granted { token }) => {
@@ -270,7 +269,7 @@ fn attempt(
                             held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
                             return Ok(Tried::Granted(held));
                         }
-                        Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+                        Box::pin(engine.give_back(&ask.place, &slot)).await;
                         continue;
                     }
                     Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
@@ -298,7 +297,7 @@ fn attempt(
             tokio::time::sleep(PASSING_PAUSE).await;
         };
         if doubt {
-            Box::pin(engine.give_back(&ask.place, ask.wire, &slot)).await;
+            Box::pin(engine.give_back(&ask.place, &slot)).await;
         }
         done
     }

@@ -15,7 +15,7 @@ use crate::{
     durability::Durability,
     error::{Error, LostReason},
     owner::OwnerId,
-    wire::{Count, Lease, Place, Wire},
+    wire::{Count, Lease, Place},
 };
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
@@ -158,7 +158,6 @@ impl SlotRef {
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let Grant {
             place,
-            wire,
             sent,
             lease,
             watched,
@@ -197,7 +196,6 @@ impl SlotRef {
         let tenure = Arc::new(Tenure {
             slot: self.clone(),
             place: place.clone(),
-            wire,
             holding: Mutex::new(holding),
             told: Mutex::new(None),
             durability: Mutex::new(durability),
@@ -215,7 +213,6 @@ impl SlotRef {
 /// What was granted.
 pub(super) struct Grant<'a> {
     pub(super) place: &'a Arc<Place>,
-    pub(super) wire: &'static dyn Wire,
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
@@ -229,7 +226,6 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Tenure {
     slot: SlotRef,
     pub(super) place: Arc<Place>,
-    pub(super) wire: &'static dyn Wire,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
     told: Mutex<Option<CancellationToken>>,

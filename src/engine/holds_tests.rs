@@ -9,19 +9,14 @@ fn lease() -> Lease {
     Lease::new(Duration::from_secs(30)).unwrap()
 }
 
-fn reentrant(name: &str) -> (Arc<Place>, &'static dyn Wire) {
+fn place() -> Arc<Place> {
     let wire = crate::Reentrant::WIRE;
-    (
-        Arc::new(wire.place(name.into(), &crate::Config::default())),
-        wire,
-    )
+    Arc::new(wire.place("a".into(), &crate::Config::default()))
 }
 
 fn grant(slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
-    let (place, wire) = reentrant("a");
     let grant = Grant {
-        place: &place,
-        wire,
+        place: &place(),
         sent: Instant::now(),
         lease: &lease(),
         watched: true,

@@ -23,7 +23,7 @@ impl InLine {
     ///
     /// Boxed, as most kinds have none.
     pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Box<Self>> {
-        let abandon = ask.wire.abandon()?;
+        let abandon = ask.place.wire.abandon()?;
         let slot = engine.slot(&ask.place, ask.owner);
         let abandon = abandon(&ask.place, &slot.owner);
         slot.in_line.fetch_add(1, Ordering::Relaxed);

@@ -42,7 +42,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use ask::{Ask, Limit, Terms};
+pub(crate) use ask::{Ask, Limit, Subject, Terms};
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use release::Held;
@@ -54,7 +54,7 @@ use crate::{
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
-    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, Wire, name, presence},
+    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, name, presence},
 };
 use holds::{SlotRef, Slots};
 use release::Jobs;
@@ -70,7 +70,8 @@ const MOST_REPORTED: usize = 1_000;
 pub(crate) struct Engine {
     pub(crate) id: Uuid,
     pub(crate) config: Config,
-    pub(crate) watchdog_lease: Lease,
+    /// On which locks are taken unless their handles say otherwise.
+    pub(crate) terms: Arc<Terms>,
     lanes: Lanes,
     slots: Arc<Slots>,
     watchdog: Watchdog,
@@ -122,12 +123,19 @@ impl EngineHandle {
         watchdog_lease: Lease,
     ) -> Self {
         let (jobs, queued) = Jobs::new();
+        let terms = Terms {
+            lease: watchdog_lease,
+            watched: true,
+            back_off: None,
+            durability: config.durability,
+            refused: None,
+        };
         let engine = Arc::new(Engine {
             id: Uuid::new_v4(),
+            terms: Arc::new(terms),
             lanes: Lanes::new(redis.clone(), Handle::current()),
             wakeups: Wakeups::new(redis, config.poll_floor),
             config,
-            watchdog_lease,
             slots: Arc::default(),
             watchdog: Watchdog::default(),
             jobs,
@@ -170,6 +178,7 @@ impl Engine {
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.closed.cancel();
+        self.wakeups.close();
     }
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
@@ -196,15 +205,14 @@ impl Engine {
         within(self.config.command_wait, answered).await
     }
 
-    pub(crate) async fn inspect(
-        &self,
-        place: &Place,
-        wire: &'static dyn Wire,
-        owner: Owner,
-    ) -> Result<Inspection, Error> {
+    pub(crate) async fn inspect(&self, place: &Place, owner: Owner) -> Result<Inspection, Error> {
         let field = OwnerId::new(self.id, owner).field();
-        let reply = self.ask(place, wire.inspect(place, &field), true).await?;
-        wire.inspection(reply)
+        let reply = self
+            .ask(place, place.wire.inspect(place, &field), true)
+            .await?;
+        place
+            .wire
+            .inspection(reply)
             .map_err(|refusal| refused(place, refusal))
     }
 
@@ -216,14 +224,12 @@ impl Engine {
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.
-    pub(crate) async fn force_release(
-        self: &Arc<Self>,
-        place: &Place,
-        wire: &'static dyn Wire,
-    ) -> Result<bool, Error> {
+    pub(crate) async fn force_release(self: &Arc<Self>, place: &Place) -> Result<bool, Error> {
         let before = self.slots.tenures(Some(&place.name));
         // Sent twice, it could free the lock under whoever took it in between.
-        let reply = self.ask(place, wire.force_release(place), false).await?;
+        let reply = self
+            .ask(place, place.wire.force_release(place), false)
+            .await?;
         let freed =
             presence(reply).map_err(|refusal| refused(place, refusal))? == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.

@@ -130,7 +130,7 @@ impl Drop for Offer {
         engine.wakeups.not_taken(&tenure.place);
         self.engine.jobs.push(async move {
             let (place, owner) = (&tenure.place, &tenure.slot().owner);
-            let release = tenure.wire.release(place, owner, None, 0);
+            let release = place.wire.release(place, owner, None, 0);
             let released = engine.lanes.run(release, Durability::Local).await;
             if released.as_ref().is_ok_and(Reply::is_done) {
                 engine.wakeups.released_unheard(place);

@@ -24,8 +24,12 @@ impl Pause {
     /// Where others of this process wait for what one of them has, or is to have next, or has just been refused: instead of
     /// a first try, or of a second. An owner that holds the lock already asks, or is about to hold it, and so does everybody
     /// whom the server will not answer.
-    pub(super) fn behind(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
-        let waits = ask.back_off.is_none() && ask.wire.hand_over().is_some();
+    pub(super) fn behind(
+        engine: &Arc<Engine>,
+        ask: &Ask,
+        remaining: Option<Duration>,
+    ) -> Option<Self> {
+        let waits = ask.back_off.is_none() && ask.place.wire.hand_over().is_some();
         if !engine.wakeups.is_awaited() || !waits || !engine.lanes.is_ready(&ask.place) {
             return None;
         }
@@ -33,7 +37,7 @@ impl Pause {
         if slot.tenure(ask.place.count).is_some() || slot.turn.try_lock().is_err() {
             return None;
         }
-        Waiting::behind(engine, &ask.place).map(Pause::Listening)
+        Waiting::behind(engine, &ask.place, remaining).map(Pause::Listening)
     }
 
     /// After the first refusal.
@@ -44,9 +48,9 @@ impl Pause {
                 remaining,
             };
         }
-        Self::behind(engine, ask).unwrap_or_else(|| {
+        Self::behind(engine, ask, remaining).unwrap_or_else(|| {
             let owner = OwnerId::new(engine.id, ask.owner).field();
-            let place = ask.wire.listens_at(&ask.place, &owner);
+            let place = ask.place.wire.listens_at(&ask.place, &owner);
             Pause::Listening(Waiting::begin(engine, &place))
         })
     }
@@ -70,25 +74,28 @@ impl Pause {
         }
     }
 
-    /// Completes when it is time to try again, at the limit at the latest. Says whether it is time.
-    pub(super) async fn over(&mut self, limit: Limit) -> bool {
+    /// Completes when it is time to try again, at the limit at the latest. Says whether it is time. When the client closes, it
+    /// is.
+    ///
+    /// Part of what everybody holds who waits, so what few need, or not for long, is boxed: timers above all.
+    pub(super) async fn over(&mut self, engine: &Engine, limit: Limit) -> bool {
         match self {
             Pause::Listening(waiting) => {
                 // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
                 if !waiting.is_subscribing() {
-                    let told = waiting.told();
-                    let in_time = match limit {
-                        Limit::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
-                        _ => {
-                            told.await;
-                            true
+                    match limit {
+                        Limit::Until(deadline) => {
+                            let told = Box::pin(timeout_at(deadline, waiting.told())).await;
+                            if told.is_err() {
+                                return waiting.asks_at_last();
+                            }
                         }
-                    };
-                    if !in_time {
-                        return waiting.asks_at_last();
+                        _ => waiting.told().await,
                     }
                 }
-                waiting.subscribed(limit).await;
+                if !waiting.hears() {
+                    Box::pin(waiting.subscribed(limit)).await;
+                }
                 true
             }
             // Asked for the last time at the limit.
@@ -101,7 +108,8 @@ impl Pause {
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
-                sleep_until(limit.earlier(Instant::now() + pause)).await;
+                let slept = sleep_until(limit.earlier(Instant::now() + pause));
+                Box::pin(engine.closed.run_until_cancelled(slept)).await;
                 true
             }
         }

@@ -1,7 +1,8 @@
 //! Those who wait for one name. Pure.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::turns::Turns;
@@ -11,10 +12,37 @@ use crate::wire::{Count, Place, message::Wake};
 pub(super) struct WaiterId(pub(super) u64);
 
 /// What a queue waits for: a name, and for a read-write lock which side of it. A message wakes one reader and one writer.
-pub(super) type Key = (Arc<str>, Count);
+#[derive(Debug, Clone)]
+pub(super) struct Key(Arc<Place>);
 
-pub(super) fn key(place: &Place) -> Key {
-    (place.name.clone(), place.count)
+impl Key {
+    pub(super) fn place(&self) -> &Place {
+        &self.0
+    }
+
+    fn parts(&self) -> (&Bytes, &str, Count) {
+        (&self.0.channel, &self.0.name, self.0.count)
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
 }
 
 /// The waiters of one name, in the order in which they came.
@@ -54,9 +82,9 @@ pub(super) enum State {
 }
 
 impl<S> Queue<S> {
-    pub(super) fn new(key: Key, poll_floor: Duration) -> Self {
+    pub(super) fn new(place: &Arc<Place>, poll_floor: Duration) -> Self {
         Self {
-            key,
+            key: Key(place.clone()),
             poll_floor,
             // Mostly there is one.
             waiters: VecDeque::with_capacity(1),
@@ -69,7 +97,7 @@ impl<S> Queue<S> {
     }
 
     pub(super) fn is_of(&self, place: &Place) -> bool {
-        self.key.1 == place.count && self.key.0 == place.name
+        self.key.0.count == place.count && self.key.0.name == place.name
     }
 }
 

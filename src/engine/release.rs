@@ -19,7 +19,7 @@ use crate::{
     error::{Error, LostReason},
     owner::Owner,
     redis::Seat,
-    wire::{Place, Presence, Refusal, Released, Reply, Request, Wire, presence},
+    wire::{Place, Presence, Refusal, Released, Reply, Request, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -214,14 +214,18 @@ impl Engine {
             // Those that remain may have to be told earlier than before.
             self.watch(tenure);
         }
-        let (place, wire, slot) = (&tenure.place, tenure.wire, tenure.slot());
-        let request = || wire.release(place, &slot.owner, lease.as_ref(), holds);
+        let (place, slot) = (&tenure.place, tenure.slot());
+        let request = || {
+            place
+                .wire
+                .release(place, &slot.owner, lease.as_ref(), holds)
+        };
         let over = || tenure.lost(Instant::now()).is_some();
         // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
         // it may overtake the release.
         let follows = seat.is_none() && tenure.durability() == Durability::Local;
         let handed =
-            holds == 0 && follows && wire.hand_over().is_some() && self.wakeups.is_awaited();
+            holds == 0 && follows && place.wire.hand_over().is_some() && self.wakeups.is_awaited();
         let handed = handed.then_some(tenure);
         let sending = self.send_release(place, request, holds, over, seat, handed);
         match sending.await {
@@ -281,7 +285,7 @@ impl Engine {
             return answered.await;
         }
         let mut handing = Handing::new(&self.wakeups, place);
-        let release = tenure.wire.release(place, &tenure.slot().owner, None, 0);
+        let release = place.wire.release(place, &tenure.slot().owner, None, 0);
         let sending = || handing.sending();
         let answer = self
             .lanes
@@ -343,24 +347,19 @@ impl Engine {
             let slot = tenure.slot();
             let _turn = slot.take_turn().await;
             if slot.tenure(tenure.place.count).is_none() {
-                engine.give_back(&tenure.place, tenure.wire, slot).await;
+                engine.give_back(&tenure.place, slot).await;
             }
         });
     }
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
-    pub(super) async fn give_back(
-        self: &Arc<Self>,
-        place: &Place,
-        wire: &'static dyn Wire,
-        slot: &SlotRef,
-    ) {
+    pub(super) async fn give_back(self: &Arc<Self>, place: &Place, slot: &SlotRef) {
         let live = slot
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         let holds = live.map_or(0, |tenure| tenure.count());
-        let request = || wire.release(place, &slot.owner, None, holds);
+        let request = || place.wire.release(place, &slot.owner, None, holds);
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
         let over = || Instant::now() >= until;

@@ -1,6 +1,8 @@
 //! The waiters of one process against a server that is modelled: what is sent is run in any order, answers arrive in
 //! any order, and messages in the order in which they were published.
 
+use std::sync::Arc;
+
 use proptest::{prelude::*, sample::Index};
 use tokio::time::Instant;
 
@@ -10,9 +12,9 @@ use super::{
 };
 use crate::wire::{Place, Wire, message::Wake, sealed::Sealed};
 
-pub(super) fn place() -> Place {
+pub(super) fn place() -> Arc<Place> {
     let wire: &dyn Wire = crate::Reentrant::WIRE;
-    wire.place("a".into(), &crate::Config::default())
+    Arc::new(wire.place("a".into(), &crate::Config::default()))
 }
 
 #[derive(Debug, Clone)]
@@ -96,7 +98,7 @@ pub(super) enum Answer {
 
 pub(super) struct Model {
     pub(super) waiters: Waiters<Owner>,
-    pub(super) place: Place,
+    pub(super) place: Arc<Place>,
     pub(super) now: Instant,
     pub(super) owners: Owner,
     /// Those who wait.
@@ -142,7 +144,7 @@ impl Model {
     pub(super) fn join(&mut self) -> Owner {
         self.owners += 1;
         let owner = self.owners;
-        match self.waiters.join_behind(&self.place, owner, self.now) {
+        match self.waiters.join_behind(&self.place, owner, None, self.now) {
             Some((id, _)) => self.present.push((owner, id)),
             None => {
                 let id = self.waiters.join(&self.place, owner);
@@ -266,7 +268,7 @@ impl Model {
     /// A release that is published, or is to be.
     pub(super) fn release_alone(&mut self, owner: Owner) {
         let released = self.waiters.released(&self.place, self.now);
-        let ticket = released.and_then(|(ticket, told)| {
+        let ticket = released.map(|(ticket, told)| {
             self.tell(told);
             ticket
         });

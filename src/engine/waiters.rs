@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     offer::OFFER_WAIT,
-    queue::{Key, Queue, State, Waiter, WaiterId, key},
+    queue::{Key, Queue, State, Waiter, WaiterId},
     turns::{Answered, Published, Ticket, Turn},
 };
 use crate::wire::{Count, Place, message::Wake};
@@ -31,7 +32,7 @@ pub(super) struct Waiters<S> {
     /// Of each channel mostly one, so a list, which takes less room than a map.
     channels: HashMap<Bytes, Vec<Queue<S>>>,
     /// When one of a queue's waiters is to try although nobody has told it to.
-    polls: BTreeSet<(Instant, Bytes, Key)>,
+    polls: BTreeSet<(Instant, Key)>,
     /// Those who have been offered a hold, and until when they may take it.
     offers: VecDeque<(Instant, S)>,
     poll_floor: Duration,
@@ -64,7 +65,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A waiter comes.
-    pub(super) fn join(&mut self, place: &Place, signal: S) -> WaiterId {
+    pub(super) fn join(&mut self, place: &Arc<Place>, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
         let waiter = Waiter {
@@ -80,19 +81,21 @@ impl<S: Clone> Waiters<S> {
             true => self.poll_floor,
             false => self.poll_floor.min(UNANNOUNCED),
         };
-        let mut queue = Queue::new(key(place), poll_floor);
+        let mut queue = Queue::new(place, poll_floor);
         queue.waiters.push_back(waiter);
         let queues = self.channels.entry(place.channel.clone());
         queues.or_insert_with(|| Vec::with_capacity(1)).push(queue);
         id
     }
 
-    /// A waiter comes that need not try: others wait before it for what one of us has, that is left to others, or that they
-    /// have just asked for. Says whether messages are sure to arrive.
+    /// A waiter comes that need not try, or not again if it was refused while the holder had `remaining` left: others wait
+    /// before it for what one of us has, that is left to others, or that they have just asked for. Says whether messages are
+    /// sure to arrive.
     pub(super) fn join_behind(
         &mut self,
-        place: &Place,
+        place: &Arc<Place>,
         signal: S,
+        remaining: Option<Duration>,
         now: Instant,
     ) -> Option<(WaiterId, bool)> {
         let queue = self.queue(place)?;
@@ -100,7 +103,8 @@ impl<S: Clone> Waiters<S> {
         let id = self.join(place, signal);
         let queue = self.queue(place)?;
         queue.waiter(id)?.state = State::Parked;
-        let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
+        let longest = remaining.map_or(until - now, |remaining| remaining.min(until - now));
+        let at = now + pause(Some(longest), queue.polls, queue.poll_floor);
         self.poll_by(place, at, now);
         Some((id, listens))
     }
@@ -147,7 +151,7 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A release that was not told to anybody here was answered. Says who is to try, where there may be no message.
+    /// A release that nobody here was told of was answered. Says who is to try, where there may be no message.
     pub(super) fn released_unheard(&mut self, place: &Place) -> Vec<S> {
         match self.queue(place).filter(|queue| !queue.listens) {
             Some(queue) => queue.wake(Wake::One),
@@ -162,21 +166,12 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// The last hold of one of us is on its way to being released. Says who is to try now, if anybody, and by what to
+    /// The last hold of one of us is about to be released. Says who is to try behind the release, if anybody, and by what to
     /// tell the answer.
-    pub(super) fn released(
-        &mut self,
-        place: &Place,
-        now: Instant,
-    ) -> Option<(Option<Ticket>, Vec<S>)> {
+    pub(super) fn released(&mut self, place: &Place, now: Instant) -> Option<(Ticket, Vec<S>)> {
         let queue = self.queue(place)?;
-        if !queue.listens {
-            // There may be no echo.
-            queue.turns.not_ours();
-            return Some((None, queue.wake(Wake::One)));
-        }
-        let Some(next) = queue.first_parked() else {
-            // The message wakes somebody.
+        let Some(next) = queue.first_parked().filter(|_| queue.listens) else {
+            // The message wakes somebody, or if there may be none, the answer.
             queue.turns.not_ours();
             return None;
         };
@@ -184,11 +179,11 @@ impl<S: Clone> Waiters<S> {
         match turn {
             Turn::Ours => {
                 queue.turns.heir_is(next);
-                Some((Some(ticket), queue.tell(Wake::One)))
+                Some((ticket, queue.tell(Wake::One)))
             }
             Turn::Others { until } => {
                 self.poll_by(place, until, now);
-                Some((Some(ticket), Vec::new()))
+                Some((ticket, Vec::new()))
             }
         }
     }
@@ -279,17 +274,11 @@ impl<S: Clone> Waiters<S> {
         let new = old.filter(|old| *old > now).map_or(at, |old| old.min(at));
         if old != Some(new) {
             queue.poll_at = Some(new);
-            self.set_poll(place, old, Some(new));
-        }
-    }
-
-    fn set_poll(&mut self, place: &Place, old: Option<Instant>, new: Option<Instant>) {
-        let key = |at| (at, place.channel.clone(), key(place));
-        if let Some(old) = old {
-            self.polls.remove(&key(old));
-        }
-        if let Some(new) = new {
-            self.polls.insert(key(new));
+            let key = queue.key.clone();
+            if let Some(old) = old {
+                self.polls.remove(&(old, key.clone()));
+            }
+            self.polls.insert((new, key));
         }
     }
 
@@ -303,7 +292,8 @@ impl<S: Clone> Waiters<S> {
             return (Vec::new(), false);
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
-        let parked = state == Some(State::Parked);
+        // Nobody may have asked since messages are sure to arrive; then somebody is to.
+        let parked = state == Some(State::Parked) && queue.has_subscribed;
         // What has happened since it asked was about its own hold, or about a later one; an heir's was the echo.
         let outdated = state == Some(State::Outdated) && queue.turns.heir() != Some(id);
         queue.turns.leaves(id, granted);
@@ -324,12 +314,16 @@ impl<S: Clone> Waiters<S> {
             return false;
         };
         let index = queues.iter().position(|queue| queue.is_of(place));
-        let poll_at = index.and_then(|index| queues.swap_remove(index).poll_at);
+        let queue = index.map(|index| queues.swap_remove(index));
         let last = queues.is_empty();
         if last {
             self.channels.remove(&place.channel);
         }
-        self.set_poll(place, poll_at, None);
+        if let Some(queue) = queue
+            && let Some(poll_at) = queue.poll_at
+        {
+            self.polls.remove(&(poll_at, queue.key));
+        }
         last
     }
 
@@ -338,10 +332,17 @@ impl<S: Clone> Waiters<S> {
         let queues = self.channels.get_mut(channel).into_iter().flatten();
         queues
             .flat_map(|queue| {
-                let all = wake == Wake::All && queue.key.1 != Count::Write;
+                let all = wake == Wake::All && queue.key.place().count != Count::Write;
                 queue.message(if all { Wake::All } else { Wake::One }, now)
             })
             .collect()
+    }
+
+    /// All who wait for anything.
+    pub(super) fn everybody(&self) -> Vec<S> {
+        let queues = self.channels.values().flatten();
+        let waiters = queues.flat_map(|queue| &queue.waiters);
+        waiters.map(|waiter| waiter.signal.clone()).collect()
     }
 
     /// Anything may have happened.
@@ -376,7 +377,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        self.polls.first().map(|(at, ..)| *at)
+        self.polls.first().map(|(at, _)| *at)
     }
 
     /// Those who are to try at `now` without having been told. The next such try of each name comes at the poll floor
@@ -384,14 +385,10 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
         let mut told = Vec::new();
         while self.next_poll().is_some_and(|at| at <= now) {
-            let Some((_, channel, key)) = self.polls.pop_first() else {
+            let Some((_, key)) = self.polls.pop_first() else {
                 break;
             };
-            let queue = self
-                .channels
-                .get_mut(&channel)
-                .and_then(|queues| queues.iter_mut().find(|queue| queue.key == key));
-            if let Some(queue) = queue {
+            if let Some(queue) = self.queue(key.place()) {
                 let next = now + queue.poll_floor;
                 queue.turns.polled(now);
                 let polls = queue.polls;
@@ -399,7 +396,7 @@ impl<S: Clone> Waiters<S> {
                 told.extend(queue.wake(Wake::One));
                 queue.polls = polls + 1;
                 queue.poll_at = Some(next);
-                self.polls.insert((next, channel, key));
+                self.polls.insert((next, key));
             }
         }
         told

@@ -5,9 +5,9 @@ use crate::wire::{Wire, sealed::Sealed};
 
 const POLL_FLOOR: Duration = Duration::from_secs(5);
 
-fn place(name: &str) -> Place {
+fn place(name: &str) -> Arc<Place> {
     let wire: &dyn Wire = crate::Reentrant::WIRE;
-    wire.place(name.into(), &crate::Config::default())
+    Arc::new(wire.place(name.into(), &crate::Config::default()))
 }
 
 fn seconds(seconds: u64) -> Option<Duration> {
@@ -15,7 +15,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
 }
 
 /// Joins and is refused once: a waiter at rest.
-fn park(waiters: &mut Waiters<u32>, place: &Place, signal: u32, now: Instant) -> WaiterId {
+fn park(waiters: &mut Waiters<u32>, place: &Arc<Place>, signal: u32, now: Instant) -> WaiterId {
     let id = waiters.join(place, signal);
     waiters.trying(place, id);
     assert_eq!(waiters.refused(place, id, seconds(30), now), Rest::Parked);
@@ -127,10 +127,14 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
 #[test]
 fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
     let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
-    assert_eq!(waiters.join_behind(&place, 0, now), None, "nobody asks");
+    assert_eq!(
+        waiters.join_behind(&place, 0, None, now),
+        None,
+        "nobody asks"
+    );
     waiters.join(&place, 1);
     waiters.asks(&place, now);
-    let (_, listens) = waiters.join_behind(&place, 2, now).unwrap();
+    let (_, listens) = waiters.join_behind(&place, 2, None, now).unwrap();
     assert!(!listens);
     let soon = waiters.next_poll().unwrap();
     assert!(soon <= now + Duration::from_millis(200));
@@ -138,12 +142,20 @@ fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
     // The same where the one before was refused, and may be asleep for long.
     waiters.subscribed(&place, true);
     park(&mut waiters, &place, 3, soon);
-    let (_, listens) = waiters.join_behind(&place, 4, soon).unwrap();
+    let (_, listens) = waiters.join_behind(&place, 4, None, soon).unwrap();
     assert!(listens);
     let next = waiters.next_poll().unwrap();
     assert!(next <= soon + Duration::from_millis(200));
+    // Whoever knows when the lease ends waits no longer.
+    let remaining = Duration::from_millis(10);
+    waiters.join_behind(&place, 5, Some(remaining), soon);
+    assert!(waiters.next_poll().unwrap() <= soon + 2 * remaining);
     assert_eq!(waiters.message(&place.channel, Wake::One, soon), [3]);
-    assert_eq!(waiters.join_behind(&place, 5, soon), None, "it may be free");
+    assert_eq!(
+        waiters.join_behind(&place, 6, None, soon),
+        None,
+        "it may be free"
+    );
 }
 
 /// Those who release a simple lock need not say so.
@@ -151,20 +163,20 @@ fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
 fn nobody_waits_behind_the_asker_of_a_lock_that_is_not_announced() {
     let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
     let wire: &dyn Wire = crate::Simple::WIRE;
-    let place = wire.place("a".into(), &crate::Config::default());
+    let place = Arc::new(wire.place("a".into(), &crate::Config::default()));
     let id = waiters.join(&place, 1);
     waiters.asks(&place, now);
     waiters.trying(&place, id);
     assert_eq!(waiters.refused(&place, id, None, now), Rest::Parked);
-    assert_eq!(waiters.join_behind(&place, 2, now), None);
+    assert_eq!(waiters.join_behind(&place, 2, None, now), None);
 }
 
-/// Before a subscription is confirmed, what is released is told here: no message may come.
+/// Before a subscription is confirmed, the answer to a release is told here: no message may come.
 #[test]
 fn a_release_that_nobody_may_hear_of_tells_one() {
     let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
     let trying = waiters.join(&place, 1);
-    assert_eq!(waiters.released(&place, now), Some((None, vec![])));
+    waiters.released_unheard(&place);
     assert_eq!(
         waiters.refused(&place, trying, None, now),
         Rest::TryAgain,
@@ -172,13 +184,30 @@ fn a_release_that_nobody_may_hear_of_tells_one() {
     );
     park(&mut waiters, &place, 2, now);
     assert_eq!(waiters.hand_over(&place, now), None);
-    assert_eq!(waiters.released(&place, now), Some((None, vec![2])));
+    assert_eq!(waiters.released(&place, now), None);
+    assert_eq!(waiters.released_unheard(&place), [2]);
     park(&mut waiters, &place, 3, now);
-    assert_eq!(waiters.released_unheard(&place), [3]);
-    park(&mut waiters, &place, 4, now);
     waiters.subscribed(&place, true);
     assert_eq!(waiters.released_unheard(&place), [0; 0]);
-    assert!(matches!(waiters.released(&place, now), Some((Some(_), told)) if told == [4]));
+    assert!(matches!(waiters.released(&place, now), Some((_, told)) if told == [3]));
+}
+
+/// Whoever asked for the others leaves before messages are sure to arrive: the next one does instead.
+#[test]
+fn who_gives_up_before_anybody_has_subscribed_passes_it_on() {
+    for subscribed in [false, true] {
+        let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+        let asker = waiters.join(&place, 1);
+        waiters.asks(&place, now);
+        waiters.join_behind(&place, 2, None, now).unwrap();
+        if subscribed {
+            waiters.subscribed(&place, true);
+        }
+        waiters.trying(&place, asker);
+        assert_eq!(waiters.refused(&place, asker, None, now), Rest::Parked);
+        let (told, _) = waiters.leave(&place, asker, false);
+        assert_eq!(told, if subscribed { vec![] } else { vec![2] });
+    }
 }
 
 #[test]

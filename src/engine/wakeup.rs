@@ -73,6 +73,12 @@ impl Wakeups {
         self.waiters().cannot_offer(place);
     }
 
+    /// Everybody is to see that the client is closed.
+    pub(super) fn close(&self) {
+        let everybody = self.waiters().everybody();
+        tell(everybody);
+    }
+
     /// Whether anybody waits for any lock.
     pub(super) fn is_awaited(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -134,11 +140,16 @@ impl Waiting {
         Self::new(engine, place, id, signal, Hearing::Subscribing(subscribed))
     }
 
-    /// Begins to wait without having tried, where others of ours have tried, or one of them has the lock.
-    pub(super) fn behind(engine: &Arc<Engine>, place: &Arc<Place>) -> Option<Self> {
+    /// Begins to wait without trying, or without trying again, where others of ours do, or one of them has the lock.
+    pub(super) fn behind(
+        engine: &Arc<Engine>,
+        place: &Arc<Place>,
+        remaining: Option<Duration>,
+    ) -> Option<Self> {
         let signal = Arc::<Signal>::default();
-        let join =
-            |waiters: &mut Waiters<_>| waiters.join_behind(place, signal.clone(), Instant::now());
+        let join = |waiters: &mut Waiters<_>| {
+            waiters.join_behind(place, signal.clone(), remaining, Instant::now())
+        };
         let (id, listens) = engine.wakeups.change(join)?;
         let hearing = match listens {
             true => Hearing::Sure,
@@ -170,6 +181,11 @@ impl Waiting {
         matches!(self.hearing, Hearing::Subscribing(_))
     }
 
+    /// Whether messages are sure to arrive, or polling has to do.
+    pub(super) fn hears(&self) -> bool {
+        matches!(self.hearing, Hearing::Sure)
+    }
+
     /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
     pub(super) async fn subscribed(&mut self, limit: Limit) {
         let wakeups = &self.engine.wakeups;
@@ -181,10 +197,11 @@ impl Waiting {
         };
         let longest = Instant::now() + self.engine.config.poll_floor;
         // Refused, it is as when it is slow.
+        let subscribed = self.engine.closed.run_until_cancelled(subscribed);
         let done = timeout_at(limit.earlier(longest), subscribed).await;
         // Who has no time left says nothing of it.
         if done.is_ok() || Instant::now() >= longest {
-            let done = matches!(done, Ok(Ok(())));
+            let done = matches!(done, Ok(Some(Ok(()))));
             wakeups.waiters().subscribed(&self.place, done);
         }
     }
@@ -276,9 +293,10 @@ impl<'a> Handing<'a> {
             return ToTell(Vec::new());
         }
         let released = |waiters: &mut Waiters<_>| waiters.released(self.place, Instant::now());
-        let (ticket, told) = self.wakeups.change(released).unwrap_or_default();
+        let released = self.wakeups.change(released);
+        let (ticket, told) = released.unzip();
         self.ticket = ticket;
-        ToTell(told)
+        ToTell(told.unwrap_or_default())
     }
 
     /// The server released the lock.
@@ -286,6 +304,9 @@ impl<'a> Handing<'a> {
         // Those who ask for a lock that is not announced do not listen.
         let counted = self.wakeups.redis.counts_listeners() && self.place.announced;
         let others = told_others(reply) || !counted;
+        if self.ticket.is_none() && self.wakeups.is_awaited() {
+            self.wakeups.released_unheard(self.place);
+        }
         self.end(Some(Published { others }));
     }
 

@@ -140,7 +140,7 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
-        if tenure.wire.hand_over().is_some() {
+        if tenure.place.wire.hand_over().is_some() {
             self.tell_of_loss(&tenure.place);
         }
         if reason == LostReason::Expired && tenure.may_live_on() {
@@ -163,7 +163,7 @@ impl Engine {
         let now = Instant::now();
         let mut renewals = Vec::new();
         // As far ahead as a tenure lets its renewal go along with others.
-        for tenure in self.watchdog.due(now + self.watchdog_lease.duration / 60) {
+        for tenure in self.watchdog.due(now + self.terms.lease.duration / 60) {
             match tenure.duty(now) {
                 Duty::Lost(reason) => self.lose(&tenure, reason),
                 Duty::Renew(lease) => {
@@ -282,7 +282,7 @@ impl Engine {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
                 tenure.lives_on();
-                tenure.hurry(Instant::now() + self.watchdog_lease.duration / 30);
+                tenure.hurry(Instant::now() + self.terms.lease.duration / 30);
                 self.watch(tenure);
             }
             Ok(Presence::Present) => {
@@ -320,6 +320,7 @@ impl Renewal {
     fn request(&self) -> Request {
         let Self { tenure, lease } = self;
         tenure
+            .place
             .wire
             .renew(&tenure.place, &tenure.slot().owner, lease.as_ref())
     }

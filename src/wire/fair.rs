@@ -69,9 +69,9 @@ impl<'a> Beside<'a> {
 }
 
 impl Wire for FairWire {
-    fn place(&self, name: Arc<str>, config: &Config) -> Place {
+    fn place(&'static self, name: Arc<str>, config: &Config) -> Place {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout"];
-        let mut place = Place::with_keys(name, CHANNEL, &keys);
+        let mut place = Place::with_keys(self, name, CHANNEL, &keys);
         let times = [place_lasts(config), config.fair_lock_wait];
         place.beside.extend(times.map(millis));
         place

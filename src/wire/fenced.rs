@@ -34,8 +34,8 @@ const PLAIN: ReentrantWire = ReentrantWire {
 struct FencedWire;
 
 impl Wire for FencedWire {
-    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
-        Place::with_keys(name, CHANNEL, &["redisson_lock_token"])
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
+        Place::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
     }
 
     fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {

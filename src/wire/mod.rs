@@ -83,9 +83,9 @@ impl Lease {
 }
 
 /// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
-pub trait Wire: Send + Sync {
+pub trait Wire: std::fmt::Debug + Send + Sync {
     /// The lock `name` of this kind.
-    fn place(&self, name: Arc<str>, config: &Config) -> Place;
+    fn place(&'static self, name: Arc<str>, config: &Config) -> Place;
     /// The most holds that one owner may have; 1 for a lock that is not reentrant.
     fn most_holds(&self) -> u32 {
         u32::MAX

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Count;
+use super::{Count, Wire};
 
 /// The longest name accepted, in bytes of UTF-8.
 pub(crate) const MAX_NAME: usize = 64 * 1024;
@@ -12,6 +12,8 @@ pub(crate) const MAX_NAME: usize = 64 * 1024;
 /// One lock as the server knows it, rendered once per handle.
 #[derive(Debug, Clone)]
 pub struct Place {
+    /// How this kind of lock is spoken of.
+    pub(crate) wire: &'static dyn Wire,
     /// The lock's key, as text: what errors and logs show.
     pub(crate) name: Arc<str>,
     /// The lock's key.
@@ -30,8 +32,9 @@ pub struct Place {
 
 impl Place {
     /// The lock `name` whose releases are announced on `prefixed(announced_on, name)`.
-    pub(crate) fn new(name: Arc<str>, announced_on: &str) -> Self {
+    pub(crate) fn new(wire: &'static dyn Wire, name: Arc<str>, announced_on: &str) -> Self {
         Self {
+            wire,
             key: Bytes::copy_from_slice(name.as_bytes()),
             channel: prefixed(announced_on, &name).into(),
             beside: Vec::new(),
@@ -43,11 +46,16 @@ impl Place {
     }
 
     /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
-    pub(crate) fn with_keys(name: Arc<str>, announced_on: &str, prefixes: &[&str]) -> Self {
+    pub(crate) fn with_keys(
+        wire: &'static dyn Wire,
+        name: Arc<str>,
+        announced_on: &str,
+        prefixes: &[&str],
+    ) -> Self {
         let beside = prefixes.iter().map(|prefix| prefixed(prefix, &name).into());
         Self {
             beside: beside.collect(),
-            ..Self::new(name.clone(), announced_on)
+            ..Self::new(wire, name.clone(), announced_on)
         }
     }
 }

@@ -33,12 +33,12 @@ static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 
 /// A read-write lock; beside its key, what the markers of its readers begin with.
-pub(super) fn read_write_place(name: Arc<str>, count: Count) -> Place {
+pub(super) fn read_write_place(wire: &'static dyn Wire, name: Arc<str>, count: Count) -> Place {
     Place {
         beside: vec![suffixable(&name).into()],
         shared: count == Count::Read,
         count,
-        ..Place::new(name, "redisson_rwlock")
+        ..Place::new(wire, name, "redisson_rwlock")
     }
 }
 
@@ -46,8 +46,8 @@ pub(super) fn read_write_place(name: Arc<str>, count: Count) -> Place {
 struct ReadWire;
 
 impl Wire for ReadWire {
-    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
-        read_write_place(name, Count::Read)
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
+        read_write_place(self, name, Count::Read)
     }
 
     fn most_holds(&self) -> u32 {

@@ -40,8 +40,8 @@ pub(super) struct ReentrantWire {
 }
 
 impl Wire for ReentrantWire {
-    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
-        Place::new(name, CHANNEL)
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
+        Place::new(self, name, CHANNEL)
     }
 
     fn most_holds(&self) -> u32 {

@@ -32,11 +32,11 @@ static INSPECT: Script = script!(keys = 1, "simple_inspect");
 struct SimpleWire;
 
 impl Wire for SimpleWire {
-    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         Place {
             count: Count::Simple,
             announced: false,
-            ..Place::new(name, "simple_lock__channel")
+            ..Place::new(self, name, "simple_lock__channel")
         }
     }
 

@@ -32,8 +32,8 @@ static INSPECT: Script = script!(keys = 1, "write_inspect");
 struct WriteWire;
 
 impl Wire for WriteWire {
-    fn place(&self, name: Arc<str>, _config: &Config) -> Place {
-        read_write_place(name, Count::Write)
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
+        read_write_place(self, name, Count::Write)
     }
 
     fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {

@@ -146,6 +146,7 @@ impl Wanted {
             "Redis refuses the subscription: those who wait for this lock have to ask now and then"
         );
         self.channels.remove(channel);
+        self.unconfirmed.remove(channel);
         self.refused.insert(channel.clone());
         for (_, done) in self.asking.extract_if(.., |(asked, _)| asked == channel) {
             let _ = done.send(Err(no_permission()));

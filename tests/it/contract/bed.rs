@@ -186,7 +186,8 @@ impl<S: Subject> Bed<S> {
     }
 
     /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
-    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own.
+    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own, and of those who
+    /// come together to a client that each of them asks: behind others, many a kind's waiters do not.
     ///
     /// Each refusal says what is left of the lease; scripts would not tell, as several tries may share one.
     pub async fn parked(&self, waiters: u64) {
