@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Attempt, Claim, HandOver, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
+    handing_over,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -66,16 +67,7 @@ impl Wire for FencedWire {
     }
 
     fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| Request {
-            script: &HAND_OVER,
-            parts: vec![
-                place.key.clone(),
-                place.beside[0].clone(),
-                giver.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-            ],
-        })
+        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

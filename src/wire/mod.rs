@@ -34,7 +34,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 pub use name::Place;
-use script::{Detail, Outcome};
+use script::{Detail, Outcome, Script};
 pub use script::{Refusal, Reply, Request};
 
 /// A kind of lock.
@@ -141,6 +141,21 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
 
 /// See [`Wire::hand_over`]: the place, what is asked for, the giver.
 pub type HandOver = fn(&Place, &Claim<'_>, &Bytes) -> Request;
+
+/// One that is about the place's keys and nothing else.
+fn handing_over(
+    script: &'static Script,
+    place: &Place,
+    claim: &Claim<'_>,
+    giver: &Bytes,
+) -> Request {
+    let keys = std::iter::once(&place.key).chain(&place.beside);
+    let parts = keys.chain([giver, claim.owner, &claim.lease.text]);
+    Request {
+        script,
+        parts: parts.cloned().collect(),
+    }
+}
 
 /// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
 /// them: who writes may read as well, but not the other way round.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, HandOver, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, HandOver, Kind, Lease, Place, Request, Wire, decimal, handing_over, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -74,15 +74,7 @@ impl Wire for ReentrantWire {
     }
 
     fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| Request {
-            script: &HAND_OVER,
-            parts: vec![
-                place.key.clone(),
-                giver.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-            ],
-        })
+        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, HandOver, Kind, Lease, Place, Request, Wire, lease_text,
+    Claim, Count, HandOver, Kind, Lease, Place, Request, Wire, handing_over, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -69,15 +69,7 @@ impl Wire for SimpleWire {
     }
 
     fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| Request {
-            script: &HAND_OVER,
-            parts: vec![
-                place.key.clone(),
-                giver.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-            ],
-        })
+        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
