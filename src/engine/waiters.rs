@@ -154,7 +154,10 @@ impl<S: Clone> Waiters<S> {
     /// A release that nobody here was told of was answered. Says who is to try, where there may be no message.
     pub(super) fn released_unheard(&mut self, place: &Place) -> Vec<S> {
         match self.queue(place).filter(|queue| !queue.listens) {
-            Some(queue) => queue.wake(Wake::One),
+            Some(queue) => {
+                queue.turns.not_ours();
+                queue.wake(Wake::One)
+            }
             None => Vec::new(),
         }
     }

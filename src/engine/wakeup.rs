@@ -62,7 +62,7 @@ impl Wakeups {
         self.waiters().not_taken(place);
     }
 
-    /// The hold at `place` that was not taken has been released.
+    /// A last hold at `place` has been released, of which nobody here was told.
     pub(super) fn released_unheard(&self, place: &Place) {
         let told = self.waiters().released_unheard(place);
         tell(told);

@@ -1,5 +1,10 @@
 //! Waiters get in, and by nothing but the message where they listen for one.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
 use redisson_lock::{Error, Guard, Kind, Lock, Released};
 use testbed::eventually;
 use tokio::{task::JoinHandle, task::JoinSet, time::timeout};
@@ -55,14 +60,24 @@ pub async fn releases_let_every_waiter_in<S: Subject>() {
     let guard = bed.rival_here().lock().await.unwrap();
     bed.server.reset_calls().await;
     let mut waiters = JoinSet::new();
-    for come in [1, 2] {
-        for lock in [&bed.lock, &elsewhere].into_iter().cycle().take(2 * come) {
-            let lock = lock.clone();
-            waiters.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+    let come = Arc::new(AtomicU64::new(0));
+    for (index, lock) in [&bed.lock, &elsewhere]
+        .into_iter()
+        .cycle()
+        .take(6)
+        .enumerate()
+    {
+        let (lock, come) = (lock.clone(), come.clone());
+        waiters.spawn(async move {
+            come.fetch_add(1, SeqCst);
+            lock.lock().await.unwrap().unlock().await.unwrap()
+        });
+        if index == 1 {
+            // One of each client: the others may wait behind it without asking.
+            bed.parked(2).await;
         }
-        // One of each client: the others may wait behind it without asking.
-        bed.parked(2).await;
     }
+    eventually("all have come", SOON, async || come.load(SeqCst) == 6).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     timeout(SOON, waiters.join_all())
         .await

@@ -48,7 +48,7 @@ pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
         let lock = client.kind::<S>(&name);
         tasks.spawn(async move {
             if task % 2 == 0 {
-                // Slow: with nobody woken, each waits for a poll.
+                // Slow: where nobody is woken, each waits for a poll.
                 for _ in 0..5 {
                     pair::<S>(&lock, &shared).await;
                 }
