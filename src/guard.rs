@@ -14,7 +14,8 @@ use crate::{
 /// One hold on a lock of kind `K`.
 ///
 /// It keeps the owner that it was taken for: it may be moved to, used and dropped in any task. Dropping it releases the
-/// hold in the background; [`unlock`](Self::unlock) does so and tells how it went.
+/// hold in the background, before anything else that the client then does with the same lock; [`unlock`](Self::unlock)
+/// releases it and tells how it went.
 ///
 /// # When the hold is lost
 ///

@@ -67,6 +67,8 @@ impl Engine {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             let waits = !matches!(limit, Limit::Once);
+            let patience = self.patience(limit);
+            self.dropped_guards_released(&ask.place.name).await;
             let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
             let mut pause = waits.then(|| Pause::behind(self, ask, None)).flatten();
             let mut tries = Tries::new(self);
@@ -91,7 +93,12 @@ impl Engine {
                 }
                 let along = pause.as_ref().map_or(Along::Nothing, Pause::trying);
                 let next = waits.then(|| tries.next(self));
-                let tried = self.try_until(ask, self.patience(limit), next, along);
+                let patience = if waits {
+                    self.patience(limit)
+                } else {
+                    patience
+                };
+                let tried = self.try_until(ask, patience, next, along);
                 match (tried.await?, &mut pause) {
                     (Tried::Granted(held), pause) => {
                         if let Some(pause) = pause {

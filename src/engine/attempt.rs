@@ -267,7 +267,15 @@ fn attempt(
                         if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token)
                         {
                             held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
-                            return Ok(Tried::Granted(held));
+                            if !caller.is_gone() {
+                                return Ok(Tried::Granted(held));
+                            }
+                            // Released in this turn: the owner's next operation would count it as a hold.
+                            drop(held);
+                            engine.release_all_dropped(&slot).await;
+                            return Ok(Tried::Unanswered {
+                                reason: NO_ANSWER.into(),
+                            });
                         }
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
                         continue;

@@ -101,6 +101,11 @@ impl Group<'_> {
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
     pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
+        let dropped = self.members.iter().map(|Member { engine, ask }| {
+            let name = &ask.place.name;
+            engine.dropped_guards_released(name)
+        });
+        join_all(dropped).await;
         let mut first = None;
         let mut rounds = 0;
         let mut failing_since = None;

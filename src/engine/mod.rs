@@ -6,6 +6,7 @@
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
+//! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`offer`] | - | hands a hold over from one task to the next |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
@@ -16,6 +17,7 @@ mod agenda;
 mod ask;
 mod attempt;
 mod carried;
+mod dropped;
 mod group;
 mod holding;
 mod holds;
@@ -56,6 +58,7 @@ use crate::{
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
     wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, name, presence},
 };
+use dropped::DroppedGuards;
 use holds::{SlotRef, Slots};
 use release::Jobs;
 use wakeup::Wakeups;
@@ -77,6 +80,7 @@ pub(crate) struct Engine {
     watchdog: Watchdog,
     wakeups: Wakeups,
     jobs: Jobs,
+    dropped: Arc<DroppedGuards>,
     closed: CancellationToken,
     /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
     is_closed: AtomicBool,
@@ -139,6 +143,7 @@ impl EngineHandle {
             slots: Arc::default(),
             watchdog: Watchdog::default(),
             jobs,
+            dropped: Arc::default(),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),
@@ -158,6 +163,12 @@ impl EngineHandle {
 impl Engine {
     fn slot(self: &Arc<Self>, place: &Place, owner: Owner) -> SlotRef {
         self.slots.enter(&place.name, OwnerId::new(self.id, owner))
+    }
+
+    /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
+    /// latest.
+    async fn dropped_guards_released(&self, name: &str) {
+        self.dropped.released(name, self.config.command_wait).await;
     }
 
     /// Refuses a name that no lock here can have, with the reason.
@@ -206,6 +217,7 @@ impl Engine {
     }
 
     pub(crate) async fn inspect(&self, place: &Place, owner: Owner) -> Result<Inspection, Error> {
+        self.dropped_guards_released(&place.name).await;
         let field = OwnerId::new(self.id, owner).field();
         let reply = self
             .ask(place, place.wire.inspect(place, &field), true)
@@ -225,6 +237,7 @@ impl Engine {
 
     /// Frees the lock whoever holds it; says whether somebody did.
     pub(crate) async fn force_release(self: &Arc<Self>, place: &Place) -> Result<bool, Error> {
+        self.dropped_guards_released(&place.name).await;
         let before = self.slots.tenures(Some(&place.name));
         // Sent twice, it could free the lock under whoever took it in between.
         let reply = self

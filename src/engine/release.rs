@@ -98,7 +98,9 @@ impl Drop for Held {
         }
         self.tenure.dropped(self.id);
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
+        let dropped = engine.dropped.add(tenure.name());
         self.engine.jobs.push(async move {
+            let _dropped = dropped;
             let _turn = tenure.slot().take_turn().await;
             if tenure.take_this(id) {
                 engine.release_dropped(&tenure, id).await;
@@ -195,6 +197,7 @@ impl Engine {
         seat: Option<Seat>,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().take_turn().await;
+        self.release_all_dropped(tenure.slot()).await;
         self.release_in_turn(&tenure, id, seat).await
     }
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod client_id;
 mod cluster;
 mod contract;
+mod dropped_guards;
 mod durability;
 mod eviction;
 mod fair_lock;

@@ -1,0 +1,119 @@
+//! Releases of dropped guards that are not done yet. The client's later operations on the same lock come after them.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use tokio_util::sync::CancellationToken;
+
+/// Tokens of releases, each cancelled when its release is done.
+type Pending = SmallVec<[CancellationToken; 1]>;
+
+/// The releases of dropped guards, by lock.
+#[derive(Debug, Default)]
+pub(super) struct DroppedGuards {
+    pending: Mutex<HashMap<Arc<str>, Pending>>,
+    /// How many there are: mostly none, and then no operation takes the lock above.
+    count: AtomicUsize,
+}
+
+/// The release of one dropped guard. Done when this is dropped.
+#[derive(Debug)]
+pub(super) struct DroppedGuard {
+    guards: Arc<DroppedGuards>,
+    name: Arc<str>,
+    done: CancellationToken,
+}
+
+impl DroppedGuards {
+    /// Notes that a guard of the lock `name` was dropped.
+    pub(super) fn add(self: &Arc<Self>, name: &Arc<str>) -> DroppedGuard {
+        let done = CancellationToken::new();
+        let mut pending = self.pending();
+        pending.entry(name.clone()).or_default().push(done.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        drop(pending);
+        DroppedGuard {
+            guards: self.clone(),
+            name: name.clone(),
+            done,
+        }
+    }
+
+    /// Completes when every guard of the lock `name` that was dropped before this call is released, or after `longest`: an
+    /// owner with a future that is never polled keeps its own releases waiting, and must not stop other owners.
+    pub(super) async fn released(&self, name: &str, longest: Duration) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let pending = self.pending().get(name).cloned().unwrap_or_default();
+        if !pending.is_empty() {
+            let all = join_all(pending.iter().map(CancellationToken::cancelled));
+            let _ = Box::pin(tokio::time::timeout(longest, all)).await;
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DroppedGuard {
+    fn drop(&mut self) {
+        self.done.cancel();
+        let mut pending = self.guards.pending();
+        self.guards.count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(of_lock) = pending.get_mut(&self.name) {
+            of_lock.retain(|token| !token.is_cancelled());
+            if of_lock.is_empty() {
+                pending.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_waits_for_guards_dropped_before_it_and_no_later_ones() {
+        let guards = Arc::<DroppedGuards>::default();
+        let (name, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert_eq!(guards.released("a", LONG).now_or_never(), Some(()));
+        let (first, second) = (guards.add(&name), guards.add(&name));
+        assert_eq!(guards.released("b", LONG).now_or_never(), Some(()));
+        let mut operation = pin!(guards.released("a", LONG));
+        assert_eq!(operation.as_mut().now_or_never(), None);
+        let later = (guards.add(&name), guards.add(&other));
+        drop(second);
+        assert_eq!(operation.as_mut().now_or_never(), None);
+        drop(first);
+        assert_eq!(operation.as_mut().now_or_never(), Some(()));
+        drop(later);
+        assert!(guards.pending().is_empty());
+        assert_eq!(guards.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_that_is_never_done_stops_an_operation_for_a_bounded_time() {
+        let guards = Arc::<DroppedGuards>::default();
+        let _never = guards.add(&"a".into());
+        let from = tokio::time::Instant::now();
+        guards.released("a", Duration::from_secs(3)).await;
+        assert_eq!(from.elapsed(), Duration::from_secs(3));
+    }
+}
