@@ -8,9 +8,11 @@ use compare::{
     scripts::key,
     serve,
     standing::{Locker, Standing},
+    turns::{self, Taken, TurnLock, Turned, Turns},
 };
 use redisson_lock::{
-    Fair, Fenced, Guard, Lock, LockClient, MultiGuard, Read, ReadWriteLock, Reentrant, Write,
+    Fair, Fenced, Guard, Lock, LockClient, MultiGuard, MultiLock, Read, ReadWriteLock, Reentrant,
+    Write,
 };
 use serde_json::{Value, json};
 
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
 struct Ours {
     url: String,
     client: LockClient,
+    /// Of `turns` that more than one client is to do.
+    more: Vec<LockClient>,
     standing: Standing<Locks>,
     taken: Option<MultiGuard>,
 }
@@ -32,6 +36,7 @@ impl Peer for Ours {
             url,
             standing: Standing::new(Locks(client.clone())),
             client,
+            more: Vec::new(),
             taken: None,
         })
     }
@@ -48,6 +53,7 @@ impl Peer for Ours {
                 names,
                 times,
             } => json!(self.mixed(tasks, names, times).await?),
+            Command::Turns(turns) => json!(self.turns(&turns).await?),
             Command::Take(names) => {
                 let lock = self.client.multi_lock(names);
                 let from = Instant::now();
@@ -91,6 +97,33 @@ impl Ours {
         round::pairs(tasks, times).await
     }
 
+    #[rustfmt::skip]
+    async fn turns(&mut self, turns: &Turns) -> Result<Turned, Failure> {
+        while self.more.len() + 1 < turns.clients {
+            self.more.push(LockClient::connect(&self.url).await?);
+        }
+        let name = turns.names[0].as_str();
+        match turns.taken {
+            Taken::One(Kind::Reentrant) => self.run(turns, |client| Pairs(client.reentrant_lock(name))).await,
+            Taken::One(Kind::Fair) => self.run(turns, |client| Pairs(client.fair_lock(name))).await,
+            Taken::One(Kind::Read) => self.run(turns, |client| Pairs(client.read_write_lock(name).read().clone())).await,
+            Taken::One(Kind::Write) => self.run(turns, |client| Pairs(client.read_write_lock(name).write().clone())).await,
+            Taken::One(Kind::Fenced) => self.run(turns, |client| Pairs(client.fenced_lock(name))).await,
+            Taken::Multi => self.run(turns, |client| Several(client.multi_lock(&turns.names))).await,
+        }
+    }
+
+    async fn run<L: TurnLock>(
+        &self,
+        turns: &Turns,
+        lock: impl Fn(&LockClient) -> L,
+    ) -> Result<Turned, Failure> {
+        let clients = std::iter::once(&self.client).chain(&self.more);
+        let clients = clients.take(turns.clients);
+        let locks = clients.flat_map(|client| (0..turns.tasks).map(|_| lock(client)));
+        turns::run(locks.collect(), turns).await
+    }
+
     async fn start(&self) -> Result<Value, Failure> {
         let from = Instant::now();
         let client = LockClient::connect(&self.url).await?;
@@ -107,6 +140,34 @@ struct Pairs<K: redisson_lock::Kind>(Lock<K>);
 impl<K: redisson_lock::Kind> Task for Pairs<K> {
     async fn pair(&mut self) -> Result<(), Failure> {
         let _ = self.0.lock().await?.unlock().await?;
+        Ok(())
+    }
+}
+
+impl<K: redisson_lock::Kind> TurnLock for Pairs<K> {
+    type Held = Guard<K>;
+
+    async fn lock(&self) -> Result<Guard<K>, Failure> {
+        Ok(self.0.lock().await?)
+    }
+
+    async fn unlock(&self, held: Guard<K>) -> Result<(), Failure> {
+        let _ = held.unlock().await?;
+        Ok(())
+    }
+}
+
+struct Several(MultiLock);
+
+impl TurnLock for Several {
+    type Held = MultiGuard;
+
+    async fn lock(&self) -> Result<MultiGuard, Failure> {
+        Ok(self.0.lock().await?)
+    }
+
+    async fn unlock(&self, held: MultiGuard) -> Result<(), Failure> {
+        let _ = held.unlock().await?;
         Ok(())
     }
 }

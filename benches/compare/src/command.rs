@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::round::Times;
+use crate::{round::Times, turns::Turns};
 
 /// The kinds of lock that have the same name in Redisson.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,7 @@ pub enum Command {
     Pair { kind: Kind, tasks: usize, times: Times },
     Contend { name: String, tasks: usize, times: Times },
     Mixed { tasks: usize, names: usize, times: Times },
+    Turns(Turns),
     Hold { kind: Kind, name: String },
     Wait { kind: Kind, name: String, tasks: usize },
     Free,
@@ -75,6 +76,7 @@ impl Command {
                 Self::Contend { name: read(name)?, tasks: read(tasks)?, times: times(seconds, warm_up)? },
             ["mixed", tasks, names, seconds, warm_up] =>
                 Self::Mixed { tasks: read(tasks)?, names: read(names)?, times: times(seconds, warm_up)? },
+            ["turns", what @ .., seconds, warm_up] => Self::Turns(Turns::read(what, times(seconds, warm_up)?)?),
             ["hold", kind, name] => Self::Hold { kind: read(kind)?, name: read(name)? },
             ["wait", kind, name, tasks] =>
                 Self::Wait { kind: read(kind)?, name: read(name)?, tasks: read(tasks)? },
@@ -99,6 +101,7 @@ impl Command {
             Self::Pair { times, .. } | Self::Contend { times, .. } | Self::Mixed { times, .. } => {
                 times.warm_up + times.measured
             }
+            Self::Turns(turns) => turns.times.warm_up + turns.times.measured,
             _ => Duration::ZERO,
         }
     }
@@ -126,6 +129,7 @@ impl fmt::Display for Command {
                 names,
                 times,
             } => write!(f, "mixed {tasks} {names} {times}"),
+            Self::Turns(turns) => turns.fmt(f),
             Self::Hold { kind, name } => write!(f, "hold {} {name}", kind.text()),
             Self::Wait { kind, name, tasks } => write!(f, "wait {} {name} {tasks}", kind.text()),
             Self::Free => f.write_str("free"),
@@ -155,6 +159,8 @@ mod tests {
             "pair read 8 0.5 0.1",
             "contend x 64 2 0",
             "mixed 64 16 1 0.25",
+            "turns fair x 8 1 0 5 0.5",
+            "turns multi x,y 200x1 5-25 0.5 4 1",
             "hold fair x",
             "wait reentrant x 8",
             "free",
@@ -183,6 +189,8 @@ mod tests {
             "pair spin 1 1 0",
             "pair read x 1 0",
             "pair read 1 -1 0",
+            "turns read x 1 1 5 1",
+            "turns read x,y 1 1 0 5 1",
             "hold x",
             "take",
             "free x",
@@ -195,6 +203,7 @@ mod tests {
     fn only_rounds_last_by_themselves() {
         let lasts = |line| Command::read(line).expect("a command").lasts();
         assert_eq!(lasts("pair read 8 0.5 0.25"), Duration::from_millis(750));
+        assert_eq!(lasts("turns read x 1 1 0 4 1"), Duration::from_secs(5));
         assert_eq!(lasts("start"), Duration::ZERO);
     }
 }

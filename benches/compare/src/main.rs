@@ -11,6 +11,8 @@ mod peers;
 mod program;
 mod results;
 mod rounds;
+mod share;
+mod shares;
 mod tables;
 mod targets;
 mod waiting;

@@ -25,6 +25,8 @@ const STARTS: usize = 3;
 /// How long the clients are listened to by `MONITOR`.
 const MONITORED: Duration = Duration::from_millis(500);
 const SEGMENTS_LOST: f64 = 0.01;
+/// From a far peer to the server, and back.
+const ONE_WAY: Duration = Duration::from_millis(5);
 
 /// What all peers are measured on.
 pub struct Stage {
@@ -34,6 +36,8 @@ pub struct Stage {
     pub began: Instant,
     /// In front of the server, for whom segments are to be lost.
     lossy: Option<Proxy>,
+    /// Likewise, for whom is far away.
+    far: Option<Proxy>,
 }
 
 /// A peer's answer, and what it cost.
@@ -52,6 +56,7 @@ impl Stage {
             plan,
             began: Instant::now(),
             lossy: None,
+            far: None,
         }
     }
 
@@ -64,6 +69,16 @@ impl Stage {
             self.lossy = Some(Proxy::start(self.server.port()).await);
         }
         self.lossy.as_ref().expect("it was just started")
+    }
+
+    /// The way to the server for a peer that is far away.
+    pub async fn far(&mut self) -> &Proxy {
+        if self.far.is_none() {
+            let proxy = Proxy::start(self.server.port()).await;
+            proxy.faults().delay(ONE_WAY);
+            self.far = Some(proxy);
+        }
+        self.far.as_ref().expect("it was just started")
     }
 
     /// Everything that one round of the workload tells.
@@ -113,6 +128,7 @@ impl Stage {
                 vec![Sample::from([(Figure::P50, Spread::of(starts).median)])]
             }
             Workload::Loss => vec![self.loss(peer, times).await?],
+            Workload::Share(_) => return Err("it is measured with several peers".into()),
         };
         Ok((samples, note))
     }

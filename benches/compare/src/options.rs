@@ -10,12 +10,13 @@ use crate::{
 };
 
 pub const USAGE: &str = "\
-usage: compare [--quick] [--rounds N] [--seconds S] [--workload W]... [--without PEER]...
+usage: compare [--quick] [--rounds N] [--seconds S] [--workload W]... [--shares] [--without PEER]...
        compare only PEER COMMAND...
        compare --render FILE
 
-  --quick     2 rounds of 0.2 s instead of 5 of 0.8 s, 3 minutes at most; BENCH_QUICK=1 says the same
-  --workload  only this part, such as pair-64, one-key-16, hand-off, multi-100 or waiting-1
+  --quick     2 rounds of 0.2 s instead of 5 of 0.8 s, 5 minutes at most; BENCH_QUICK=1 says the same
+  --workload  only this part, such as pair-64, one-key-16, hand-off, multi-100, waiting-1 or share-pair-10ms
+  --shares    only the parts in which processes contend: share-pair-0ms to herd-fair-200
   --without   leaves this peer out
   only        one command of PROTOCOL.md to one peer, with what it used, for a profiler: only ours pair reentrant 64 2 0.3
   --render    the tables and charts of stored results";
@@ -36,8 +37,16 @@ pub struct Plan {
     pub quick: bool,
     pub rounds: usize,
     pub measured: Duration,
+    pub shares: Shares,
     pub workloads: Vec<Workload>,
     pub without: Vec<&'static str>,
+}
+
+/// How much is measured of processes that contend: fewer rounds, and longer ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    pub rounds: usize,
+    pub measured: Duration,
 }
 
 impl Options {
@@ -65,10 +74,15 @@ impl Plan {
     fn read(flags: &[&str], quick: bool) -> Option<Self> {
         let quick = quick || flags.contains(&"--quick");
         let (rounds, millis) = if quick { (2, 200) } else { (5, 800) };
+        let share_seconds = if quick { 1 } else { 4 };
         let mut plan = Self {
             quick,
             rounds,
             measured: Duration::from_millis(millis),
+            shares: Shares {
+                rounds: 1,
+                measured: Duration::from_secs(share_seconds),
+            },
             workloads: Vec::new(),
             without: Vec::new(),
         };
@@ -78,15 +92,20 @@ impl Plan {
                 "--quick" => {}
                 "--rounds" => {
                     plan.rounds = flags.next()?.parse().ok().filter(|rounds| *rounds > 0)?;
+                    plan.shares.rounds = plan.rounds;
                 }
-                "--seconds" => plan.measured = seconds(flags.next()?)?,
+                "--seconds" => {
+                    plan.measured = seconds(flags.next()?)?;
+                    plan.shares.measured = plan.measured;
+                }
+                "--shares" => plan.workloads.extend(workload::shares()),
                 "--workload" => plan.workloads.push(Workload::read(flags.next()?)?),
                 "--without" => plan.without.push(peer_of(flags.next()?)?),
                 _ => return None,
             }
         }
         if plan.workloads.is_empty() {
-            plan.workloads = workload::ALL.to_vec();
+            plan.workloads = workload::all().collect();
         }
         Some(plan)
     }
@@ -98,8 +117,8 @@ impl Plan {
 
     /// When the run has to end, whatever is missing.
     pub fn limit(&self) -> Duration {
-        // Three minutes and twenty, less what it takes to end.
-        Duration::from_secs(if self.quick { 172 } else { 1180 })
+        // Five minutes and thirty, less what it takes to end.
+        Duration::from_secs(if self.quick { 292 } else { 1780 })
     }
 }
 
@@ -132,7 +151,7 @@ mod tests {
     fn flags_say_how_much_is_measured() {
         let all = plan("");
         assert_eq!((all.rounds, all.measured), (5, Duration::from_millis(800)));
-        assert_eq!(all.workloads, workload::ALL);
+        assert!(all.workloads.iter().copied().eq(workload::all()));
         assert!(all.is_full());
         let quick = plan("--quick --without redisson");
         assert_eq!(

@@ -13,6 +13,8 @@ use crate::program::Program;
 /// The only one that the others are compared with.
 pub const OURS: &str = "ours";
 pub const REDISSON: &str = "redisson";
+/// The row of workloads in which both contend.
+pub const MIXED: &str = "mixed";
 
 /// In the order of the tables. The raw clients are no locks.
 pub const ALL: [&str; 10] = [
@@ -121,11 +123,16 @@ impl Peer {
 
     /// The first so many of the processes that it keeps.
     pub async fn programs<const COUNT: usize>(&mut self) -> Result<[&mut Program; COUNT], Failure> {
-        while self.main.len() < COUNT {
+        let mut programs = self.first(COUNT).await?.into_iter();
+        Ok([(); COUNT].map(|()| programs.next().expect("so many were started")))
+    }
+
+    /// Likewise, as many as are needed.
+    pub async fn first(&mut self, count: usize) -> Result<Vec<&mut Program>, Failure> {
+        while self.main.len() < count {
             self.main.push(self.program().await?);
         }
-        let mut programs = self.main.iter_mut();
-        Ok([(); COUNT].map(|()| programs.next().expect("so many were started")))
+        Ok(self.main.iter_mut().take(count).collect())
     }
 
     /// Ends all but the first so many of them.

@@ -16,7 +16,7 @@ pub const SCHEMA: u32 = 1;
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     PerSecond,
-    /// Microseconds, as all times.
+    /// Microseconds, as all times but waits.
     P50,
     P99,
     /// `EVALSHA` and `EVAL`, per pair, third, waiter or taking.
@@ -39,6 +39,21 @@ pub enum Figure {
     ReleaseScripts,
     ReleaseTrips,
     ReleaseP50,
+    /// Turns per second of each process that contends, in the order of the columns.
+    First,
+    Second,
+    Third,
+    Fourth,
+    /// Milliseconds, as all waits: of any task, and of the tasks of one process.
+    LongestWait,
+    FirstWait,
+    SecondWait,
+    /// Turns per second without what the workload adds, and those with it over those without.
+    Alone,
+    Ratio,
+    /// Turns per second of the process that writes, and its longest wait.
+    Writes,
+    WriterWait,
 }
 
 pub type Sample = BTreeMap<Figure, f64>;

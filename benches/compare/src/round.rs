@@ -40,7 +40,7 @@ impl Times {
 /// When a round measures.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    begin: Instant,
+    pub begin: Instant,
     pub end: Instant,
 }
 

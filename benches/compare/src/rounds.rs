@@ -8,6 +8,7 @@ use crate::{
     measure::Stage,
     peers::{self, OURS, Peer},
     results::{Figure, Report, Row, Table},
+    shares,
     tables::number,
     workload::Workload,
 };
@@ -43,7 +44,10 @@ pub async fn all(stage: &mut Stage, report: &mut Report) -> Result<(), Failure> 
         .map(|name| Peer::new(name, stage.server.url(), patience))
         .collect();
     for workload in stage.plan.workloads.clone() {
-        let table = measure(stage, &mut peers, workload).await?;
+        let table = match workload {
+            Workload::Share(share) => shares::measure(stage, &mut peers, share).await?,
+            workload => measure(stage, &mut peers, workload).await?,
+        };
         report.tables.push(table);
     }
     Ok(())
@@ -179,7 +183,7 @@ async fn restart(
 }
 
 /// The line that a round leaves on standard error.
-fn progress(began: Instant, workload: Workload, row: &Row) {
+pub fn progress(began: Instant, workload: Workload, row: &Row) {
     let Some(last) = row.samples.last() else {
         return;
     };

@@ -148,7 +148,7 @@ mod tests {
             ..
         } in targets()
         {
-            assert!(workload::ALL.contains(&workload), "{what}");
+            assert!(workload::all().any(|one| one == workload), "{what}");
             let mut columns = workload.columns().iter();
             assert!(columns.any(|(column, _)| *column == figure), "{what}");
         }

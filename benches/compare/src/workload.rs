@@ -2,7 +2,10 @@
 
 use compare::Kind;
 
-use crate::results::Figure;
+use crate::{
+    results::Figure,
+    share::{self, Share},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
@@ -37,6 +40,8 @@ pub enum Workload {
     Start,
     /// Pairs while one segment in a hundred is lost.
     Loss,
+    /// Processes that contend for one lock.
+    Share(Share),
 }
 
 /// In each of the processes that share a key.
@@ -47,7 +52,7 @@ pub const HELD: usize = 10_000;
 pub const LOSS_TASKS: usize = 8;
 
 /// In this order, with what may take long at the end: the time is bounded.
-pub const ALL: [Workload; 27] = [
+const COSTS: [Workload; 27] = [
     pair(1),
     Workload::Sent,
     pair(8),
@@ -77,6 +82,15 @@ pub const ALL: [Workload; 27] = [
     Workload::OneKey { tasks: 1000 },
 ];
 
+/// All that there is, in this order.
+pub fn all() -> impl Iterator<Item = Workload> {
+    COSTS.into_iter().chain(shares())
+}
+
+pub fn shares() -> impl Iterator<Item = Workload> {
+    share::ALL.into_iter().map(Workload::Share)
+}
+
 pub const fn pair(tasks: usize) -> Workload {
     of(Kind::Reentrant, tasks)
 }
@@ -85,7 +99,7 @@ pub const fn of(kind: Kind, tasks: usize) -> Workload {
     Workload::Pair { kind, tasks }
 }
 
-type Columns = &'static [(Figure, &'static str)];
+pub type Columns = &'static [(Figure, &'static str)];
 
 const PAIRS: Columns = &[
     (Figure::PerSecond, "pairs/s"),
@@ -155,11 +169,12 @@ impl Workload {
             Self::Multi { names } => format!("multi-{names}"),
             Self::Start => "start".into(),
             Self::Loss => "loss".into(),
+            Self::Share(share) => share.name(),
         }
     }
 
     pub fn read(name: &str) -> Option<Self> {
-        ALL.into_iter().find(|workload| workload.name() == name)
+        all().find(|workload| workload.name() == name)
     }
 
     #[rustfmt::skip]
@@ -187,6 +202,7 @@ impl Workload {
             Self::Multi { names } => format!("multi-lock over {names} names of one server, taken and released by 1 task"),
             Self::Start => "start: a new client until it has its first lock".into(),
             Self::Loss => format!("lock + unlock, {LOSS_TASKS} tasks, a key each, 1 % of all segments lost"),
+            Self::Share(share) => share.title(),
         }
     }
 
@@ -201,6 +217,7 @@ impl Workload {
             Self::Waiting { .. } => WAITING,
             Self::Multi { .. } => MULTI,
             Self::Start => START,
+            Self::Share(share) => share.columns(),
         }
     }
 
@@ -238,7 +255,7 @@ mod tests {
 
     #[test]
     fn names_tell_workloads_apart() {
-        for workload in ALL {
+        for workload in all() {
             assert_eq!(Workload::read(&workload.name()), Some(workload));
         }
         assert_eq!(of(Kind::Read, 64).name(), "read-64");

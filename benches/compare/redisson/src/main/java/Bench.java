@@ -38,6 +38,10 @@ public final class Bench {
                 words[0], number(words[1]), seconds(words[2]), seconds(words[3])));
         commands.put("mixed", words -> rounds.mixed(
                 number(words[0]), number(words[1]), seconds(words[2]), seconds(words[3])));
+        Turns turns = new Turns(clients);
+        commands.put("turns", words -> turns.run(
+                words[0], words[1].split(","), words[2], Turns.Pause.of(words[3]), Turns.Pause.of(words[4]),
+                seconds(words[5]), seconds(words[6])));
         Line line = new Line(clients);
         commands.put("hold", words -> line.hold(words[0], words[1]));
         commands.put("wait", words -> line.join(words[0], words[1], number(words[2])));

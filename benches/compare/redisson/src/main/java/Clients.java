@@ -1,4 +1,11 @@
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.channel.nio.NioIoHandler;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -11,7 +18,8 @@ import org.redisson.config.SingleServerConfig;
  * <ul>
  *   <li>longer time limits and more attempts, so that no round fails on a busy machine;
  *   <li>the connection pool of a round: a connection per thread where the 64 of the default are fewer;
- *   <li>the subscriptions per connection of wait-many: the defaults end at 250 names.
+ *   <li>the subscriptions per connection of wait-many: the defaults end at 250 names;
+ *   <li>several clients in one process: they share their threads, and each keeps one idle connection instead of 24.
  * </ul>
  */
 final class Clients {
@@ -19,12 +27,18 @@ final class Clients {
     private static final int CONNECTIONS = 64;
     /** By the default of 50 connections for subscriptions: as many names as any workload has, and some to spare. */
     private static final int SUBSCRIPTIONS_PER_CONNECTION = 400;
+    /** Redisson's defaults for one client, here of all that share a process. */
+    private static final int LOOPS = 32;
+    private static final int THREADS = 16;
     private static final int LIMIT_MILLIS = 30_000;
 
     private final String url;
     private RedissonClient usual;
     private RedissonClient roundsClient;
     private int roundsTasks;
+    private final List<RedissonClient> several = new ArrayList<>();
+    private EventLoopGroup severalLoops;
+    private ExecutorService severalThreads;
 
     Clients(String url) {
         this.url = url;
@@ -49,6 +63,24 @@ final class Clients {
             roundsTasks = tasks;
         }
         return roundsClient;
+    }
+
+    /** So many with a connection per task; more than one share their threads. */
+    List<RedissonClient> forTurns(int count, int tasks) {
+        if (count == 1) {
+            return List.of(forRound(tasks));
+        }
+        if (severalLoops == null) {
+            severalLoops = new MultiThreadIoEventLoopGroup(LOOPS, NioIoHandler.newFactory());
+            severalThreads = Executors.newFixedThreadPool(THREADS);
+        }
+        while (several.size() < count) {
+            Config config = config(Math.max(CONNECTIONS, tasks));
+            config.setEventLoopGroup(severalLoops).setExecutor(severalThreads);
+            server(config).setConnectionMinimumIdleSize(1);
+            several.add(Redisson.create(config));
+        }
+        return several.subList(0, count);
     }
 
     /** A new one that can subscribe to many names. */

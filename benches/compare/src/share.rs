@@ -1,0 +1,375 @@
+//! Workloads in which several processes contend for a lock: what each of them gets, and how long it waits.
+
+use compare::{Kind, Pause, Taken};
+
+use crate::{
+    peers::{MIXED, OURS, REDISSON},
+    results::Figure,
+    workload::Columns,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Processes of one task each.
+    Pair {
+        taken: Taken,
+        work_ms: u32,
+        processes: usize,
+    },
+    /// A process of this crate beside a process of Redisson.
+    Mixed {
+        taken: Taken,
+        work_ms: u32,
+        ours: usize,
+        redisson: usize,
+    },
+    /// Four processes of many tasks.
+    Crowd,
+    /// A process of one task behind a slow network beside a process of so many tasks.
+    Far { near: usize },
+    /// A process of one task, alone, and beside a subscriber that never asks for the lock.
+    Dead,
+    /// So many clients that read, without and with a process that writes.
+    Readers { clients: usize },
+    /// Clients of one task each, all in one process.
+    Herd { kind: Kind, clients: usize },
+}
+
+use Share::{Crowd, Dead, Far, Herd, Mixed, Pair, Readers};
+
+const REENTRANT: Taken = Taken::One(Kind::Reentrant);
+const FENCED: Taken = Taken::One(Kind::Fenced);
+const WRITE: Taken = Taken::One(Kind::Write);
+const CROWD_TASKS: usize = 16;
+const CROWD_PROCESSES: usize = 4;
+/// As many processes read, at most; each has as many clients as it takes.
+const READER_PROCESSES: usize = 6;
+const FEWER_READER_PROCESSES: usize = 4;
+
+pub const ALL: [Share; 28] = [
+    pair(REENTRANT, 0),
+    pair(REENTRANT, 1),
+    pair(REENTRANT, 10),
+    pair(REENTRANT, 50),
+    pair(FENCED, 10),
+    pair(WRITE, 10),
+    THREE,
+    mixed(REENTRANT, 1),
+    mixed(REENTRANT, 10),
+    mixed(FENCED, 10),
+    mixed(WRITE, 10),
+    mixed(Taken::Multi, 10),
+    mixed(Taken::Multi, 5),
+    MIXED_8_8,
+    mixed_of(REENTRANT, 1, 64, 1),
+    Crowd,
+    Far { near: 1 },
+    Far { near: 64 },
+    Dead,
+    Readers { clients: 6 },
+    Readers { clients: 16 },
+    herd(Kind::Reentrant, 2),
+    herd(Kind::Reentrant, 10),
+    herd(Kind::Reentrant, 50),
+    herd(Kind::Reentrant, 200),
+    herd(Kind::Fair, 10),
+    herd(Kind::Fair, 50),
+    herd(Kind::Fair, 200),
+];
+
+pub const THREE: Share = Pair {
+    taken: REENTRANT,
+    work_ms: 10,
+    processes: 3,
+};
+pub const MIXED_8_8: Share = mixed_of(REENTRANT, 1, 8, 8);
+
+pub const fn pair(taken: Taken, work_ms: u32) -> Share {
+    let processes = 2;
+    Pair {
+        taken,
+        work_ms,
+        processes,
+    }
+}
+
+pub const fn mixed(taken: Taken, work_ms: u32) -> Share {
+    mixed_of(taken, work_ms, 1, 1)
+}
+
+const fn mixed_of(taken: Taken, work_ms: u32, ours: usize, redisson: usize) -> Share {
+    Mixed {
+        taken,
+        work_ms,
+        ours,
+        redisson,
+    }
+}
+
+const fn herd(kind: Kind, clients: usize) -> Share {
+    Herd { kind, clients }
+}
+
+/// A process that contends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Party {
+    pub peer: &'static str,
+    /// Whether it is behind the slow network.
+    pub far: bool,
+    pub taken: Taken,
+    pub clients: usize,
+    /// Of each client.
+    pub tasks: usize,
+    pub work: Pause,
+    pub think: Pause,
+}
+
+impl Party {
+    fn new(peer: &'static str, taken: Taken, tasks: usize, work_ms: u32) -> Self {
+        Self {
+            peer,
+            far: false,
+            taken,
+            clients: 1,
+            tasks,
+            work: Pause::of(f64::from(work_ms)),
+            think: Pause::NONE,
+        }
+    }
+}
+
+impl Share {
+    pub fn name(self) -> String {
+        match self {
+            Pair {
+                processes: 3,
+                work_ms,
+                ..
+            } => format!("share-three-{work_ms}ms"),
+            Pair { taken, work_ms, .. } => format!("share-pair-{}{work_ms}ms", prefix(taken)),
+            Mixed {
+                taken,
+                work_ms,
+                ours: 1,
+                redisson: 1,
+            } => format!("share-mixed-{}{work_ms}ms", prefix(taken)),
+            Mixed { ours, redisson, .. } => format!("share-mixed-{ours}-{redisson}"),
+            Crowd => "share-crowd".into(),
+            Far { near } => format!("share-far-{near}"),
+            Dead => "share-dead".into(),
+            Readers { clients } => format!("share-readers-{clients}"),
+            Herd {
+                kind: Kind::Reentrant,
+                clients,
+            } => format!("herd-{clients}"),
+            Herd { kind, clients } => format!("herd-{}-{clients}", kind.text()),
+        }
+    }
+
+    #[rustfmt::skip]
+    pub fn title(self) -> String {
+        match self {
+            Pair { taken, work_ms, processes } =>
+                format!("shares: {processes} processes of 1 task, {work_ms} ms of work, {} lock", taken.text()),
+            Mixed { taken, work_ms, ours, redisson } =>
+                format!("shares: ours ({ours}) beside Redisson ({redisson}), {work_ms} ms of work, {} lock", taken.text()),
+            Crowd => format!("shares: {CROWD_PROCESSES} processes of {CROWD_TASKS} tasks, 1 ms of work"),
+            Far { near } => format!("shares: a task 5 ms away each way beside a process of {near} near, 1 ms of work"),
+            Dead => "a process of 1 task, 1 ms of work, alone and beside a subscriber that never asks".into(),
+            Readers { clients } => format!("{clients} clients that read for 5 to 25 ms, without and with a writer"),
+            Herd { kind, clients } => format!("{clients} clients of one task, 1 ms of work, {} lock", kind.text()),
+        }
+    }
+
+    pub fn columns(self) -> Columns {
+        match self {
+            Pair { processes: 3, .. } => THREE_COLUMNS,
+            Pair { .. } => PAIR,
+            Mixed { .. } => MIXED_COLUMNS,
+            Crowd => CROWD,
+            Far { .. } => FAR,
+            Dead => DEAD,
+            Readers { .. } => READERS,
+            Herd { .. } => HERD,
+        }
+    }
+
+    /// The rows of its table.
+    pub fn rows(self) -> &'static [&'static str] {
+        match self {
+            Mixed { .. } => &[MIXED],
+            _ => &[OURS, REDISSON],
+        }
+    }
+
+    /// How many times as long as others it lasts: few turns fit in.
+    pub fn stretch(self) -> u32 {
+        match self {
+            Pair { work_ms: 50, .. } | Far { .. } | Readers { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Who contends in this row.
+    pub fn parties(self, row: &str) -> Vec<Party> {
+        let peer = match row {
+            REDISSON => REDISSON,
+            _ => OURS,
+        };
+        match self {
+            Pair {
+                taken,
+                work_ms,
+                processes,
+            } => vec![Party::new(peer, taken, 1, work_ms); processes],
+            Mixed {
+                taken,
+                work_ms,
+                ours,
+                redisson,
+            } => vec![
+                Party::new(OURS, taken, ours, work_ms),
+                Party::new(REDISSON, taken, redisson, work_ms),
+            ],
+            Crowd => vec![Party::new(peer, REENTRANT, CROWD_TASKS, 1); CROWD_PROCESSES],
+            Far { near } => {
+                let far = Party {
+                    far: true,
+                    ..Party::new(peer, REENTRANT, 1, 1)
+                };
+                vec![far, Party::new(peer, REENTRANT, near, 1)]
+            }
+            Dead => vec![Party::new(peer, REENTRANT, 1, 1)],
+            Readers { clients } => readers(peer, clients),
+            Herd { kind, clients } => vec![Party {
+                clients,
+                ..Party::new(peer, Taken::One(kind), 1, 1)
+            }],
+        }
+    }
+}
+
+/// The last one writes.
+fn readers(peer: &'static str, clients: usize) -> Vec<Party> {
+    let processes = match clients {
+        few if few <= READER_PROCESSES => few,
+        _ => FEWER_READER_PROCESSES,
+    };
+    let think = Pause::of(5.0);
+    let reader = Party {
+        clients: clients / processes,
+        work: Pause::between(5.0, 25.0),
+        think,
+        ..Party::new(peer, Taken::One(Kind::Read), 1, 0)
+    };
+    let writer = Party {
+        think,
+        ..Party::new(peer, WRITE, 1, 1)
+    };
+    let mut all = vec![reader; processes];
+    all.push(writer);
+    all
+}
+
+fn prefix(taken: Taken) -> String {
+    match taken {
+        REENTRANT => String::new(),
+        taken => format!("{}-", taken.text()),
+    }
+}
+
+const PAIR: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::LongestWait, "longest wait, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "first process, turns/s"),
+    (Figure::Second, "second, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const THREE_COLUMNS: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::LongestWait, "longest wait, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "first process, turns/s"),
+    (Figure::Second, "second, turns/s"),
+    (Figure::Third, "third, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const CROWD: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::LongestWait, "longest wait, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "first process, turns/s"),
+    (Figure::Second, "second, turns/s"),
+    (Figure::Third, "third, turns/s"),
+    (Figure::Fourth, "fourth, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const MIXED_COLUMNS: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::FirstWait, "longest wait of ours, ms"),
+    (Figure::SecondWait, "of redisson, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "ours, turns/s"),
+    (Figure::Second, "redisson, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const FAR: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::FirstWait, "longest wait of the far task, ms"),
+    (Figure::SecondWait, "of a near task, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "far, turns/s"),
+    (Figure::Second, "near, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const DEAD: Columns = &[
+    (Figure::Alone, "alone, turns/s"),
+    (Figure::PerSecond, "with the subscriber, turns/s"),
+    (Figure::Ratio, "with / alone"),
+    (Figure::LongestWait, "longest wait with it, ms"),
+    (Figure::Scripts, "scripts/turn with it"),
+];
+const READERS: Columns = &[
+    (Figure::Writes, "writer, turns/s"),
+    (Figure::WriterWait, "longest wait of the writer, ms"),
+    (Figure::Alone, "reads/s without the writer"),
+    (Figure::PerSecond, "reads/s with it"),
+    (Figure::Ratio, "with / without"),
+    (Figure::LongestWait, "longest wait of a reader, ms"),
+];
+const HERD: Columns = &[
+    (Figure::PerSecond, "turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+    (Figure::LongestWait, "longest wait, ms"),
+    (Figure::Others, "other commands/turn"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_readers_are_four_processes_of_four_clients() {
+        let parties = Readers { clients: 16 }.parties(OURS);
+        let clients = parties.iter().map(|party| party.clients);
+        assert_eq!(clients.collect::<Vec<_>>(), [4, 4, 4, 4, 1]);
+        assert_eq!(parties[4].taken, WRITE);
+        assert_eq!(Readers { clients: 6 }.parties(REDISSON).len(), 7);
+    }
+
+    #[test]
+    fn a_mixed_workload_has_one_row_with_a_party_of_each_peer() {
+        for share in ALL {
+            for row in share.rows() {
+                let parties = share.parties(row);
+                let mut peers: Vec<_> = parties.iter().map(|party| party.peer).collect();
+                peers.dedup();
+                match *row {
+                    MIXED => assert_eq!(peers, [OURS, REDISSON]),
+                    row => assert_eq!(peers, [row]),
+                }
+            }
+        }
+    }
+}
