@@ -76,6 +76,7 @@ impl Stage {
         if self.far.is_none() {
             let proxy = Proxy::start(self.server.port()).await;
             proxy.faults().delay(ONE_WAY);
+            proxy.faults().delay_replies(ONE_WAY);
             self.far = Some(proxy);
         }
         self.far.as_ref().expect("it was just started")

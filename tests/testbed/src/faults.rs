@@ -23,6 +23,7 @@ struct State {
     refuse: AtomicBool,
     mute: AtomicBool,
     delay_micros: AtomicU64,
+    reply_delay_micros: AtomicU64,
     requests: AtomicU64,
     lost_replies: AtomicU64,
     lost_requests: AtomicU64,
@@ -108,9 +109,12 @@ impl Faults {
 
     /// Adds this latency to all that clients send from now on.
     pub fn delay(&self, latency: Duration) {
-        let micros =
-            u64::try_from(latency.as_micros()).expect("a latency that a test can wait for");
-        self.0.delay_micros.store(micros, Relaxed);
+        self.0.delay_micros.store(micros(latency), Relaxed);
+    }
+
+    /// Adds this latency to all that the server sends from now on, messages too.
+    pub fn delay_replies(&self, latency: Duration) {
+        self.0.reply_delay_micros.store(micros(latency), Relaxed);
     }
 
     /// While on, published messages are dropped and everything else passes, confirmations too.
@@ -130,6 +134,7 @@ impl Faults {
         self.refuse(false);
         self.mute_messages(false);
         self.delay(Duration::ZERO);
+        self.delay_replies(Duration::ZERO);
         self.stall_replies(false);
         self.stall(false);
     }
@@ -191,6 +196,10 @@ impl Faults {
 
     pub(crate) fn latency(&self) -> Duration {
         Duration::from_micros(self.0.delay_micros.load(Relaxed))
+    }
+
+    pub(crate) fn reply_latency(&self) -> Duration {
+        Duration::from_micros(self.0.reply_delay_micros.load(Relaxed))
     }
 
     /// Decides whether a segment is lost.
@@ -271,6 +280,10 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.faults.0.connections.fetch_sub(1, Relaxed);
     }
+}
+
+fn micros(latency: Duration) -> u64 {
+    u64::try_from(latency.as_micros()).expect("a latency that a test can wait for")
 }
 
 async fn off(switch: &watch::Sender<bool>) {

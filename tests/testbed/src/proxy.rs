@@ -140,9 +140,16 @@ async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Res
             forward_requests(arrivals, to_server, faults, &conversation),
         )
     };
+    let (sender, arrivals) = unbounded_channel();
+    let replies = async {
+        tokio::try_join!(
+            read_replies(from_server, sender, faults),
+            forward_replies(arrivals, to_client, faults, &conversation),
+        )
+    };
     tokio::select! {
         ended = requests => ended.map(drop),
-        ended = forward_replies(from_server, to_client, faults, &conversation) => ended,
+        ended = replies => ended.map(drop),
     }
 }
 
@@ -150,6 +157,16 @@ async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Res
 struct Arrival {
     due: Option<Instant>,
     requests: Vec<Bytes>,
+}
+
+/// What the server has sent at once, and when it is due at the client.
+struct Sent {
+    due: Option<Instant>,
+    bytes: BytesMut,
+}
+
+fn due(latency: Duration) -> Option<Instant> {
+    (!latency.is_zero()).then(|| Instant::now() + latency)
 }
 
 async fn read_requests(
@@ -164,8 +181,7 @@ async fn read_requests(
         while let Some(request) = frames.next_frame().map_err(invalid)? {
             requests.push(request);
         }
-        let latency = faults.latency();
-        let due = (!latency.is_zero()).then(|| Instant::now() + latency);
+        let due = due(faults.latency());
         if arrivals.send(Arrival { due, requests }).is_err() {
             break;
         }
@@ -220,19 +236,50 @@ fn admit(
     true
 }
 
-async fn forward_replies(
+async fn read_replies(
     mut server: ReadHalf<'_>,
+    arrivals: UnboundedSender<Sent>,
+    faults: &Faults,
+) -> io::Result<()> {
+    let mut bytes = BytesMut::new();
+    // Where the server has ended, by an error too, what it has sent still arrives.
+    while server.read_buf(&mut bytes).await.unwrap_or(0) > 0 {
+        let due = due(faults.reply_latency());
+        let bytes = bytes.split();
+        if arrivals.send(Sent { due, bytes }).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What arrives next; without a latency, all that has arrived, as one read of the connection would tell it.
+async fn arrived(arrivals: &mut UnboundedReceiver<Sent>, buffer: &mut BytesMut) -> bool {
+    let mut next = arrivals.recv().await;
+    let any = next.is_some();
+    while let Some(Sent { due, bytes }) = next {
+        buffer.extend_from_slice(&bytes);
+        if let Some(due) = due {
+            sleep_until(due).await;
+            break;
+        }
+        next = arrivals.try_recv().ok();
+    }
+    any
+}
+
+async fn forward_replies(
+    mut arrivals: UnboundedReceiver<Sent>,
     mut client: WriteHalf<'_>,
     faults: &Faults,
     conversation: &Mutex<Conversation>,
 ) -> io::Result<()> {
     let mut frames = Frames::of_server();
     let mut out = BytesMut::new();
-    loop {
-        let read = server.read_buf(frames.buffer()).await?;
+    while arrived(&mut arrivals, frames.buffer()).await {
         retransmitted(faults).await;
         faults.replies_move().await;
-        let mut lost = read == 0;
+        let mut lost = false;
         while !lost && let Some(frame) = frames.next_frame().map_err(invalid)? {
             match lock(conversation).answered(&frame) {
                 Answer::Reply(fate) if faults.loses_reply(fate, &frame) => lost = true,
@@ -243,9 +290,10 @@ async fn forward_replies(
         // What was answered before the lost reply still arrives.
         client.write_all_buf(&mut out).await?;
         if lost {
-            return Ok(());
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
     }
+    Ok(())
 }
 
 fn lock(conversation: &Mutex<Conversation>) -> std::sync::MutexGuard<'_, Conversation> {

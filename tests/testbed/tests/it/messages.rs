@@ -1,5 +1,7 @@
 //! Published messages.
 
+use std::time::Instant;
+
 use futures_util::StreamExt;
 use redis::{AsyncConnectionConfig, Client};
 use tokio::time::timeout;
@@ -64,4 +66,19 @@ async fn muted_messages_are_dropped_in_resp3() {
         "pushes have shifted the replies"
     );
     assert_eq!(bed.faults.lost_replies(), 1);
+}
+
+#[tokio::test]
+async fn delayed_replies_delay_messages() {
+    let bed = Bed::new().await;
+    let client = Client::open(bed.proxy.url()).expect("the URL is good");
+    let mut pubsub = client
+        .get_async_pubsub()
+        .await
+        .expect("the proxy lets us in");
+    pubsub.subscribe("news").await.expect("it is confirmed");
+    bed.faults.delay_replies(A_WHILE);
+    let start = Instant::now();
+    assert!(hears(&bed, async || next_message(&mut pubsub).await).await);
+    assert!(start.elapsed() >= A_WHILE);
 }

@@ -160,6 +160,36 @@ async fn delayed_requests_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
+async fn delayed_replies_let_scripts_run_and_do_not_wait_for_each_other() {
+    let bed = Bed::new().await;
+    let connection = bed.connect().await;
+    bed.faults.delay_replies(A_WHILE);
+    let start = Instant::now();
+    let scripts: Vec<_> = (0..20)
+        .map(|n| {
+            let mut connection = connection.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(n)).await;
+                incr(&mut connection, "x").await
+            })
+        })
+        .collect();
+    eventually("all scripts run", SOON, async || {
+        bed.counted("x").await == 20
+    })
+    .await;
+    for script in scripts {
+        script.await.expect("it ends").expect("nothing is lost");
+    }
+    let took = start.elapsed();
+    assert!((A_WHILE..10 * A_WHILE).contains(&took), "{took:?}");
+    bed.faults.heal();
+    let start = Instant::now();
+    ping(&mut connection.clone()).await.expect("it answers");
+    assert!(start.elapsed() < A_WHILE, "the latency has ended");
+}
+
+#[tokio::test]
 async fn a_dead_server_closes_connections_and_refuses_new_ones() {
     let bed = Bed::new().await;
     let mut connection = bed.connect().await;
