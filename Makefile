@@ -33,7 +33,7 @@ ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench-peers bench-compare bench-check soak peers interop-all on-a-cluster topologies failovers
+.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench-peers bench-compare bench-shares bench-check soak peers interop-all on-a-cluster topologies failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -108,10 +108,16 @@ bench-peers:
 	@tools/build-bench-peers.sh | tee target/bench-peers.log
 	$(CARGO) build --release -p compare --features rslock
 
-bench-compare: ## This crate beside raw clients and the locks of other languages (BENCH_QUICK=1: 3 minutes, not 20)
+bench-compare: ## This crate beside raw clients and the locks of other languages (BENCH_QUICK=1: 5 minutes, not 30)
 	@tools/setup.sh --need rust --need cc --need redis --want java
 	@$(MAKE) --no-print-directory bench-peers
 	$(CARGO) run --release -p compare --features rslock
+
+bench-shares: ## What each of several processes gets of one lock: this crate, Redisson, both (BENCH_QUICK=1: 3 minutes, not 10)
+	@tools/setup.sh --need rust --need cc --need redis --want java
+	@tools/build-bench-peers.sh redisson
+	$(CARGO) build --release -p compare --features rslock
+	$(CARGO) run --release -p compare --features rslock -- --shares
 
 bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind

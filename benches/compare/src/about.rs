@@ -23,6 +23,11 @@ pub struct About {
     pub load_after: String,
     pub rounds: usize,
     pub seconds: f64,
+    /// Of the workloads in which processes contend.
+    #[serde(default)]
+    pub share_rounds: usize,
+    #[serde(default)]
+    pub share_seconds: f64,
     pub quick: bool,
     /// How long the whole run took.
     pub took_seconds: f64,
@@ -48,6 +53,8 @@ impl About {
             load_after: String::new(),
             rounds: plan.rounds,
             seconds: plan.measured.as_secs_f64(),
+            share_rounds: plan.shares.rounds,
+            share_seconds: plan.shares.measured.as_secs_f64(),
             quick: plan.quick,
             took_seconds: 0.0,
         }

@@ -6,18 +6,19 @@ use compare::Failure;
 use plotters::{coord::Shift, prelude::*, style::text_anchor};
 
 use crate::{
-    peers::{self, OURS},
+    peers::{self, MIXED, OURS},
     results::{Figure, Report},
+    share_chart,
     tables::number,
     workload::{Workload, pair},
 };
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A peer, and its median for each number of tasks.
 type Line = (String, Vec<(f64, f64)>);
 
 const SIZE: (u32, u32) = (860, 520);
-const FONT: &str = "sans-serif";
+pub const FONT: &str = "sans-serif";
 /// So much further goes the axis than the figures: the names of the peers are there.
 const LEGEND: f64 = 5.0;
 /// Told apart by those who see few colours too: by Paul Tol, with ours in the strongest.
@@ -33,6 +34,8 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(153, 153, 51),
     RGBColor(170, 170, 170),
 ];
+
+const OF_BOTH: RGBColor = RGBColor(170, 51, 119);
 
 /// Draws what the report has figures for.
 pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
@@ -54,7 +57,7 @@ pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
     for (file, title, workloads) in over_tasks {
         let lines = lines(report, &workloads);
         if !lines.is_empty() {
-            drawn(&folder.join(file), |area| {
+            drawn(&folder.join(file), SIZE, |area| {
                 over_tasks_chart(area, title, &lines)
             })?;
         }
@@ -70,16 +73,29 @@ pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
     for (file, title, workload) in bars {
         let bars = medians(report, workload);
         if !bars.is_empty() {
-            drawn(&folder.join(file), |area| bar_chart(area, title, &bars))?;
+            drawn(&folder.join(file), SIZE, |area| {
+                bar_chart(area, title, &bars)
+            })?;
         }
+    }
+    let shares = share_chart::bars(report);
+    if !shares.is_empty() {
+        let file = folder.join("shares.svg");
+        drawn(&file, share_chart::size(&shares), |area| {
+            share_chart::draw(area, &shares)
+        })?;
     }
     Ok(())
 }
 
-fn drawn(file: &Path, chart: impl FnOnce(&Area<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+fn drawn(
+    file: &Path,
+    size: (u32, u32),
+    chart: impl FnOnce(&Area<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE)?;
         chart(&area)?;
         area.present()?;
@@ -111,7 +127,10 @@ fn medians(report: &Report, workload: Workload) -> Vec<(String, f64)> {
     medians
 }
 
-fn colour(peer: &str) -> RGBColor {
+pub fn colour(peer: &str) -> RGBColor {
+    if peer == MIXED {
+        return OF_BOTH;
+    }
     let at = peers::ALL.iter().position(|name| *name == peer);
     COLOURS[at.unwrap_or(0) % COLOURS.len()]
 }
@@ -214,7 +233,7 @@ fn time(micros: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::tests::report;
+    use crate::{results::tests::report, share::Share};
 
     #[test]
     fn each_peer_that_has_figures_is_in_the_charts() {
@@ -224,6 +243,12 @@ mod tests {
             (pair(8), "fred", Figure::PerSecond, 50_000.0),
             (Workload::HandOff, OURS, Figure::P50, 226.0),
             (Workload::HandOff, "redsync", Figure::P50, 90_000.0),
+            (
+                Workload::Share(Share::Crowd),
+                MIXED,
+                Figure::LeastShare,
+                41.0,
+            ),
         ]);
         let folder = std::env::temp_dir().join(testbed::unique_name("charts").replace(':', "-"));
         draw(&measured, &folder).expect("charts can be drawn");
@@ -236,6 +261,10 @@ mod tests {
         let hand_off = svg("hand-off.svg").expect("there are figures");
         for word in ["redsync", "226 us", "90.0 ms", "microseconds"] {
             assert!(hand_off.contains(word), "{word} in {hand_off}");
+        }
+        let shares = svg("shares.svg").expect("there are figures");
+        for word in ["share-crowd mixed", "41", "percent"] {
+            assert!(shares.contains(word), "{word} in {shares}");
         }
         assert!(svg("one-key.svg").is_err(), "nothing was measured for it");
         fs::remove_dir_all(folder).expect("the charts can be removed");

@@ -12,6 +12,8 @@ mod program;
 mod results;
 mod rounds;
 mod share;
+mod share_chart;
+mod share_targets;
 mod shares;
 mod tables;
 mod targets;

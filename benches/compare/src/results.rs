@@ -123,9 +123,9 @@ impl Row {
 }
 
 impl Table {
-    pub fn median(&self, peer: &str, figure: Figure) -> Option<f64> {
+    fn spread(&self, peer: &str, figure: Figure) -> Option<Spread> {
         let row = self.rows.iter().find(|row| row.peer == peer)?;
-        Some(row.medians.get(&figure)?.median)
+        row.medians.get(&figure).copied()
     }
 }
 
@@ -145,8 +145,12 @@ impl Report {
         self.tables.iter().find(|table| table.workload == name)
     }
 
+    pub fn spread(&self, workload: Workload, peer: &str, figure: Figure) -> Option<Spread> {
+        self.table(workload)?.spread(peer, figure)
+    }
+
     pub fn median(&self, workload: Workload, peer: &str, figure: Figure) -> Option<f64> {
-        self.table(workload)?.median(peer, figure)
+        Some(self.spread(workload, peer, figure)?.median)
     }
 
     pub fn read(text: &str) -> Result<Self, compare::Failure> {

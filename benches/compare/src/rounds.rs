@@ -6,7 +6,7 @@ use compare::{Failure, Times, Unsupported};
 
 use crate::{
     measure::Stage,
-    peers::{self, OURS, Peer},
+    peers::{self, OURS, Peer, REDISSON},
     results::{Figure, Report, Row, Table},
     shares,
     tables::number,
@@ -28,10 +28,16 @@ const QUICK_PATIENCE: Duration = Duration::from_secs(12);
 const KEPT: usize = 2;
 
 pub async fn all(stage: &mut Stage, report: &mut Report) -> Result<(), Failure> {
+    let mut workloads = stage.plan.workloads.iter();
+    let contended = workloads.all(|one| matches!(one, Workload::Share(_)));
+    let needed = |name: &str| !contended || matches!(name, OURS | REDISSON);
     let (present, absent) = peers::present();
     let without = stage.plan.without.clone();
     let left_out = without.iter().map(|name| (*name, "--without".to_owned()));
     for (name, why) in absent.into_iter().chain(left_out) {
+        if !needed(name) {
+            continue;
+        }
         eprintln!("without {name}: {why}");
         report.absent.insert(name.to_owned(), why);
     }
@@ -39,7 +45,8 @@ pub async fn all(stage: &mut Stage, report: &mut Report) -> Result<(), Failure> 
         true => QUICK_PATIENCE,
         false => PATIENCE,
     };
-    let present = present.into_iter().filter(|name| !without.contains(name));
+    let present = present.into_iter().filter(|name| needed(name));
+    let present = present.filter(|name| !without.contains(name));
     let mut peers: Vec<Peer> = present
         .map(|name| Peer::new(name, stage.server.url(), patience))
         .collect();

@@ -43,6 +43,18 @@ fn about(report: &Report) -> String {
         about.rounds,
         about.seconds,
     );
+    let shares = |table: &Table| {
+        let workload = Workload::read(&table.workload);
+        matches!(workload, Some(Workload::Share(_)))
+    };
+    if report.tables.iter().any(shares) {
+        let (rounds, seconds) = (about.share_rounds, about.share_seconds);
+        let _ = writeln!(
+            text,
+            "- where processes contend: {rounds} rounds of {seconds} s, of {} s where few turns fit in",
+            seconds * 2.0
+        );
+    }
     for (peer, why) in &report.absent {
         let _ = writeln!(text, "- without {peer}: {why}");
     }
@@ -127,7 +139,7 @@ fn reached(outcomes: &[Outcome]) -> String {
         };
         row(
             &mut text,
-            [outcome.what.into(), reach, measured, met.into()],
+            [outcome.what.clone(), reach, measured, met.into()],
         );
     }
     text

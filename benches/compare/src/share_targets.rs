@@ -1,0 +1,136 @@
+//! What every process of a contended lock is to get.
+
+use compare::{Kind, Taken};
+
+use crate::{
+    peers::{MIXED, OURS},
+    results::Figure::{self, FirstWait, LeastShare, LongestWait, Ratio, WriterWait, Writes},
+    share::{self, Share, mixed, pair},
+    targets::{
+        Over, Reach,
+        Reach::{AtLeast, AtMost},
+        Target,
+    },
+    workload::Workload,
+};
+
+/// A wait of a pair is to end within so many critical sections, and what messages and timers take.
+const SECTIONS: u32 = 5;
+const BESIDES_MS: u32 = 50;
+
+pub fn targets() -> Vec<Target> {
+    let one = |kind| Taken::One(kind);
+    let mut all = Vec::new();
+    for (taken, work_ms) in [
+        (one(Kind::Reentrant), 1),
+        (one(Kind::Reentrant), 10),
+        (one(Kind::Reentrant), 50),
+        (one(Kind::Fenced), 10),
+        (one(Kind::Write), 10),
+    ] {
+        let within = f64::from(SECTIONS * work_ms + BESIDES_MS);
+        all.push(least(OURS, pair(taken, work_ms), 0.8));
+        all.push(wait(pair(taken, work_ms), LongestWait, within));
+    }
+    all.push(least(OURS, share::THREE, 0.7));
+    all.push(wait(share::THREE, LongestWait, 500.0));
+    for (taken, work_ms) in [
+        (one(Kind::Reentrant), 1),
+        (one(Kind::Reentrant), 10),
+        (one(Kind::Fenced), 10),
+        (one(Kind::Write), 10),
+        (Taken::Multi, 10),
+        (Taken::Multi, 5),
+    ] {
+        all.push(least(MIXED, mixed(taken, work_ms), 0.6));
+    }
+    all.push(least(MIXED, share::MIXED_8_8, 0.5));
+    all.push(least(OURS, Share::Crowd, 0.5));
+    all.push(wait(Share::Crowd, LongestWait, 150.0));
+    let far = |near| Share::Far { near };
+    all.push(least(OURS, far(1), 0.25));
+    all.push(wait(far(1), FirstWait, 500.0));
+    all.push(ours(far(64), Figure::First, "far turns/s", AtLeast(4.0)));
+    all.push(wait(far(64), FirstWait, 500.0));
+    let with_without = "turns/s with the subscriber / without";
+    all.push(ours(Share::Dead, Ratio, with_without, AtLeast(0.8)));
+    for clients in [6, 16] {
+        let readers = Share::Readers { clients };
+        all.push(ours(readers, Writes, "turns/s of the writer", AtLeast(2.0)));
+        all.push(wait(readers, WriterWait, 1000.0));
+        let with_without = "reads/s with the writer / without";
+        all.push(ours(readers, Ratio, with_without, AtLeast(0.75)));
+    }
+    all
+}
+
+/// The least share that a workload is to have, in percent.
+pub fn least_share(share: Share) -> Option<f64> {
+    let all = targets().into_iter();
+    let mut shares = all.filter(|target| target.figure == LeastShare);
+    let target = shares.find(|target| target.workload == Workload::Share(share))?;
+    match target.reach {
+        AtLeast(least) => Some(100.0 * least),
+        AtMost(_) => None,
+    }
+}
+
+/// As a part of an equal share.
+fn least(row: &'static str, share: Share, least: f64) -> Target {
+    let what = "least share of a process";
+    target(row, share, LeastShare, what, 100.0, AtLeast(least))
+}
+
+fn wait(share: Share, figure: Figure, millis: f64) -> Target {
+    let whose = match figure {
+        FirstWait => "longest wait of the far task, ms",
+        WriterWait => "longest wait of the writer, ms",
+        _ => "longest wait, ms",
+    };
+    ours(share, figure, whose, AtMost(millis))
+}
+
+fn ours(share: Share, figure: Figure, what: &str, reach: Reach) -> Target {
+    target(OURS, share, figure, what, 1.0, reach)
+}
+
+fn target(
+    row: &'static str,
+    share: Share,
+    figure: Figure,
+    what: &str,
+    unit: f64,
+    reach: Reach,
+) -> Target {
+    Target {
+        what: format!("{}: {what}", share.name()),
+        row,
+        workload: Workload::Share(share),
+        figure,
+        over: Over::WorstOf(unit),
+        reach,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chart_shows_what_a_share_is_to_be() {
+        let reentrant = Taken::One(Kind::Reentrant);
+        assert_eq!(least_share(pair(reentrant, 10)), Some(80.0));
+        assert_eq!(least_share(pair(reentrant, 0)), None);
+        assert_eq!(least_share(Share::Far { near: 1 }), Some(25.0));
+    }
+
+    #[test]
+    fn a_target_names_its_workload() {
+        let all = targets();
+        let mut whats: Vec<&str> = all.iter().map(|target| target.what.as_str()).collect();
+        assert!(whats.contains(&"share-pair-10ms: longest wait, ms"));
+        whats.sort_unstable();
+        whats.dedup();
+        assert_eq!(whats.len(), all.len(), "each is told apart");
+    }
+}
