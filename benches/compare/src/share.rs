@@ -46,7 +46,7 @@ const CROWD_PROCESSES: usize = 4;
 const READER_PROCESSES: usize = 6;
 const FEWER_READER_PROCESSES: usize = 4;
 
-pub const ALL: [Share; 28] = [
+pub const ALL: [Share; 29] = [
     pair(REENTRANT, 0),
     pair(REENTRANT, 1),
     pair(REENTRANT, 10),
@@ -72,6 +72,7 @@ pub const ALL: [Share; 28] = [
     herd(Kind::Reentrant, 10),
     herd(Kind::Reentrant, 50),
     herd(Kind::Reentrant, 200),
+    herd(Kind::Fair, 2),
     herd(Kind::Fair, 10),
     herd(Kind::Fair, 50),
     herd(Kind::Fair, 200),

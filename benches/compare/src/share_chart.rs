@@ -14,6 +14,8 @@ use crate::{
 /// Of a bar and the gap beside it, in pixels.
 const BAR: u32 = 22;
 const BESIDES: u32 = 110;
+/// Between the names and the bars.
+const BEFORE: f64 = -1.0;
 /// To the right of an equal share: the figures of the bars.
 const MOST: f64 = 112.0;
 /// Of a row of the chart, above and below its bar.
@@ -67,7 +69,7 @@ pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
         .margin(14)
         .x_label_area_size(46)
         .y_label_area_size(230)
-        .build_cartesian_2d(0.0..MOST, 0.0..bars.len() as f64)?;
+        .build_cartesian_2d(BEFORE..MOST, 0.0..bars.len() as f64)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -95,7 +97,7 @@ pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
         let name = format!("{} {}", bar.name, bar.row);
         let share = format!("{:.0}", bar.share);
         chart.draw_series([
-            Text::new(name, (-1.0, middle), before.clone()),
+            Text::new(name, (BEFORE, middle), before.clone()),
             Text::new(share, (bar.share + 1.0, middle), behind.clone()),
         ])?;
         if let Some(target) = bar.target {
