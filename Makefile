@@ -108,12 +108,12 @@ bench-peers:
 	@tools/build-bench-peers.sh | tee target/bench-peers.log
 	$(CARGO) build --release -p compare --features rslock
 
-bench-compare: ## This crate beside raw clients and the locks of other languages (BENCH_QUICK=1: 5 minutes, not 30)
+bench-compare: ## This crate beside raw clients and the locks of other languages (BENCH_QUICK=1: 6 minutes, not 30)
 	@tools/setup.sh --need rust --need cc --need redis --want java
 	@$(MAKE) --no-print-directory bench-peers
 	$(CARGO) run --release -p compare --features rslock
 
-bench-shares: ## What each of several processes gets of one lock: this crate, Redisson, both (BENCH_QUICK=1: 3 minutes, not 10)
+bench-shares: ## Shares of a contended lock per process: this crate, Redisson, both (BENCH_QUICK=1: 3 minutes, not 8)
 	@tools/setup.sh --need rust --need cc --need redis --want java
 	@tools/build-bench-peers.sh redisson
 	$(CARGO) build --release -p compare --features rslock

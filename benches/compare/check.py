@@ -240,7 +240,7 @@ def turns(server, first, second):
     for kind in KINDS + ["multi"]:
         names = "check:turns:a,check:turns:b" if kind == "multi" else f"check:turns:{kind}"
         answer = check_turns(first.ask(f"turns {kind} {names} 2x2 5-10 0 1 0.5"), 1)
-        # Four readers at a time; of the others one, for 5 ms at least.
+        # Four readers at a time, or one owner of another kind, for 5 ms at least.
         most = 4 * 200 if kind == "read" else 200
         assert 0 < answer["count"] <= most + 4, (kind, answer)
         assert kind == "read" or answer["longest_wait_us"] >= 5e3, (kind, answer)

@@ -25,7 +25,7 @@ const STARTS: usize = 3;
 /// How long the clients are listened to by `MONITOR`.
 const MONITORED: Duration = Duration::from_millis(500);
 const SEGMENTS_LOST: f64 = 0.01;
-/// From a far peer to the server, and back.
+/// The latency of a far process, in each direction.
 const ONE_WAY: Duration = Duration::from_millis(5);
 
 /// What all peers are measured on.
@@ -36,7 +36,7 @@ pub struct Stage {
     pub began: Instant,
     /// In front of the server, for whom segments are to be lost.
     lossy: Option<Proxy>,
-    /// Likewise, for whom is far away.
+    /// In front of the server, with a latency.
     far: Option<Proxy>,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
         self.lossy.as_ref().expect("it was just started")
     }
 
-    /// The way to the server for a peer that is far away.
+    /// The proxy that a far process connects to.
     pub async fn far(&mut self) -> &Proxy {
         if self.far.is_none() {
             let proxy = Proxy::start(self.server.port()).await;

@@ -13,7 +13,7 @@ use crate::program::Program;
 /// The only one that the others are compared with.
 pub const OURS: &str = "ours";
 pub const REDISSON: &str = "redisson";
-/// The row of workloads in which both contend.
+/// The row of workloads in which processes of both contend.
 pub const MIXED: &str = "mixed";
 
 /// In the order of the tables. The raw clients are no locks.
@@ -127,7 +127,7 @@ impl Peer {
         Ok([(); COUNT].map(|()| programs.next().expect("so many were started")))
     }
 
-    /// Likewise, as many as are needed.
+    /// The first `count` of the processes that it keeps.
     pub async fn first(&mut self, count: usize) -> Result<Vec<&mut Program>, Failure> {
         while self.main.len() < count {
             self.main.push(self.program().await?);

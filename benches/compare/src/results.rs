@@ -39,19 +39,19 @@ pub enum Figure {
     ReleaseScripts,
     ReleaseTrips,
     ReleaseP50,
-    /// Turns per second of each process that contends, in the order of the columns.
+    /// Turns per second of each contending process, in the order of the columns.
     First,
     Second,
     Third,
     Fourth,
-    /// Milliseconds, as all waits: of any task, and of the tasks of one process.
+    /// The longest wait in milliseconds: of all tasks, and of the tasks of one process.
     LongestWait,
     FirstWait,
     SecondWait,
-    /// Turns per second without what the workload adds, and those with it over those without.
+    /// Turns per second without the subscriber or the writer, and the ratio of turns with and without it.
     Alone,
     Ratio,
-    /// Turns per second of the process that writes, and its longest wait.
+    /// Turns per second and the longest wait of the process that writes.
     Writes,
     WriterWait,
 }

@@ -1,4 +1,4 @@
-//! Workloads in which several processes contend for a lock: what each of them gets, and how long it waits.
+//! Workloads in which several processes contend for one lock.
 
 use compare::{Kind, Pause, Taken};
 
@@ -25,11 +25,11 @@ pub enum Share {
     },
     /// Four processes of many tasks.
     Crowd,
-    /// A process of one task behind a slow network beside a process of so many tasks.
+    /// A process of one task behind a slow network beside a process of `near` tasks.
     Far { near: usize },
     /// A process of one task, alone, and beside a subscriber that never asks for the lock.
     Dead,
-    /// So many clients that read, without and with a process that writes.
+    /// Clients that read, without and with a process that writes.
     Readers { clients: usize },
     /// Clients of one task each, all in one process.
     Herd { kind: Kind, clients: usize },
@@ -42,7 +42,7 @@ const FENCED: Taken = Taken::One(Kind::Fenced);
 const WRITE: Taken = Taken::One(Kind::Write);
 const CROWD_TASKS: usize = 16;
 const CROWD_PROCESSES: usize = 4;
-/// As many processes read, at most; each has as many clients as it takes.
+/// The most processes of one reading client each; more readers share `FEWER_READER_PROCESSES`.
 const READER_PROCESSES: usize = 6;
 const FEWER_READER_PROCESSES: usize = 4;
 
@@ -111,7 +111,7 @@ const fn herd(kind: Kind, clients: usize) -> Share {
     Herd { kind, clients }
 }
 
-/// A process that contends.
+/// A contending process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Party {
     pub peer: &'static str,
@@ -203,7 +203,7 @@ impl Share {
         }
     }
 
-    /// How many times as long as others it lasts: few turns fit in.
+    /// A factor for the length of a round in which few turns fit.
     pub fn stretch(self) -> u32 {
         match self {
             Pair { work_ms: 50, .. } | Far { .. } | Readers { .. } => 2,
@@ -211,7 +211,7 @@ impl Share {
         }
     }
 
-    /// Who contends in this row.
+    /// The contending processes of a row.
     pub fn parties(self, row: &str) -> Vec<Party> {
         let peer = match row {
             REDISSON => REDISSON,

@@ -1,4 +1,4 @@
-//! The chart of shares: what the process that got least had, of an equal share.
+//! The chart of the least share of a process, as a part of an equal one.
 
 use compare::Failure;
 use plotters::{prelude::*, style::text_anchor};
@@ -26,7 +26,7 @@ pub struct Bar {
     row: String,
     name: String,
     share: f64,
-    /// What it is to be, at least.
+    /// The target in percent.
     target: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
         font(text_anchor::HPos::Left),
     );
     for (at, bar) in bars.iter().enumerate() {
-        // From the top to the bottom.
+        // The first bar is at the top.
         let (top, bottom) = ((bars.len() - at) as f64, (bars.len() - at - 1) as f64);
         let middle = f64::midpoint(top, bottom);
         let corners = [(0.0, bottom + GAP), (bar.share, top - GAP)];

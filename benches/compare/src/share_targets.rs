@@ -1,4 +1,4 @@
-//! What every process of a contended lock is to get.
+//! The targets of the workloads in which processes contend.
 
 use compare::{Kind, Taken};
 
@@ -14,7 +14,7 @@ use crate::{
     workload::Workload,
 };
 
-/// A wait of a pair is to end within so many critical sections, and what messages and timers take.
+/// A wait of a pair ends within this many critical sections, and a time for messages and timers.
 const SECTIONS: u32 = 5;
 const BESIDES_MS: u32 = 50;
 
@@ -64,7 +64,7 @@ pub fn targets() -> Vec<Target> {
     all
 }
 
-/// The least share that a workload is to have, in percent.
+/// The target for the least share of a workload, in percent.
 pub fn least_share(share: Share) -> Option<f64> {
     let all = targets().into_iter();
     let mut shares = all.filter(|target| target.figure == LeastShare);
@@ -82,12 +82,12 @@ fn least(row: &'static str, share: Share, least: f64) -> Target {
 }
 
 fn wait(share: Share, figure: Figure, millis: f64) -> Target {
-    let whose = match figure {
+    let what = match figure {
         FirstWait => "longest wait of the far task, ms",
         WriterWait => "longest wait of the writer, ms",
         _ => "longest wait, ms",
     };
-    ours(share, figure, whose, AtMost(millis))
+    ours(share, figure, what, AtMost(millis))
 }
 
 fn ours(share: Share, figure: Figure, what: &str, reach: Reach) -> Target {

@@ -1,4 +1,4 @@
-//! Several processes that contend for one lock, of one peer or of two.
+//! Samples of several processes that contend for one lock, of one peer or of two.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::{
     workload::Workload,
 };
 
-/// Of what is measured, what comes before it and is not.
+/// The part of a round's length that precedes it as a warm-up.
 const WARM_UP: f64 = 0.25;
-/// Before the first round, with another lock: clients, scripts, connections.
+/// A run on another lock before the first round makes clients, scripts and connections.
 const SHORTLY: Duration = Duration::from_millis(300);
-/// Likewise where a JVM takes part, which compiles what it runs.
+/// The same run where a JVM takes part: it compiles code while it runs.
 const JVM_WARM_UP: Duration = Duration::from_secs(2);
-/// One process of a peer is kept for the next workload, more where a workload needs them.
+/// Processes of a peer that the next workload takes over.
 const KEPT: usize = 2;
 
-/// All that the contention for one lock tells.
+/// The result of one contention for a lock.
 struct Contention {
     /// In the order of the parties.
     turned: Vec<Turned>,
@@ -62,7 +62,7 @@ pub async fn measure(
                 Err(failure) => {
                     row.miss(reason(&failure));
                     eprintln!("{:>13} {:>15}: {failure}", workload.name(), row.peer);
-                    // An answer that is late must not be taken for another's.
+                    // A late answer must not be taken for that of a later command.
                     peers.iter_mut().for_each(|peer| peer.keep(0));
                     stage.observer.clear().await?;
                 }
@@ -166,7 +166,7 @@ async fn programs<'a>(
         .ok_or_else(missing)
 }
 
-/// Connects and compiles, so that all parties begin at the same time.
+/// Connects the clients and compiles their code, so that all parties begin at the same time.
 async fn warm_up(
     stage: &mut Stage,
     programs: &mut [&mut Program],
@@ -175,7 +175,11 @@ async fn warm_up(
     let java = parties.iter().any(|party| party.peer == REDISSON);
     let times = Times {
         warm_up: Duration::ZERO,
-        measured: if java { JVM_WARM_UP } else { SHORTLY },
+        measured: match (java, stage.plan.quick) {
+            (false, _) => SHORTLY,
+            (true, false) => JVM_WARM_UP,
+            (true, true) => JVM_WARM_UP / 2,
+        },
     };
     let name = testbed::unique_name("bench:share:warm-up");
     contend(stage, programs, parties, &name, times)
@@ -212,7 +216,7 @@ fn longest_wait(turned: &[Turned]) -> f64 {
     waits.fold(0.0, f64::max)
 }
 
-/// In percent of what each would have if all had the same; nothing is an equal share of nothing.
+/// In percent of an equal share.
 fn least_share(turned: &[Turned]) -> f64 {
     let all: u64 = turned.iter().map(|one| one.count).sum();
     let least = turned.iter().map(|one| one.count).min().unwrap_or(0);
@@ -222,7 +226,7 @@ fn least_share(turned: &[Turned]) -> f64 {
     }
 }
 
-/// What every workload tells; its columns say which of it is shown.
+/// The figures of every workload; its columns select those that are shown.
 fn common(Contention { turned, used }: &Contention) -> Sample {
     let done: u64 = turned.iter().map(|one| one.all).sum();
     let per_turn = |commands: u64| commands as f64 / done.max(1) as f64;

@@ -27,13 +27,13 @@ pub enum Over {
     BestLock,
     /// Something else than one.
     Unit(f64),
-    /// Likewise, and of all rounds the worst counts.
+    /// A unit, for the figure of the worst round.
     WorstOf(f64),
 }
 
 pub struct Target {
     pub what: String,
-    /// Whose figure it is.
+    /// The row of the figure.
     pub row: &'static str,
     pub workload: Workload,
     pub figure: Figure,

@@ -1,4 +1,4 @@
-//! Turns at a lock that several processes contend for: what a task does with it, and how long it waits for it.
+//! Turns at a lock that several processes contend for, with their waits.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     round::{Times, Window},
 };
 
-/// What the tasks of `turns` take.
+/// The lock that the tasks of `turns` take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     One(Kind),
@@ -38,7 +38,7 @@ pub struct Turns {
     pub times: Times,
 }
 
-/// A time in milliseconds, or a range of which each pause is a random part.
+/// Milliseconds; each pause is a random time of the range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pause {
     pub least: f64,
@@ -53,7 +53,7 @@ pub struct Turned {
     /// Turns since the command.
     pub all: u64,
     pub seconds: f64,
-    /// Of the waits that ended within the window or lasted at its end; of the latter, the part until then.
+    /// Includes waits that last at the end of the window, up to there.
     pub longest_wait_us: f64,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Pause {
 }
 
 impl Turns {
-    /// Reads what follows the word `turns`.
+    /// Reads the words behind `turns`, without the times.
     pub fn read(words: &[&str], times: Times) -> Option<Self> {
         let [kind, names, tasks, work, think] = words else {
             return None;
@@ -167,7 +167,7 @@ impl fmt::Display for Turns {
     }
 }
 
-/// What one task or several have done.
+/// The turns of one task or of several.
 #[derive(Debug, Default)]
 struct Done {
     count: u64,
@@ -176,7 +176,7 @@ struct Done {
 }
 
 impl Done {
-    /// A task asked for the lock and had it, or would have waited on.
+    /// Notes a wait. It may have lasted beyond the window.
     fn waited(&mut self, window: &Window, asked: Instant, taken: Instant) {
         if taken >= window.begin && asked < window.end {
             self.longest_wait = self.longest_wait.max(taken.min(window.end) - asked);

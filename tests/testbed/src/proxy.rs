@@ -159,7 +159,7 @@ struct Arrival {
     requests: Vec<Bytes>,
 }
 
-/// What the server has sent at once, and when it is due at the client.
+/// Bytes that one read of the server's connection returned, and when they are due at the client.
 struct Sent {
     due: Option<Instant>,
     bytes: BytesMut,
@@ -242,7 +242,7 @@ async fn read_replies(
     faults: &Faults,
 ) -> io::Result<()> {
     let mut bytes = BytesMut::new();
-    // Where the server has ended, by an error too, what it has sent still arrives.
+    // After the server's end, and after an error, the bytes that it sent before still arrive.
     while server.read_buf(&mut bytes).await.unwrap_or(0) > 0 {
         let due = due(faults.reply_latency());
         let bytes = bytes.split();
@@ -253,7 +253,7 @@ async fn read_replies(
     Ok(())
 }
 
-/// What arrives next; without a latency, all that has arrived, as one read of the connection would tell it.
+/// Waits for the next bytes. Without a latency, takes all that were read meanwhile: a lost segment delays them together.
 async fn arrived(arrivals: &mut UnboundedReceiver<Sent>, buffer: &mut BytesMut) -> bool {
     let mut next = arrivals.recv().await;
     let any = next.is_some();
