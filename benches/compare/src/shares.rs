@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     counters::Used,
     measure::{Stage, asked},
-    peers::{Peer, REDISSON},
+    peers::{MIXED, Peer, REDISSON},
     program::Program,
     results::{Figure, Row, Sample, Table},
     rounds::progress,
@@ -48,7 +48,7 @@ pub async fn measure(
 ) -> Result<Table, Failure> {
     let workload = Workload::Share(share);
     let rounds = stage.plan.shares.rounds;
-    let mut rows: Vec<Row> = share.rows().iter().map(|row| Row::new(row)).collect();
+    let mut rows = rows(peers, share);
     for round in 0..rounds {
         for row in &mut rows {
             if row.missing.is_some() {
@@ -81,6 +81,25 @@ pub async fn measure(
         workload: workload.name(),
         rows,
     })
+}
+
+/// The rows of the peers that take part. A mixed row says which peer it lacks.
+fn rows(peers: &[Peer], share: Share) -> Vec<Row> {
+    let present = |name: &str| peers.iter().any(|peer| peer.name == name);
+    let mut rows = Vec::new();
+    for name in share.rows() {
+        let mut row = Row::new(name);
+        let parties = share.parties(name);
+        match parties.iter().find(|party| !present(party.peer)) {
+            Some(absent) if *name == MIXED => {
+                row.miss(format!("{} does not take part", absent.peer));
+            }
+            Some(_) => continue,
+            None => {}
+        }
+        rows.push(row);
+    }
+    rows
 }
 
 fn reason(failure: &Failure) -> String {
