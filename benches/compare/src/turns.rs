@@ -105,10 +105,12 @@ impl Pause {
         Duration::from_secs_f64(millis / 1e3)
     }
 
-    /// The timer of tokio rounds up to whole milliseconds.
+    /// On a thread that may block: the timer of tokio would make 2 ms of 1.
     async fn sleep(self) {
         if self.most > 0.0 {
-            tokio::time::sleep(self.drawn()).await;
+            let drawn = self.drawn();
+            // It panics only where the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || std::thread::sleep(drawn)).await;
         }
     }
 }
