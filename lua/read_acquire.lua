@@ -6,7 +6,8 @@
 --       base: the name in the form that stands in front of the readers' markers
 -- Replies
 --   DONE    granted
---   BUSY    somebody writes                           detail: the remaining lease in ms, -1 without expiry
+--   BUSY    somebody writes, or a writer that waits keeps new readers out (write_intend)
+--                                                     detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
 local keys, args = 1, 6
 local function operation(k, owner, lease, holds, writes, channel, base)
@@ -17,6 +18,10 @@ local function operation(k, owner, lease, holds, writes, channel, base)
   if remaining == -2 then
     if holds ~= '1' then
       return ABSENT, 0
+    end
+    local intent = intent_left(base)
+    if intent > 0 then
+      return BUSY, intent
     end
     call('SET', marker, '1', 'PX', lease)
     call('HSET', lock, 'mode', 'read', owner, holds)
@@ -32,6 +37,12 @@ local function operation(k, owner, lease, holds, writes, channel, base)
   end
   -- A write hold of the owner's that has ended, by its own account, is taken away: others may read beside it.
   local is_over = fields[3] and writes == '0'
+  if held == 0 and not fields[3] then
+    local intent = intent_left(base)
+    if intent > 0 then
+      return BUSY, intent
+    end
+  end
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
     call('SET', marker, '1', 'PX', lease)
     if is_over then

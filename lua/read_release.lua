@@ -7,7 +7,7 @@
 --       0 to leave their expiry as it is; channel: where waiters listen
 --       base: the name in the form that stands in front of the readers' markers
 -- Replies
---   DONE    released, now or by an earlier sending
+--   DONE    released, now or by an earlier sending  detail, where it freed a lock with subscribers: their number
 --   ABSENT  the owner had no such hold here         detail: 0
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
@@ -23,11 +23,11 @@ local function operation(k, owner, holds, lease, channel, base)
   local longest = longest_of_others(lock, base, owner, remaining)
   if holds == 0 and not writes and longest <= 0 then
     -- Telling can fail, so it comes before freeing. Nobody else reads: what may be left has lost its lease.
-    call(PUBLISH, channel, '0')
+    local listeners = call(PUBLISH, channel, '0')
     call('DEL', lock, markers_of(base, owner) .. 1)
     -- Refused while the slot is leaving and one is gone already: the others end with their leases, the lock is free.
     pcall(remove_markers, base, owner, 2, held)
-    return DONE
+    return DONE, listeners > 0 and listeners or nil
   end
 
   remove_markers(base, owner, holds + 1, held)

@@ -10,6 +10,13 @@ local function markers_of(base, owner)
   return base .. ':' .. owner .. ':rwlock_timeout:'
 end
 
+-- For how long a writer that waits keeps new readers out, in ms. Where the server will not say, as the slot is on its way,
+-- it does not.
+local function intent_left(base)
+  local left = redis.pcall('PTTL', base .. ':write_intent')
+  return type(left) == 'number' and left or -2
+end
+
 -- What is left of a marker, in ms; -2 when it is over. Where the hash has come first, it may still be on its way: then
 -- nothing is known, and nothing has been done. (Where the hash is the one that still has to leave, the server itself
 -- refuses to look at a key that is not there.)

@@ -4,7 +4,7 @@
 -- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the
 --       expiry as it is; channel: where waiters listen
 -- Replies
---   DONE    released, now or by an earlier sending  detail, where more than one listens: how many do
+--   DONE    released, now or by an earlier sending  detail, where the channel has subscribers: their number
 --   ABSENT  the owner had no such hold here         detail: 0
 local keys, args = 1, 4
 local function operation(k, owner, holds, lease, channel)
@@ -20,7 +20,7 @@ local function operation(k, owner, holds, lease, channel)
     -- Telling can fail (no right to the channel), so it comes before freeing. Neither needs memory.
     local listeners = call(PUBLISH, channel, '0')
     call('DEL', lock)
-    return DONE, listeners > 1 and listeners or nil
+    return DONE, listeners > 0 and listeners or nil
   end
 
   held, holds = tonumber(held), tonumber(holds)

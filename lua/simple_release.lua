@@ -3,7 +3,7 @@
 -- KEYS  lock: the string
 -- ARGV  owner: the value that nobody else writes; channel: where waiters of this crate listen
 -- Replies
---   DONE    released                             detail, where more than one listens: how many do
+--   DONE    released                             detail, where the channel has subscribers: their number
 --   ABSENT  another value stands there, or none  detail: 0
 local keys, args = 1, 2
 local function operation(k, owner, channel)
@@ -13,5 +13,5 @@ local function operation(k, owner, channel)
   -- Telling can fail, so it comes before freeing.
   local listeners = call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
-  return DONE, listeners > 1 and listeners or nil
+  return DONE, listeners > 0 and listeners or nil
 end

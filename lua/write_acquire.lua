@@ -2,12 +2,13 @@
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner; lease: ms; holds: the owner's count of write holds once this has been done, 1 for a first
+--       intent: the key that keeps new readers out, if the owner may have set it (write_intend)
 -- Replies
 --   DONE    granted
 --   BUSY    somebody reads, or another owner writes   detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-local keys, args = 1, 3
-local function operation(k, owner, lease, holds)
+local keys, args = 1, 4
+local function operation(k, owner, lease, holds, intent)
   local lock = KEYS[k]
   local writer = owner .. ':write'
   local remaining = call('PTTL', lock)
@@ -18,6 +19,9 @@ local function operation(k, owner, lease, holds)
     end
     call('HSET', lock, 'mode', 'write', writer, holds)
     expire_new(lock, lease)
+    if intent ~= '' then
+      redis.pcall('DEL', intent)
+    end
     return DONE
   end
 

@@ -6,7 +6,7 @@
 --       remain, 0 to leave the expiry as it is; channel: where waiters listen
 --       base: the name in the form that stands in front of the readers' markers
 -- Replies
---   DONE    released, now or by an earlier sending
+--   DONE    released, now or by an earlier sending  detail, where the channel has subscribers: their number
 --   ABSENT  the owner had no such hold here         detail: 0
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
@@ -30,10 +30,10 @@ local function operation(k, owner, holds, lease, channel, base)
   end
 
   -- Telling can fail, so it comes before freeing. With a downgrade, waiting readers may enter.
-  call(PUBLISH, channel, '1')
+  local listeners = call(PUBLISH, channel, '1')
   if longest <= 0 then
     call('DEL', lock)
-    return DONE
+    return DONE, listeners > 0 and listeners or nil
   end
   -- A server that is out of memory refuses HSET as the first write of a script, not as a later one.
   call('HDEL', lock, writer)

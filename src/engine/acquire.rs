@@ -67,10 +67,21 @@ impl Engine {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             let waits = !matches!(limit, Limit::Once);
-            let patience = self.patience(limit);
-            self.dropped_guards_released(&ask.place.name).await;
+            let command_wait = self.config.command_wait;
+            if let Some(released) = self.dropped.released(&ask.place.name, command_wait)
+                && !released.await
+                && !waits
+            {
+                let reason = format!(
+                    "the release of a dropped guard was not answered within {command_wait:?}"
+                );
+                return Err(Error::Unavailable { reason });
+            }
+            if waits && let Some(left) = self.leaves_to_pollers(ask, limit) {
+                left.await;
+            }
             let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
-            let mut pause = waits.then(|| Pause::behind(self, ask, None)).flatten();
+            let mut pause = waits.then(|| Pause::before(self, ask)).flatten();
             let mut tries = Tries::new(self);
             let mut rests = true;
             loop {
@@ -93,12 +104,7 @@ impl Engine {
                 }
                 let along = pause.as_ref().map_or(Along::Nothing, Pause::trying);
                 let next = waits.then(|| tries.next(self));
-                let patience = if waits {
-                    self.patience(limit)
-                } else {
-                    patience
-                };
-                let tried = self.try_until(ask, patience, next, along);
+                let tried = self.try_until(ask, self.patience(limit), next, along);
                 match (tried.await?, &mut pause) {
                     (Tried::Granted(held), pause) => {
                         if let Some(pause) = pause {

@@ -98,6 +98,7 @@ impl Engine {
             token,
         };
         let (tenure, id) = slot.grant(tenure, grant)?;
+        self.wakeups.asked(&ask.place, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
     }
@@ -280,7 +281,10 @@ fn attempt(
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
                         continue;
                     }
-                    Ok(Attempt::Busy { remaining }) => return Ok(Tried::Busy { remaining }),
+                    Ok(Attempt::Busy { remaining }) => {
+                        engine.wakeups.asked(&ask.place, false);
+                        return Ok(Tried::Busy { remaining });
+                    }
                     Ok(Attempt::Gone) => {
                         if let Some(tenure) = tenure {
                             engine.lose(&tenure, LostReason::Gone);

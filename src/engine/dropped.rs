@@ -13,6 +13,8 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio_util::sync::CancellationToken;
 
+use super::BoxFuture;
+
 /// Tokens of releases, each cancelled when its release is done.
 type Pending = SmallVec<[CancellationToken; 1]>;
 
@@ -49,15 +51,16 @@ impl DroppedGuards {
 
     /// Completes when every guard of the lock `name` that was dropped before this call is released, or after `longest`: an
     /// owner with a future that is never polled keeps its own releases waiting, and must not stop other owners.
-    pub(super) async fn released(&self, name: &str, longest: Duration) {
+    ///
+    /// Says whether they are. `None` if there is none, as mostly; boxed, as it is part of what everybody holds who waits.
+    pub(super) fn released(&self, name: &str, longest: Duration) -> Option<BoxFuture<bool>> {
         if self.count.load(Ordering::Relaxed) == 0 {
-            return;
+            return None;
         }
-        let pending = self.pending().get(name).cloned().unwrap_or_default();
-        if !pending.is_empty() {
-            let all = join_all(pending.iter().map(CancellationToken::cancelled));
-            let _ = Box::pin(tokio::time::timeout(longest, all)).await;
-        }
+        let pending = self.pending().get(name).cloned()?;
+        let all = async move { join_all(pending.iter().map(CancellationToken::cancelled)).await };
+        let released = async move { tokio::time::timeout(longest, all).await.is_ok() };
+        Some(Box::pin(released))
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pending>> {
@@ -81,8 +84,6 @@ impl Drop for DroppedGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use futures_util::FutureExt;
 
     use super::*;
@@ -93,16 +94,16 @@ mod tests {
     async fn operation_waits_for_guards_dropped_before_it_and_no_later_ones() {
         let guards = Arc::<DroppedGuards>::default();
         let (name, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert_eq!(guards.released("a", LONG).now_or_never(), Some(()));
+        assert!(guards.released("a", LONG).is_none());
         let (first, second) = (guards.add(&name), guards.add(&name));
-        assert_eq!(guards.released("b", LONG).now_or_never(), Some(()));
-        let mut operation = pin!(guards.released("a", LONG));
-        assert_eq!(operation.as_mut().now_or_never(), None);
+        assert!(guards.released("b", LONG).is_none());
+        let mut operation = guards.released("a", LONG).expect("two are pending");
+        assert_eq!((&mut operation).now_or_never(), None);
         let later = (guards.add(&name), guards.add(&other));
         drop(second);
-        assert_eq!(operation.as_mut().now_or_never(), None);
+        assert_eq!((&mut operation).now_or_never(), None);
         drop(first);
-        assert_eq!(operation.as_mut().now_or_never(), Some(()));
+        assert_eq!((&mut operation).now_or_never(), Some(true));
         drop(later);
         assert!(guards.pending().is_empty());
         assert_eq!(guards.count.load(Ordering::Relaxed), 0);
@@ -113,7 +114,8 @@ mod tests {
         let guards = Arc::<DroppedGuards>::default();
         let _never = guards.add(&"a".into());
         let from = tokio::time::Instant::now();
-        guards.released("a", Duration::from_secs(3)).await;
+        let released = guards.released("a", Duration::from_secs(3));
+        assert!(!released.expect("one is pending").await);
         assert_eq!(from.elapsed(), Duration::from_secs(3));
     }
 }

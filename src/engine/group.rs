@@ -106,7 +106,11 @@ impl Group<'_> {
             engine.dropped_guards_released(name)
         });
         join_all(dropped).await;
-        let mut first = None;
+        // One wait for all members, as their yields began together: for the one that ends last.
+        let mut first = match (limit, self.longest_yield()) {
+            (Limit::Once, _) | (_, None) => None,
+            (_, Some(index)) => self.wait_for(index, limit, 0).await?,
+        };
         let mut rounds = 0;
         let mut failing_since = None;
         let mut was_busy = false;
@@ -172,6 +176,15 @@ impl Group<'_> {
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The member that is left to other clients for longest, if any is.
+    fn longest_yield(&self) -> Option<usize> {
+        let yields = self.members.iter().enumerate();
+        let until = yields.filter_map(|(index, Member { engine, ask })| {
+            Some((engine.wakeups.yields_until(&ask.place)?, index))
+        });
+        until.max().map(|(_, index)| index)
     }
 
     fn part(&self, index: usize, held: Held) -> Part {

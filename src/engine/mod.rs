@@ -11,6 +11,7 @@
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
+//! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
 mod agenda;
@@ -21,6 +22,7 @@ mod dropped;
 mod group;
 mod holding;
 mod holds;
+mod intents;
 mod line;
 mod offer;
 mod pause;
@@ -30,6 +32,7 @@ mod turns;
 mod waiters;
 mod wakeup;
 mod watchdog;
+mod yielding;
 
 use std::{
     ops::Deref,
@@ -138,7 +141,7 @@ impl EngineHandle {
             id: Uuid::new_v4(),
             terms: Arc::new(terms),
             lanes: Lanes::new(redis.clone(), Handle::current()),
-            wakeups: Wakeups::new(redis, config.poll_floor),
+            wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
             slots: Arc::default(),
             watchdog: Watchdog::default(),
@@ -168,7 +171,9 @@ impl Engine {
     /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
     /// latest.
     async fn dropped_guards_released(&self, name: &str) {
-        self.dropped.released(name, self.config.command_wait).await;
+        if let Some(released) = self.dropped.released(name, self.config.command_wait) {
+            let _: bool = released.await;
+        }
     }
 
     /// Refuses a name that no lock here can have, with the reason.

@@ -132,8 +132,11 @@ impl Drop for Offer {
             let (place, owner) = (&tenure.place, &tenure.slot().owner);
             let release = place.wire.release(place, owner, None, 0);
             let released = engine.lanes.run(release, Durability::Local).await;
-            if released.as_ref().is_ok_and(Reply::is_done) {
+            if let Ok(reply) = &released
+                && reply.is_done()
+            {
                 engine.wakeups.released_unheard(place);
+                engine.wakeups.released(place, reply);
             }
             let _ = answer.send(released);
         });

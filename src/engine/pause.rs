@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    Engine,
+    BoxFuture, Engine,
     ask::{Ask, Limit},
     offer::Along,
     wakeup::Waiting,
@@ -20,7 +20,46 @@ pub(super) enum Pause {
     },
 }
 
+impl Engine {
+    /// Until when an owner that is about to ask for a lock leaves it to other clients.
+    fn yields(self: &Arc<Self>, ask: &Ask) -> Option<Instant> {
+        let until = self.wakeups.yields_until(&ask.place)?;
+        let slot = self.slot(&ask.place, ask.owner);
+        let asks_at_once = !slot.tenures().is_empty() || slot.turn.try_lock().is_err();
+        (!asks_at_once).then_some(until)
+    }
+
+    /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
+    /// nothing to wait for.
+    pub(super) fn leaves_to_pollers(
+        self: &Arc<Self>,
+        ask: &Ask,
+        limit: Limit,
+    ) -> Option<BoxFuture<()>> {
+        if ask.place.announced {
+            return None;
+        }
+        self.yields(ask)?;
+        let until = limit.earlier(self.wakeups.keep_yield(&ask.place)?);
+        let closed = self.closed.clone();
+        Some(Box::pin(async move {
+            let _: Option<()> = closed.run_until_cancelled(sleep_until(until)).await;
+        }))
+    }
+}
+
 impl Pause {
+    /// What comes before the first try, if anything does. An owner that has holds of the lock, or an operation on its way,
+    /// asks at once.
+    pub(super) fn before(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
+        Self::behind(engine, ask, None).or_else(|| {
+            // Neighbours that poll say nothing: the time for them has passed already.
+            let yields = ask.place.announced && engine.yields(ask).is_some();
+            let waiting = yields.then(|| Waiting::yielding(engine, &ask.place));
+            waiting.flatten().map(Pause::Listening)
+        })
+    }
+
     /// Where others of this process wait for what one of them has, or is to have next, or has just been refused: instead of
     /// a first try, or of a second. An owner that holds the lock already asks, or is about to hold it, and so does everybody
     /// whom the server will not answer.
@@ -29,12 +68,12 @@ impl Pause {
         ask: &Ask,
         remaining: Option<Duration>,
     ) -> Option<Self> {
-        let waits = ask.back_off.is_none() && ask.place.wire.hand_over().is_some();
+        let waits = ask.back_off.is_none() && !ask.place.has_queue();
         if !engine.wakeups.is_awaited() || !waits || !engine.lanes.is_ready(&ask.place) {
             return None;
         }
         let slot = engine.slot(&ask.place, ask.owner);
-        if slot.tenure(ask.place.count).is_some() || slot.turn.try_lock().is_err() {
+        if !slot.tenures().is_empty() || slot.turn.try_lock().is_err() {
             return None;
         }
         Waiting::behind(engine, &ask.place, remaining).map(Pause::Listening)
@@ -81,19 +120,20 @@ impl Pause {
     pub(super) async fn over(&mut self, engine: &Engine, limit: Limit) -> bool {
         match self {
             Pause::Listening(waiting) => {
+                let yields = waiting.takes_yield();
                 // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
-                if !waiting.is_subscribing() {
+                if yields || !waiting.is_subscribing() {
                     match limit {
                         Limit::Until(deadline) => {
                             let told = Box::pin(timeout_at(deadline, waiting.told())).await;
                             if told.is_err() {
-                                return waiting.asks_at_last();
+                                return yields || waiting.asks_at_last();
                             }
                         }
                         _ => waiting.told().await,
                     }
                 }
-                if !waiting.hears() {
+                if !yields && !waiting.hears() {
                     Box::pin(waiting.subscribed(limit)).await;
                 }
                 true

@@ -20,6 +20,10 @@ impl Key {
         &self.0
     }
 
+    pub(super) fn arc(&self) -> &Arc<Place> {
+        &self.0
+    }
+
     fn parts(&self) -> (&Bytes, &str, Count) {
         (&self.0.channel, &self.0.name, self.0.count)
     }
@@ -60,6 +64,18 @@ pub(super) struct Queue<S> {
     pub(super) listens: bool,
     /// One of them has subscribed, or could not.
     pub(super) has_subscribed: bool,
+    /// Whether this client listens although nobody waits.
+    pub(super) stays: Stays,
+}
+
+/// Whether a client goes on listening when nobody of it waits any more. While it comes back to a lock that others want, it
+/// hears of all their turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stays {
+    No,
+    /// For as long as it holds the lock.
+    WhileHeld,
+    Until(Instant),
 }
 
 #[derive(Debug)]
@@ -93,7 +109,18 @@ impl<S> Queue<S> {
             turns: Turns::default(),
             listens: false,
             has_subscribed: false,
+            stays: Stays::No,
         }
+    }
+
+    /// Whether nobody waits, and this client need not listen any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.waiters.is_empty()
+            && match self.stays {
+                Stays::No => true,
+                Stays::WhileHeld => false,
+                Stays::Until(until) => until <= now,
+            }
     }
 
     pub(super) fn is_of(&self, place: &Place) -> bool {
@@ -102,18 +129,18 @@ impl<S> Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// A message, which may be the echo of our own.
-    pub(super) fn message(&mut self, wake: Wake, now: Instant) -> Vec<S> {
-        if wake == Wake::All || !self.turns.absorbs(now) {
-            self.turns.not_ours();
-            return self.wake(wake);
-        }
+    /// Takes a message for one that is the echo of our own, or older. Says who is to try all the same; `None` if it is neither.
+    pub(super) fn echo(&mut self, now: Instant) -> Option<Vec<S>> {
+        let tells = self.turns.absorbs(now)?;
         self.polls = 0;
+        if tells {
+            return Some(self.wake(Wake::One));
+        }
         let heir = self.turns.heir().and_then(|heir| self.waiter(heir));
         if let Some(heir) = heir.filter(|heir| heir.state == State::Trying) {
             heir.state = State::Outdated;
         }
-        Vec::new()
+        Some(Vec::new())
     }
 
     /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::Either;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::DropGuard;
 
@@ -224,11 +223,7 @@ impl Engine {
                 .release(place, &slot.owner, lease.as_ref(), holds)
         };
         let over = || tenure.lost(Instant::now()).is_some();
-        // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
-        // it may overtake the release.
-        let follows = seat.is_none() && tenure.durability() == Durability::Local;
-        let handed =
-            holds == 0 && follows && place.wire.hand_over().is_some() && self.wakeups.is_awaited();
+        let handed = holds == 0 && place.has_one_holder() && self.wakeups.is_awaited();
         let handed = handed.then_some(tenure);
         let sending = self.send_release(place, request, holds, over, seat, handed);
         match sending.await {
@@ -277,18 +272,36 @@ impl Engine {
     }
 
     /// Releases a last hold, to the next of those who wait here if there is one.
-    async fn hand_on(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<Reply, CallError> {
+    async fn hand_on(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        seat: Option<Seat>,
+    ) -> Result<Reply, CallError> {
         let place = &tenure.place;
+        let mut handing = Handing::new(&self.wakeups, place);
+        let release = place.wire.release(place, &tenure.slot().owner, None, 0);
+        // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
+        // it may overtake the release. Then no waiter here is told to go behind it.
+        let follows = seat.is_none() && tenure.durability() == Durability::Local;
+        if !follows {
+            handing.resting();
+            let answer = self.lanes.run_from(seat, release, Durability::Local).await;
+            if let Ok(reply) = &answer
+                && reply.is_done()
+            {
+                handing.answered(reply);
+            }
+            return answer;
+        }
         // An offer takes time where nobody takes it. One that waits for replicas would keep the release waiting as well.
         let in_time = tenure.valid_until() > Instant::now() + 2 * OFFER_WAIT;
         if in_time
+            && place.wire.hand_over().is_some()
             && !self.lanes.waits(place, tenure.acquired_with())
             && let Some(answered) = self.offer(tenure)
         {
             return answered.await;
         }
-        let mut handing = Handing::new(&self.wakeups, place);
-        let release = place.wire.release(place, &tenure.slot().owner, None, 0);
         let sending = || handing.sending();
         let answer = self
             .lanes
@@ -310,7 +323,7 @@ impl Engine {
     )]
     fn send_release<'a>(
         self: &'a Arc<Self>,
-        place: &'a Place,
+        place: &'a Arc<Place>,
         request: impl Fn() -> Request + Send + 'a,
         holds: u32,
         over: impl Fn() -> bool + Send + 'a,
@@ -320,14 +333,21 @@ impl Engine {
         async move {
             let mut doubt = false;
             loop {
-                let sending = match handed.take() {
-                    Some(tenure) => Either::Left(self.hand_on(tenure)),
+                let seat = seat.take();
+                let answer = match handed.take() {
+                    Some(tenure) => self.hand_on(tenure, seat).await,
                     None => {
-                        let seat = seat.take();
-                        Either::Right(self.lanes.run_from(seat, request(), Durability::Local))
+                        let sending = self.lanes.run_from(seat, request(), Durability::Local);
+                        let answer = sending.await;
+                        if let Ok(reply) = &answer
+                            && holds == 0
+                            && reply.is_done()
+                        {
+                            self.wakeups.released(place, reply);
+                        }
+                        answer
                     }
                 };
-                let answer = sending.await;
                 match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
@@ -357,7 +377,7 @@ impl Engine {
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
-    pub(super) async fn give_back(self: &Arc<Self>, place: &Place, slot: &SlotRef) {
+    pub(super) async fn give_back(self: &Arc<Self>, place: &Arc<Place>, slot: &SlotRef) {
         let live = slot
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());

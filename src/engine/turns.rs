@@ -22,9 +22,9 @@
 //! - An echo that gets lost without anybody's notice, between nodes of a cluster, is waited for until [`ECHO_WAIT`] after
 //!   the answer; what else may be absorbed until then is left to the poll floor.
 //!
-//! Others, who come too late as long as that goes on, get a turn after so many hand-overs: the lock is left free, and
-//! the waiters here *rest* until somebody else's message, or for [`REST`] after the answer, which leaves the server
-//! together with the message that others hear: however far it is, they have that long to be first.
+//! Waiters of other clients come too late as long as that goes on. When a yield is due ([`yielding`](super::yielding)), the
+//! lock is left free and the waiters here *rest* until another client's message, or until the yield is over. It begins with
+//! the answer to the release, which leaves the server together with the message that other clients hear.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -32,15 +32,12 @@ use tokio::time::Instant;
 
 use super::queue::WaiterId;
 
-/// Hand-overs in a row while others listen, if as many wait here: a process with more of them gets no more turns.
-const MOST_IN_A_ROW: u32 = 16;
 /// Hand-overs without a message while nobody else is known to listen: so late is it seen that somebody has begun to.
 const MOST_UNHEARD: u32 = 4;
 /// Hand-overs in a row while nobody else is known to listen. Who listens at a replica, or asks without listening, is not
 /// counted, and is not to be shut out for good.
 const MOST_UNSEEN: u32 = 256;
-/// How long the lock is left to others: enough for a message to arrive, for a Java thread to wake up, and for what it
-/// asks to come back, several times over. Who makes use of it ends it, so it costs only where nobody does.
+/// How long the lock is left free after [`MOST_UNSEEN`] hand-overs.
 const REST: Duration = Duration::from_millis(2);
 /// How long after the answer to its release an echo is waited for.
 const ECHO_WAIT: Duration = Duration::from_millis(100);
@@ -55,6 +52,15 @@ const ASKED_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
+/// See [`Turns::echoes`].
+#[derive(Debug)]
+struct Echo {
+    ticket: Ticket,
+    until: Option<Instant>,
+    /// Nobody here was told of the release: nobody waited.
+    unheeded: bool,
+}
+
 /// What is to become of a lock that is being released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -68,7 +74,7 @@ pub(super) enum Turn {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Releases whose echo has not arrived, and until when it is waited for, once they are answered.
-    echoes: VecDeque<(Ticket, Option<Instant>)>,
+    echoes: VecDeque<Echo>,
     tickets: u64,
     /// Who was told by a release to try, and has not been answered.
     heir: Option<WaiterId>,
@@ -80,10 +86,12 @@ pub(super) struct Turns {
     rest_until: Option<Instant>,
     /// Whose answer is to say until when.
     rest_after: Option<Ticket>,
+    /// How long it lasts from there, if no yield says so.
+    rest: Option<Duration>,
     /// Hand-overs in a row.
     in_a_row: u32,
     /// How many waited here when the row began.
-    crowd: u32,
+    crowd: usize,
     /// Whether others listened when a release was last published.
     others: bool,
     /// Hand-overs since a release was last published, if one was.
@@ -94,19 +102,33 @@ pub(super) struct Turns {
 
 impl Turns {
     /// The last hold is to be released, and of the `waiting` some are at rest. Says whether one of them is to be handed the
-    /// lock instead, of which nobody else hears.
-    pub(super) fn hands_over(&mut self, waiting: usize, now: Instant) -> bool {
+    /// lock instead, of which nobody else hears. A yield may be `due`, if other clients listen.
+    pub(super) fn hands_over(&mut self, waiting: usize, due: bool, now: Instant) -> bool {
         let Some(unheard) = self.unheard else {
             return false;
         };
-        let heard = self.others || unheard < self.fair_share(waiting).min(MOST_UNHEARD);
-        let rests = self.rest_until.is_some_and(|until| until > now);
-        if self.refused || rests || !heard || self.in_a_row >= self.most_in_a_row(waiting) {
+        self.begins_with(waiting);
+        let most_unheard = u32::try_from(self.crowd)
+            .unwrap_or(u32::MAX)
+            .min(MOST_UNHEARD);
+        let heard = self.others || unheard < most_unheard;
+        if self.refused || self.rests(now).is_some() || !heard || self.is_over(due) {
             return false;
         }
         self.unheard = Some(unheard + 1);
         self.one_more(now);
         true
+    }
+
+    /// Whether other clients heard of a release.
+    pub(super) fn others_listen(&mut self, others: bool) -> Answered {
+        self.others = others;
+        Answered::Nothing
+    }
+
+    /// Whether this client's row ends with the present release.
+    pub(super) fn is_over(&self, due: bool) -> bool {
+        self.others && due || self.in_a_row >= MOST_UNSEEN
     }
 
     /// What was to be handed over is released.
@@ -127,41 +149,67 @@ impl Turns {
         self.refused = false;
     }
 
-    /// As many hand-overs as leave others what they would have if they stood in line here.
-    fn fair_share(&mut self, waiting: usize) -> u32 {
-        if self.in_a_row == 0 {
-            self.crowd = u32::try_from(waiting).unwrap_or(u32::MAX);
-        }
-        self.crowd.min(MOST_IN_A_ROW)
-    }
-
-    fn most_in_a_row(&mut self, waiting: usize) -> u32 {
-        let share = self.fair_share(waiting);
-        if self.others { share } else { MOST_UNSEEN }
-    }
-
     fn one_more(&mut self, now: Instant) {
         self.in_a_row += 1;
         self.ours_until = Some(now + HEIR_WAIT);
     }
 
-    /// The last hold is being released, and of the `waiting` some are at rest.
-    pub(super) fn released(&mut self, waiting: usize, now: Instant) -> (Ticket, Turn) {
-        let most = self.most_in_a_row(waiting);
+    fn begins_with(&mut self, waiting: usize) {
+        if self.in_a_row == 0 {
+            self.crowd = waiting;
+        }
+    }
+
+    /// The last hold is being released, and of the `waiting` some are at rest. A yield may be `due`, if other clients listen.
+    pub(super) fn released(&mut self, waiting: usize, due: bool, now: Instant) -> (Ticket, Turn) {
+        self.begins_with(waiting);
+        let over = self.is_over(due);
         self.unheard = Some(0);
-        self.forget_overdue(now);
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        self.echoes.push_back((ticket, None));
-        if self.in_a_row < most {
+        let ticket = self.expect_echo(false, now);
+        if !over {
             self.one_more(now);
             return (ticket, Turn::Ours);
         }
         let until = now + ANSWER_WAIT;
+        let unseen = self.in_a_row >= MOST_UNSEEN;
         self.in_a_row = 0;
         (self.heir, self.ours_until) = (None, None);
         (self.rest_until, self.rest_after) = (Some(until), Some(ticket));
+        self.rest = unseen.then_some(REST);
         (ticket, Turn::Others { until })
+    }
+
+    /// The last hold is being released while nobody here waits, and messages arrive.
+    pub(super) fn released_unheeded(&mut self, now: Instant) -> Ticket {
+        self.expect_echo(true, now)
+    }
+
+    fn expect_echo(&mut self, unheeded: bool, now: Instant) -> Ticket {
+        self.forget_overdue(now);
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.echoes.push_back(Echo {
+            ticket,
+            until: None,
+            unheeded,
+        });
+        ticket
+    }
+
+    /// Whether the waiters here rest after the release of `ticket`.
+    pub(super) fn rests_after(&self, ticket: Ticket) -> bool {
+        self.rest_after == Some(ticket) && self.rest_until.is_some()
+    }
+
+    /// The waiters here leave the lock to other clients until then.
+    pub(super) fn rest(&mut self, until: Instant) {
+        (self.rest_until, self.rest_after) = (Some(until), None);
+        (self.ours_until, self.asked_until) = (None, None);
+    }
+
+    /// Until when the waiters here leave the lock to other clients.
+    pub(super) fn rests(&self, now: Instant) -> Option<Instant> {
+        self.rest_until.filter(|until| *until > now)
     }
 
     /// Who was told to take the lock that is being released.
@@ -182,36 +230,41 @@ impl Turns {
     ) -> Answered {
         let rests = self.rest_after.take_if(|after| *after == ticket).is_some()
             && self.rest_until.is_some();
-        let echo = self.echoes.iter_mut().find(|(other, _)| *other == ticket);
-        let Some(Published { others }) = published else {
+        let echo = self.echoes.iter_mut().find(|echo| echo.ticket == ticket);
+        let Some(Published { others, left_until }) = published else {
             match echo {
-                Some(_) => self.echoes.retain(|(other, _)| *other != ticket),
+                Some(_) => self.echoes.retain(|echo| echo.ticket != ticket),
                 // Another one's was taken for it, so there will be one less.
                 None => drop(self.echoes.pop_front()),
             }
             return Answered::MakeUp;
         };
-        if let Some((_, until)) = echo {
-            *until = Some(now + ECHO_WAIT);
+        if let Some(echo) = echo {
+            echo.until = Some(now + ECHO_WAIT);
         }
         self.others = others;
         if rests {
-            let until = now + REST;
+            let unseen = self.rest.take().map(|rest| now + rest);
+            // With neither, nobody else is left to wait for.
+            let until = left_until.max(unseen).unwrap_or(now);
             self.rest_until = Some(until);
             return Answered::Rest { until };
         }
         Answered::Nothing
     }
 
-    /// Whether a message has to be an echo, or older than one.
-    pub(super) fn absorbs(&mut self, now: Instant) -> bool {
+    /// Whether a message has to be an echo, or older than one; and if so, whether somebody who has come since the release was
+    /// sent may have to be told of it.
+    pub(super) fn absorbs(&mut self, now: Instant) -> Option<bool> {
         self.forget_overdue(now);
-        self.echoes.pop_front().is_some()
+        let echo = self.echoes.pop_front()?;
+        // At the end of a rest one of them asks anyway.
+        Some(echo.unheeded && self.rests(now).is_none())
     }
 
     fn forget_overdue(&mut self, now: Instant) {
         self.echoes
-            .retain(|(_, until)| until.is_none_or(|until| until > now));
+            .retain(|echo| echo.until.is_none_or(|until| until > now));
     }
 
     /// One of us has the lock, until then or longer.
@@ -286,8 +339,10 @@ pub(super) enum Answered {
 /// What the answer to a release says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Published {
-    /// Whether others than this process listen, or may.
+    /// Whether other clients listen, or may.
     pub(super) others: bool,
+    /// Until when the lock is left to them.
+    pub(super) left_until: Option<Instant>,
 }
 
 #[cfg(test)]

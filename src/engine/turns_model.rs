@@ -7,7 +7,7 @@ use proptest::{prelude::*, sample::Index};
 use tokio::time::Instant;
 
 use super::{
-    super::{queue::*, waiters::*},
+    super::{queue::*, waiters::*, yielding::Neighbours},
     *,
 };
 use crate::wire::{Place, Wire, message::Wake, sealed::Sealed};
@@ -120,7 +120,7 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn new() -> Self {
         Self {
-            waiters: Waiters::new(Duration::from_secs(5)),
+            waiters: Waiters::new(Duration::from_secs(5), true),
             place: place(),
             now: Instant::now(),
             owners: 0,
@@ -223,22 +223,24 @@ impl Model {
                     return;
                 };
                 if granted {
+                    self.waiters.holds(&self.place, self.now);
                     let until = self.now + Duration::from_secs(30);
                     self.waiters.taken(&self.place, until, self.now);
                     self.leave(by, true);
                     self.holders.push(by);
                     return;
                 }
+                self.waiters.yields.refused(&self.place);
                 let remaining = Some(Duration::from_secs(30));
                 if self.waiters.refused(&self.place, id, remaining, self.now) == Rest::TryAgain {
                     self.begin(by);
                 }
             }
             Answer::Released { ticket, published } => {
-                let published = published.then_some(Published { others: true });
+                let heard = published.then_some(Neighbours::Listening(1));
                 let told = self
                     .waiters
-                    .answered(&self.place, ticket, published, self.now);
+                    .answered(&self.place, Some(ticket), heard, self.now);
                 self.tell(told);
             }
             Answer::Absent { to } => self.begin(to),
@@ -250,7 +252,7 @@ impl Model {
         let offer = self.take_offer(owner);
         self.present.retain(|(of, _)| *of != owner);
         self.told.retain(|told| *told != owner);
-        let (told, _) = self.waiters.leave(&self.place, id, granted);
+        let told = self.waiters.leave(&self.place, id, granted, self.now);
         self.tell(told);
         offer.into_iter().for_each(|from| self.not_taken(from));
     }
@@ -321,7 +323,7 @@ impl Model {
             Sent::Release(by, ticket) => {
                 self.sent.push(Sent::Release(by, None));
                 let told =
-                    ticket.map(|ticket| self.waiters.answered(&self.place, ticket, None, self.now));
+                    ticket.map(|_| self.waiters.answered(&self.place, ticket, None, self.now));
                 self.tell(told.unwrap_or_default());
             }
             Sent::HandOver { from, to } => {
@@ -396,16 +398,19 @@ impl Model {
                 self.answer(answer);
             } else if self.messages > 0 {
                 self.message();
-            } else if self.rests() {
-                self.pass(REST.as_millis() as u64);
+            } else if let Some(end) = self.end_of_rest() {
+                self.now = self.now.max(end);
+                let told = self.waiters.poll(self.now);
+                self.tell(told);
             } else {
                 return;
             }
         }
     }
 
-    pub(super) fn rests(&self) -> bool {
+    /// No yield lasts longer than this.
+    fn end_of_rest(&self) -> Option<Instant> {
         let next = self.waiters.next_poll();
-        next.is_some_and(|next| next <= self.now + REST)
+        next.filter(|next| *next <= self.now + Duration::from_millis(100))
     }
 }

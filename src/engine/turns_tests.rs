@@ -94,9 +94,10 @@ fn who_comes_while_one_of_us_has_it_waits_without_asking() {
     assert_eq!(model.tries, before + 2);
 }
 
-/// How many of us have the lock in a row, before it is left free.
-fn in_a_row(model: &mut Model, most: u32) -> u32 {
+/// How many of us have the lock in a row, each for so long, before it is left free.
+fn in_a_row(model: &mut Model, most: u32, each: Duration) -> u32 {
     for count in 0..most {
+        model.now += each;
         let holder = model.holders.pop().unwrap();
         model.release(holder);
         // Those who have had it come again.
@@ -122,13 +123,17 @@ fn in_a_row(model: &mut Model, most: u32) -> u32 {
     most
 }
 
+/// As long as a yield at first.
+const HALF: Duration = Duration::from_micros(500);
+
 #[test]
-fn others_have_a_turn_after_as_many_of_ours_as_wait_here() {
+fn other_clients_have_a_turn_when_a_row_has_lasted_four_yields() {
     for waiting in [1, 5, 16, 64] {
         let mut model = contended(waiting);
-        let most = (waiting + 1).min(MOST_IN_A_ROW);
-        // The first has been already.
-        assert_eq!(in_a_row(&mut model, 2 * most), most - 1);
+        let begun = model.now;
+        // The first has been already, and was heard.
+        let most = in_a_row(&mut model, 100, HALF / 2);
+        assert_eq!((most, model.now - begun), (7, 4 * HALF), "{waiting} wait");
         for sent in std::mem::take(&mut model.sent) {
             model.run(sent);
         }
@@ -141,8 +146,7 @@ fn others_have_a_turn_after_as_many_of_ours_as_wait_here() {
         model.message();
         assert_eq!(model.told.len(), 1, "the other one's message ends it");
         model.settle();
-        let most = MOST_IN_A_ROW.min(model.present.len() as u32);
-        assert_eq!(in_a_row(&mut model, 2 * most), most);
+        in_a_row(&mut model, 100, HALF / 2);
         model.settle();
         assert_eq!(model.holders.len(), 1, "or time does");
     }
@@ -347,42 +351,44 @@ fn an_offer_that_is_withdrawn_or_declined_is_a_release() {
     somebody_gets_in(model);
 }
 
+fn published(turns: &mut Turns, waiting: usize, others: bool, due: bool, now: Instant) -> bool {
+    let (ticket, turn) = turns.released(waiting, due, now);
+    let left_until = (others && due).then_some(now + HALF);
+    turns.answered(ticket, Some(Published { others, left_until }), now);
+    turn == Turn::Ours
+}
+
 /// A hand-over that nobody hears of would be one for ever where nobody else is known to listen.
 #[test]
 fn others_are_looked_for_every_few_turns() {
     let now = Instant::now();
-    for (waiting, share) in [(1, 1), (3, 3), (16, 16), (64, 16)] {
+    for (waiting, most) in [(1, 1), (3, 3), (16, MOST_UNHEARD), (64, MOST_UNHEARD)] {
         let mut turns = Turns::default();
-        let silent = |turns: &mut Turns| {
-            let count = (0..=64).take_while(|_| turns.hands_over(waiting, now));
+        let silent = |turns: &mut Turns, due| {
+            let count = (0..=64).take_while(|_| turns.hands_over(waiting, due, now));
             count.count() as u32
         };
-        let published = |turns: &mut Turns, others| {
-            let (ticket, turn) = turns.released(waiting, now);
-            turns.answered(ticket, Some(Published { others }), now);
-            turn == Turn::Ours
-        };
-        assert_eq!(silent(&mut turns), 0, "who may listen already?");
+        assert_eq!(silent(&mut turns, false), 0, "who may listen already?");
         for _ in 0..4 {
-            assert!(published(&mut turns, false));
-            assert_eq!(silent(&mut turns), share.min(MOST_UNHEARD));
+            assert!(published(&mut turns, waiting, false, true, now));
+            assert_eq!(silent(&mut turns, true), most);
         }
-        // Somebody is there, and this row has been long enough.
-        assert!(published(&mut turns, true));
-        assert_eq!(silent(&mut turns), 0);
-        assert!(!published(&mut turns, true));
-        assert_eq!(silent(&mut turns), 0, "it is left to others");
+        // Somebody is there.
+        assert!(published(&mut turns, waiting, true, false, now));
+        assert_eq!(silent(&mut turns, true), 0, "a yield is due");
+        assert!(!published(&mut turns, waiting, true, true, now));
+        assert_eq!(silent(&mut turns, false), 0, "it is left to others");
         turns.not_ours();
         // All of the row is ours, without a message.
-        assert_eq!(silent(&mut turns), share);
-        assert!(!published(&mut turns, false));
+        assert_eq!(silent(&mut turns, false), 65);
+        assert!(!published(&mut turns, waiting, false, true, now));
         turns.not_ours();
         // Nobody listens any more.
-        assert_eq!(silent(&mut turns), share.min(MOST_UNHEARD));
-        assert!(published(&mut turns, false));
+        assert_eq!(silent(&mut turns, true), most);
+        assert!(published(&mut turns, waiting, false, true, now));
         // Messages may have been missed.
         turns.forget();
-        assert_eq!(silent(&mut turns), 0);
+        assert_eq!(silent(&mut turns, false), 0);
     }
 }
 
@@ -390,31 +396,30 @@ fn others_are_looked_for_every_few_turns() {
 #[test]
 fn a_row_ends_whatever_becomes_of_its_offers() {
     let (mut turns, now) = (Turns::default(), Instant::now());
-    let publish = |turns: &mut Turns, others| {
-        let (ticket, turn) = turns.released(4, now);
-        turns.answered(ticket, Some(Published { others }), now);
-        turn == Turn::Ours
-    };
-    assert!(publish(&mut turns, true));
-    for late in 0..3 {
-        assert!(turns.hands_over(4, now));
-        turns.heir_is(WaiterId(late));
-        turns.not_taken();
-        // Another one of ours was quicker.
-        turns.refused(WaiterId(late));
-        turns.taken(now + REST);
-    }
-    assert!(!turns.hands_over(4, now));
-    assert!(!publish(&mut turns, true), "others have their turn");
-    assert!(!turns.hands_over(4, now), "whoever of us got in meanwhile");
+    assert!(published(&mut turns, 4, true, false, now));
+    assert!(turns.hands_over(4, false, now));
+    turns.heir_is(WaiterId(0));
+    turns.not_taken();
+    // Another one of ours was quicker.
+    turns.refused(WaiterId(0));
+    turns.taken(now + REST);
+    assert!(!turns.hands_over(4, true, now));
+    assert!(
+        !published(&mut turns, 4, true, true, now),
+        "others have their turn"
+    );
+    assert!(
+        !turns.hands_over(4, true, now),
+        "whoever of us got in meanwhile"
+    );
 }
 
 #[test]
 fn what_the_server_refuses_is_not_offered_until_there_may_be_another_server() {
     let (mut turns, now) = (Turns::default(), Instant::now());
     let offers = |turns: &mut Turns| {
-        turns.released(4, now);
-        turns.hands_over(4, now)
+        turns.released(4, false, now);
+        turns.hands_over(4, false, now)
     };
     assert!(offers(&mut turns));
     turns.cannot_offer();
@@ -430,12 +435,7 @@ fn what_the_server_refuses_is_not_offered_until_there_may_be_another_server() {
 fn unheard_hand_overs_end() {
     let (mut turns, now) = (Turns::default(), Instant::now());
     let most = (0..2 * MOST_UNSEEN).take_while(|_| {
-        if turns.hands_over(16, now) {
-            return true;
-        }
-        let (ticket, turn) = turns.released(16, now);
-        turns.answered(ticket, Some(Published { others: false }), now);
-        turn == Turn::Ours
+        turns.hands_over(16, true, now) || published(&mut turns, 4, false, true, now)
     });
     assert_eq!(most.count() as u32, MOST_UNSEEN);
 }

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
+    intents::Intents,
     offer::OFFER_WAIT,
-    queue::{Key, Queue, State, Waiter, WaiterId},
+    queue::{Key, Queue, State, Stays, Waiter, WaiterId},
     turns::{Answered, Published, Ticket, Turn},
+    yielding::{Neighbours, Yields},
 };
 use crate::wire::{Count, Place, message::Wake};
 
@@ -35,6 +37,13 @@ pub(super) struct Waiters<S> {
     polls: BTreeSet<(Instant, Key)>,
     /// Those who have been offered a hold, and until when they may take it.
     offers: VecDeque<(Instant, S)>,
+    /// Locks that are left to other clients now and then.
+    pub(super) yields: Yields,
+    intents: Intents,
+    /// Writers that wait no longer, and may have left an intent.
+    withdrawn: Vec<Arc<Place>>,
+    /// Channels that nobody needs any more.
+    unneeded: Vec<Bytes>,
     poll_floor: Duration,
     ids: u64,
 }
@@ -49,11 +58,15 @@ pub(super) enum Rest {
 }
 
 impl<S: Clone> Waiters<S> {
-    pub(super) fn new(poll_floor: Duration) -> Self {
+    pub(super) fn new(poll_floor: Duration, yields: bool) -> Self {
         Self {
             channels: HashMap::new(),
             polls: BTreeSet::new(),
             offers: VecDeque::new(),
+            yields: Yields::new(yields),
+            intents: Intents::new(yields),
+            withdrawn: Vec::new(),
+            unneeded: Vec::new(),
             poll_floor,
             ids: 0,
         }
@@ -99,13 +112,35 @@ impl<S: Clone> Waiters<S> {
         now: Instant,
     ) -> Option<(WaiterId, bool)> {
         let queue = self.queue(place)?;
-        let (until, listens) = (queue.turns.newcomers_wait(now)?, queue.listens);
+        // Where a lock is not handed over, one task's answer is none to another, and where nobody waits, nobody is told.
+        let until = match place.wire.hand_over() {
+            Some(_) if !queue.waiters.is_empty() => queue.turns.newcomers_wait(now)?,
+            _ => queue.turns.rests(now)?,
+        };
+        let listens = queue.listens;
         let id = self.join(place, signal);
         let queue = self.queue(place)?;
         queue.waiter(id)?.state = State::Parked;
         let longest = remaining.map_or(until - now, |remaining| remaining.min(until - now));
         let at = now + pause(Some(longest), queue.polls, queue.poll_floor);
         self.poll_by(place, at, now);
+        Some((id, listens))
+    }
+
+    /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
+    pub(super) fn join_yielding(
+        &mut self,
+        place: &Arc<Place>,
+        signal: S,
+        now: Instant,
+    ) -> Option<(WaiterId, bool)> {
+        let until = self.yields.keep(place, now)?;
+        let id = self.join(place, signal);
+        let queue = self.queue(place)?;
+        queue.waiter(id)?.state = State::Parked;
+        queue.turns.rest(until);
+        let listens = queue.listens;
+        self.poll_by(place, until, now);
         Some((id, listens))
     }
 
@@ -133,9 +168,11 @@ impl<S: Clone> Waiters<S> {
     /// The last hold of one of us is to be released. Says who is to be handed the lock instead, if anybody: one who waits
     /// here, unless others have to be told first.
     pub(super) fn hand_over(&mut self, place: &Place, now: Instant) -> Option<S> {
+        let waiting = self.queue(place)?.waiters.len();
+        let due = self.yields.is_due(place, waiting, now);
         let queue = self.queue(place).filter(|queue| queue.listens)?;
         let next = queue.first_parked()?;
-        if !queue.turns.hands_over(queue.waiters.len(), now) {
+        if !queue.turns.hands_over(waiting, due, now) {
             return None;
         }
         queue.turns.heir_is(next);
@@ -172,13 +209,16 @@ impl<S: Clone> Waiters<S> {
     /// The last hold of one of us is about to be released. Says who is to try behind the release, if anybody, and by what to
     /// tell the answer.
     pub(super) fn released(&mut self, place: &Place, now: Instant) -> Option<(Ticket, Vec<S>)> {
+        let waiting = self.queue(place)?.waiters.len();
+        let due = self.yields.is_due(place, waiting, now);
         let queue = self.queue(place)?;
         let Some(next) = queue.first_parked().filter(|_| queue.listens) else {
-            // The message wakes somebody, or if there may be none, the answer.
             queue.turns.not_ours();
-            return None;
+            // The message wakes somebody, or if there may be none, the answer. Where nobody waits, it is to wake nobody.
+            let unneeded = queue.listens && queue.waiters.is_empty();
+            return unneeded.then(|| (queue.turns.released_unheeded(now), Vec::new()));
         };
-        let (ticket, turn) = queue.turns.released(queue.waiters.len(), now);
+        let (ticket, turn) = queue.turns.released(waiting, due, now);
         match turn {
             Turn::Ours => {
                 queue.turns.heir_is(next);
@@ -191,18 +231,54 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// That release was answered: it `published`, or is not known to have.
+    /// As [`released`](Self::released), on a way on which no try can follow it: begins a yield if one is due.
+    pub(super) fn rests(&mut self, place: &Place, now: Instant) -> Option<Ticket> {
+        let waiting = self.queue(place)?.waiters.len();
+        let due = self.yields.is_due(place, waiting, now);
+        let queue = self.queue(place).filter(|queue| queue.listens)?;
+        let (ticket, turn) = queue
+            .turns
+            .is_over(due)
+            .then(|| queue.turns.released(waiting, due, now))?;
+        if let Turn::Others { until } = turn {
+            self.poll_by(place, until, now);
+        }
+        Some(ticket)
+    }
+
+    /// The last hold of one of us was released. It was heard by these neighbours, or is not known to have been published.
     pub(super) fn answered(
         &mut self,
-        place: &Place,
-        ticket: Ticket,
-        published: Option<Published>,
+        place: &Arc<Place>,
+        ticket: Option<Ticket>,
+        heard: Option<Neighbours>,
         now: Instant,
     ) -> Vec<S> {
+        let due = match (self.queue(place), ticket) {
+            (None, _) => self.yields.is_due(place, 0, now),
+            (Some(queue), _) if queue.waiters.is_empty() => self.yields.is_due(place, 0, now),
+            (Some(queue), Some(ticket)) => queue.turns.rests_after(ticket),
+            // Its message wakes those who wait here as well.
+            (Some(_), None) => false,
+        };
+        let published = heard.is_some();
+        let heard = heard.and_then(|heard| self.yields.released(place, heard, due, now));
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
-        match queue.turns.answered(ticket, published, now) {
+        if queue.stays == Stays::WhileHeld {
+            queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.comes_back_by));
+        }
+        let published = published.then(|| Published {
+            others: heard.is_some(),
+            left_until: heard.and_then(|heard| heard.left_until),
+        });
+        let answered = match (ticket, published) {
+            (Some(ticket), published) => queue.turns.answered(ticket, published, now),
+            (None, Some(published)) => queue.turns.others_listen(published.others),
+            (None, None) => Answered::Nothing,
+        };
+        let told = match answered {
             Answered::Nothing => Vec::new(),
             Answered::Rest { until } => {
                 self.poll_by(place, until, now);
@@ -212,16 +288,23 @@ impl<S: Clone> Waiters<S> {
                 queue.turns.not_ours();
                 queue.wake(Wake::One)
             }
-        }
+        };
+        self.may_be_over(place, now);
+        told
     }
 
     /// What one of us had is gone.
-    pub(super) fn gone(&mut self, place: &Place) -> Vec<S> {
+    pub(super) fn gone(&mut self, place: &Place, now: Instant) -> Vec<S> {
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
         queue.turns.not_ours();
-        queue.wake(Wake::One)
+        let told = queue.wake(Wake::One);
+        if queue.stays == Stays::WhileHeld {
+            queue.stays = Stays::No;
+            self.may_be_over(place, now);
+        }
+        told
     }
 
     /// One of the waiters has been granted the lock until then, and will leave.
@@ -259,6 +342,13 @@ impl<S: Clone> Waiters<S> {
             _ => return Rest::TryAgain,
         }
         queue.turns.refused(id);
+        if place.wire.intend().is_some() {
+            let writers = queue.key.arc().clone();
+            self.intents.waits(&writers, now);
+        }
+        let Some(queue) = self.queue(place) else {
+            return Rest::TryAgain;
+        };
         if place.announced {
             queue.turns.asked(now);
         }
@@ -286,17 +376,25 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A waiter goes, because it was `granted` the lock or for another reason. What it was told and made no use of is
-    /// passed on. Says whether it was the last on its channel.
-    pub(super) fn leave(&mut self, place: &Place, id: WaiterId, granted: bool) -> (Vec<S>, bool) {
+    /// passed on.
+    pub(super) fn leave(
+        &mut self,
+        place: &Place,
+        id: WaiterId,
+        granted: bool,
+        now: Instant,
+    ) -> Vec<S> {
+        let stays = self.yields.may_stay(place);
         let Some(queue) = self.queue(place) else {
-            return (Vec::new(), false);
+            return Vec::new();
         };
         let Ok(index) = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id) else {
-            return (Vec::new(), false);
+            return Vec::new();
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
-        // Nobody may have asked since messages are sure to arrive; then somebody is to.
-        let parked = state == Some(State::Parked) && queue.has_subscribed;
+        // Nobody may have asked since messages are sure to arrive; then somebody is to, at the end of a yield if there is one.
+        let sure = queue.has_subscribed || queue.turns.rests(now).is_some();
+        let parked = state == Some(State::Parked) && sure;
         // What has happened since it asked was about its own hold, or about a later one; an heir's was the echo.
         let outdated = state == Some(State::Outdated) && queue.turns.heir() != Some(id);
         queue.turns.leaves(id, granted);
@@ -307,38 +405,122 @@ impl<S: Clone> Waiters<S> {
         } else {
             queue.wake(Wake::One)
         };
-        let last = queue.waiters.is_empty() && self.forget(place);
-        (passed_on, last)
+        if granted && stays && queue.listens {
+            queue.stays = Stays::WhileHeld;
+        }
+        let (nobody, place) = (queue.waiters.is_empty(), queue.key.arc().clone());
+        if place.wire.intend().is_some() {
+            if granted {
+                self.intents.granted(&place.name, now);
+            }
+            if nobody && self.intents.nobody_waits(&place.name, now) {
+                self.withdrawn.push(place.clone());
+            }
+        }
+        self.may_be_over(&place, now);
+        passed_on
     }
 
-    /// Nobody waits for the lock any more. Says whether nobody waits on its channel.
-    fn forget(&mut self, place: &Place) -> bool {
+    /// This client was granted the lock without having waited.
+    pub(super) fn holds(&mut self, place: &Place, now: Instant) {
+        self.yields.granted(place, now);
+        if let Some(queue) = self.queue(place)
+            && let Stays::Until(_) = queue.stays
+        {
+            queue.stays = Stays::WhileHeld;
+        }
+    }
+
+    /// Nobody waits for the lock, perhaps, and nobody needs to listen.
+    fn may_be_over(&mut self, place: &Place, now: Instant) {
+        let Some(queue) = self.queue(place) else {
+            return;
+        };
+        if queue.is_over(now) {
+            self.forget(place);
+        } else if let Stays::Until(until) = queue.stays
+            && queue.waiters.is_empty()
+        {
+            self.poll_by(place, until, now);
+        }
+    }
+
+    /// The channels that need not be listened to any more. They are to be unsubscribed from in the order of what happens
+    /// here.
+    pub(super) fn take_unneeded(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.unneeded)
+    }
+
+    /// The locks at which writers have given up that may have left an intent.
+    pub(super) fn take_withdrawn(&mut self) -> Vec<Arc<Place>> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// The locks at which an intent is to be left now, and for how long.
+    pub(super) fn intents(&mut self, now: Instant) -> Vec<(Arc<Place>, Duration)> {
+        std::iter::from_fn(|| self.intents.take_due(now)).collect()
+    }
+
+    /// The server has not let a writer of the lock leave an intent.
+    pub(super) fn intent_not_left(&mut self, name: &Arc<str>, nobody_reads: bool) {
+        self.intents.not_left(name, nobody_reads);
+    }
+
+    /// At how many locks this client listens or waits.
+    pub(super) fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Whether this client listens, or is about to.
+    pub(super) fn listens(&self, channel: &Bytes) -> bool {
+        self.channels.contains_key(channel)
+    }
+
+    /// Nobody waits for the lock any more.
+    fn forget(&mut self, place: &Place) {
         let Some(queues) = self.channels.get_mut(&place.channel) else {
-            return false;
+            return;
         };
         let index = queues.iter().position(|queue| queue.is_of(place));
         let queue = index.map(|index| queues.swap_remove(index));
-        let last = queues.is_empty();
-        if last {
+        if queues.is_empty() {
             self.channels.remove(&place.channel);
+            self.unneeded.push(place.channel.clone());
         }
         if let Some(queue) = queue
             && let Some(poll_at) = queue.poll_at
         {
             self.polls.remove(&(poll_at, queue.key));
         }
-        last
     }
 
     /// A message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
     pub(super) fn message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
-        let queues = self.channels.get_mut(channel).into_iter().flatten();
-        queues
-            .flat_map(|queue| {
-                let all = wake == Wake::All && queue.key.place().count != Count::Write;
-                queue.message(if all { Wake::All } else { Wake::One }, now)
-            })
-            .collect()
+        let mut told = Vec::new();
+        let mut stand_back = Vec::new();
+        for queue in self.channels.get_mut(channel).into_iter().flatten() {
+            let key = queue.key.clone();
+            let place = key.place();
+            let all = wake == Wake::All && place.count != Count::Write;
+            let wake = if all { Wake::All } else { Wake::One };
+            if !all && let Some(echoed) = queue.echo(now) {
+                told.extend(echoed);
+                continue;
+            }
+            let until = self.yields.others_released(place, now);
+            queue.turns.not_ours();
+            match until {
+                Some(until) if place.has_one_holder() => {
+                    queue.turns.rest(until);
+                    stand_back.push((key, until));
+                }
+                _ => told.extend(queue.wake(wake)),
+            }
+        }
+        for (key, until) in stand_back {
+            self.poll_by(key.place(), until, now);
+        }
+        told
     }
 
     /// All who wait for anything.
@@ -366,10 +548,14 @@ impl<S: Clone> Waiters<S> {
             .collect()
     }
 
-    /// When there is something to do: a poll, or an offer that is to be withdrawn.
+    /// When there is something to do: a poll, an intent, or an offer that is to be withdrawn.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let offers = self.offers.front().map(|(until, _)| *until);
-        [self.next_poll(), offers].into_iter().flatten().min()
+        let intents = self.intents.next_due();
+        [self.next_poll(), offers, intents]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Those whose time to take what they were offered is over; most will have taken it.
@@ -392,6 +578,17 @@ impl<S: Clone> Waiters<S> {
                 break;
             };
             if let Some(queue) = self.queue(key.place()) {
+                if queue.is_over(now) {
+                    queue.poll_at = None;
+                    self.forget(key.place());
+                    continue;
+                }
+                if let Some(until) = queue.turns.rests(now) {
+                    // Another client has come in between: this one stands back for longer.
+                    queue.poll_at = Some(until);
+                    self.polls.insert((until, key));
+                    continue;
+                }
                 let next = now + queue.poll_floor;
                 queue.turns.polled(now);
                 let polls = queue.polls;

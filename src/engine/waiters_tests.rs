@@ -24,7 +24,7 @@ fn park(waiters: &mut Waiters<u32>, place: &Arc<Place>, signal: u32, now: Instan
 
 #[test]
 fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     for signal in 1..=4 {
         park(&mut waiters, &place, signal, now);
     }
@@ -36,7 +36,7 @@ fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
 
 #[test]
 fn p_t9_names_that_share_a_channel_are_each_woken() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
     let (a, braced) = (place("a"), place("{a}"));
     assert_eq!(a.channel, braced.channel);
     park(&mut waiters, &a, 1, now);
@@ -47,15 +47,18 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
     assert_eq!(woken, [1, 3]);
     waiters.trying(&braced, id);
     assert_eq!(
-        waiters.leave(&braced, id, true),
-        (vec![], false),
+        (
+            waiters.leave(&braced, id, true, now),
+            waiters.take_unneeded()
+        ),
+        (vec![], vec![]),
         "others still wait on the channel"
     );
 }
 
 #[test]
 fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     let ids = [1, 2].map(|signal| waiters.join(&place, signal));
     let rests =
         |waiters: &mut Waiters<u32>| ids.map(|id| waiters.refused(&place, id, seconds(30), now));
@@ -75,38 +78,39 @@ fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
 
 #[test]
 fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     let ids: Vec<_> = (1..=4)
         .map(|signal| park(&mut waiters, &place, signal, now))
         .collect();
     assert_eq!(waiters.message(&place.channel, Wake::One, now), [1]);
     assert_eq!(
-        waiters.leave(&place, ids[0], false),
-        (vec![2], false),
+        waiters.leave(&place, ids[0], false, now),
+        [2],
         "told, and gone"
     );
     waiters.trying(&place, ids[1]);
     assert_eq!(
-        waiters.leave(&place, ids[1], false),
-        (vec![3], false),
+        waiters.leave(&place, ids[1], false, now),
+        [3],
         "trying, and gone"
     );
     waiters.trying(&place, ids[2]);
     assert_eq!(
-        waiters.leave(&place, ids[2], true),
-        (vec![], false),
+        waiters.leave(&place, ids[2], true, now),
+        [0; 0],
         "it has the lock"
     );
     assert_eq!(
-        waiters.leave(&place, ids[3], false),
-        (vec![], true),
+        waiters.leave(&place, ids[3], false, now),
+        [0; 0],
         "it was at rest"
     );
+    assert_eq!(waiters.take_unneeded(), [&place.channel]);
 }
 
 #[test]
 fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     let first = waiters.join(&place, 1);
     waiters.trying(&place, first);
     waiters.refused(&place, first, seconds(1), now);
@@ -126,7 +130,7 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
 /// One that nobody polls any more, or of which nobody hears, keeps nobody from asking.
 #[test]
 fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     assert_eq!(
         waiters.join_behind(&place, 0, None, now),
         None,
@@ -161,7 +165,7 @@ fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
 /// Those who release a simple lock need not say so.
 #[test]
 fn nobody_waits_behind_the_asker_of_a_lock_that_is_not_announced() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
     let wire: &dyn Wire = crate::Simple::WIRE;
     let place = Arc::new(wire.place("a".into(), &crate::Config::default()));
     let id = waiters.join(&place, 1);
@@ -174,7 +178,7 @@ fn nobody_waits_behind_the_asker_of_a_lock_that_is_not_announced() {
 /// Before a subscription is confirmed, the answer to a release is told here: no message may come.
 #[test]
 fn a_release_that_nobody_may_hear_of_tells_one() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     let trying = waiters.join(&place, 1);
     waiters.released_unheard(&place);
     assert_eq!(
@@ -196,7 +200,8 @@ fn a_release_that_nobody_may_hear_of_tells_one() {
 #[test]
 fn who_gives_up_before_anybody_has_subscribed_passes_it_on() {
     for subscribed in [false, true] {
-        let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+        let (mut waiters, place, now) =
+            (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
         let asker = waiters.join(&place, 1);
         waiters.asks(&place, now);
         waiters.join_behind(&place, 2, None, now).unwrap();
@@ -205,14 +210,14 @@ fn who_gives_up_before_anybody_has_subscribed_passes_it_on() {
         }
         waiters.trying(&place, asker);
         assert_eq!(waiters.refused(&place, asker, None, now), Rest::Parked);
-        let (told, _) = waiters.leave(&place, asker, false);
+        let told = waiters.leave(&place, asker, false, now);
         assert_eq!(told, if subscribed { vec![] } else { vec![2] });
     }
 }
 
 #[test]
 fn no_answer_makes_it_poll_without_a_pause() {
-    let (mut waiters, place) = (Waiters::new(POLL_FLOOR), place("a"));
+    let (mut waiters, place) = (Waiters::new(POLL_FLOOR, true), place("a"));
     let id = waiters.join(&place, 1);
     let (start, mut now, mut tries) = (Instant::now(), Instant::now(), 0);
     while now < start + Duration::from_secs(10) {
@@ -238,7 +243,7 @@ fn a_key_without_expiry_is_asked_for_at_the_poll_floor() {
 
 #[test]
 fn missed_messages_wake_everybody() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR), Instant::now());
+    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
     park(&mut waiters, &place("a"), 1, now);
     park(&mut waiters, &place("a"), 2, now);
     park(&mut waiters, &place("b"), 3, now);
@@ -274,7 +279,7 @@ proptest! {
     /// The lock was freed and nobody took it: then somebody who waits is awake, or will be by the clock.
     #[test]
     fn a_wake_up_is_never_lost(steps in steps()) {
-        let (mut waiters, place, mut now) = (Waiters::new(POLL_FLOOR), place("a"), Instant::now());
+        let (mut waiters, place, mut now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
         // Each with the number of messages when its try began; none, while it does not try.
         let mut present: Vec<(WaiterId, Option<u32>)> = Vec::new();
         let mut messages = 0;
@@ -302,7 +307,7 @@ proptest! {
                 Step::Leave(index, granted) if !present.is_empty() => {
                     let at = index.index(present.len());
                     let (id, ..) = present.remove(at);
-                    waiters.leave(&place, id, granted);
+                    waiters.leave(&place, id, granted, now);
                     open &= !granted;
                 }
                 Step::Message => {

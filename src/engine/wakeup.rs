@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,19 +19,23 @@ use super::{
     holds::Tenure,
     offer::{Along, Offer, Signal},
     queue::WaiterId,
-    turns::{Published, Ticket},
+    turns::Ticket,
     waiters::{Rest, Waiters},
+    yielding::Neighbours,
 };
 use crate::{
+    durability::Durability,
     redis::Redis,
-    wire::{Place, Reply, message, told_others},
+    wire::{Count, Place, Reply, listeners, message, script::Outcome},
 };
 
 /// The waiters of one client.
 pub(super) struct Wakeups {
     waiters: Mutex<Waiters<Arc<Signal>>>,
-    /// How many there are, for those who need not know more.
+    /// At how many locks there are any, or the client listens, for those who need not know more.
     count: AtomicUsize,
+    /// Whether other clients have waited for any lock lately.
+    any_neighbours: AtomicBool,
     redis: Arc<dyn Redis>,
     earlier: Notify,
     reconnections: AtomicU64,
@@ -43,10 +47,11 @@ impl Wakeups {
         self.reconnections.load(Ordering::Relaxed)
     }
 
-    pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration) -> Self {
+    pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration, yields: bool) -> Self {
         Self {
-            waiters: Mutex::new(Waiters::new(poll_floor)),
+            waiters: Mutex::new(Waiters::new(poll_floor, yields)),
             count: AtomicUsize::new(0),
+            any_neighbours: AtomicBool::new(false),
             redis,
             earlier: Notify::new(),
             reconnections: AtomicU64::new(0),
@@ -79,9 +84,92 @@ impl Wakeups {
         tell(everybody);
     }
 
-    /// Whether anybody waits for any lock.
+    /// Whether the client waits for any lock, or listens.
     pub(super) fn is_awaited(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Until when the lock at `place` is left to other clients.
+    pub(super) fn yields_until(&self, place: &Place) -> Option<Instant> {
+        if !self.any_neighbours.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.waiters().yields.until(place, Instant::now())
+    }
+
+    /// A task that polls is about to ask for the lock at `place`. Says until when it leaves it to other clients.
+    pub(super) fn keep_yield(&self, place: &Place) -> Option<Instant> {
+        if !self.any_neighbours.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.waiters().yields.keep(place, Instant::now())
+    }
+
+    /// This client was granted the lock at `place`, or was refused.
+    pub(super) fn asked(&self, place: &Place, granted: bool) {
+        if self.any_neighbours.load(Ordering::Relaxed) {
+            let (mut waiters, now) = (self.waiters(), Instant::now());
+            match granted {
+                true => waiters.holds(place, now),
+                false => waiters.yields.refused(place),
+            }
+        }
+    }
+
+    /// The last hold at `place` was released, of which no waiter here was told.
+    pub(super) fn released(&self, place: &Arc<Place>, reply: &Reply) {
+        // Where nobody listens, here or elsewhere, nothing changes.
+        let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
+        if place.has_queue() || !known && self.surely_unheard(place, reply) {
+            return;
+        }
+        self.answered(place, None, Some(reply));
+    }
+
+    /// Whether no client listens, as far as the reply says.
+    fn surely_unheard(&self, place: &Place, reply: &Reply) -> bool {
+        place.announced && self.redis.counts_listeners() && listeners(reply) == 0
+    }
+
+    /// A release was answered, or is not known to have published.
+    fn answered(&self, place: &Arc<Place>, ticket: Option<Ticket>, reply: Option<&Reply>) {
+        let told = self.change(|waiters| {
+            let heard = reply.map(|reply| self.neighbours(waiters, place, reply));
+            let told = waiters.answered(place, ticket, heard, Instant::now());
+            let any = !waiters.yields.is_empty();
+            self.any_neighbours.store(any, Ordering::Relaxed);
+            told
+        });
+        tell(told);
+    }
+
+    /// Who besides this client heard of a release.
+    fn neighbours(
+        &self,
+        waiters: &Waiters<Arc<Signal>>,
+        place: &Place,
+        reply: &Reply,
+    ) -> Neighbours {
+        if !place.announced {
+            return Neighbours::Polling;
+        }
+        if !self.redis.counts_listeners() {
+            return Neighbours::Uncounted;
+        }
+        // Its own writers are neighbours to a client's readers.
+        let own = place.count != Count::Read && waiters.listens(&place.channel);
+        match listeners(reply).saturating_sub(own.into()) {
+            0 => Neighbours::None,
+            others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Under the lock of the waiters: wishes reach the server in the order of joins and leaves.
+    fn end(&self, waiters: &mut Waiters<Arc<Signal>>) {
+        for channel in waiters.take_unneeded() {
+            self.redis.unsubscribe(channel);
+        }
+        self.count.store(waiters.len(), Ordering::Relaxed);
     }
 
     /// Does something to the waiters that may make the next poll an earlier one.
@@ -89,6 +177,7 @@ impl Wakeups {
         let mut waiters = self.waiters();
         let before = waiters.next_due();
         let changed = change(&mut waiters);
+        self.end(&mut waiters);
         let earlier = waiters
             .next_due()
             .is_some_and(|next| before.is_none_or(|before| next < before));
@@ -122,6 +211,8 @@ enum Hearing {
     Sure,
     /// When this completes, which is waited for once.
     Subscribing(BoxFuture<Result<(), CallError>>),
+    /// The lock is left to other clients, and the waiter has not asked yet. It may have to subscribe.
+    Yielding(Option<BoxFuture<Result<(), CallError>>>),
     /// As soon as another one has subscribed, who was before it.
     OfAnother,
 }
@@ -133,6 +224,7 @@ impl Waiting {
         let wakeups = &engine.wakeups;
         let mut waiters = wakeups.waiters();
         let id = waiters.join(place, signal.clone());
+        wakeups.end(&mut waiters);
         waiters.asks(place, Instant::now());
         // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
         let subscribed = wakeups.redis.subscribe(place.channel.clone());
@@ -165,7 +257,6 @@ impl Waiting {
         signal: Arc<Signal>,
         hearing: Hearing,
     ) -> Self {
-        engine.wakeups.count.fetch_add(1, Ordering::Relaxed);
         Self {
             engine: engine.clone(),
             place: place.clone(),
@@ -174,6 +265,32 @@ impl Waiting {
             hearing,
             granted: None,
         }
+    }
+
+    /// Begins to wait for the end of a yield, and to subscribe.
+    pub(super) fn yielding(engine: &Arc<Engine>, place: &Arc<Place>) -> Option<Self> {
+        let signal = Arc::<Signal>::default();
+        let wakeups = &engine.wakeups;
+        let join = |waiters: &mut Waiters<_>| {
+            let (id, listens) = waiters.join_yielding(place, signal.clone(), Instant::now())?;
+            let subscribed = (!listens).then(|| wakeups.redis.subscribe(place.channel.clone()));
+            Some((id, subscribed))
+        };
+        let (id, subscribed) = wakeups.change(join)?;
+        let hearing = Hearing::Yielding(subscribed);
+        Some(Self::new(engine, place, id, signal, hearing))
+    }
+
+    /// Whether it has not asked yet, and is to wait for the end of a yield. Says so once.
+    pub(super) fn takes_yield(&mut self) -> bool {
+        let hearing = std::mem::replace(&mut self.hearing, Hearing::Sure);
+        let (yields, hearing) = match hearing {
+            Hearing::Yielding(Some(subscribed)) => (true, Hearing::Subscribing(subscribed)),
+            Hearing::Yielding(None) => (true, Hearing::Sure),
+            hearing => (false, hearing),
+        };
+        self.hearing = hearing;
+        yields
     }
 
     /// Whether [`subscribed`](Self::subscribed) is still to be waited for.
@@ -190,8 +307,8 @@ impl Waiting {
     pub(super) async fn subscribed(&mut self, limit: Limit) {
         let wakeups = &self.engine.wakeups;
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
-            Hearing::Sure => return,
-            Hearing::Subscribing(subscribed) => subscribed,
+            Hearing::Sure | Hearing::Yielding(None) => return,
+            Hearing::Subscribing(subscribed) | Hearing::Yielding(Some(subscribed)) => subscribed,
             Hearing::OfAnother if wakeups.waiters().has_subscribed(&self.place) => return,
             Hearing::OfAnother => wakeups.redis.subscribe(self.place.channel.clone()),
         };
@@ -242,18 +359,17 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let wakeups = &self.engine.wakeups;
-        wakeups.count.fetch_sub(1, Ordering::Relaxed);
-        let passed_on = wakeups.change(|waiters| {
+        let (passed_on, withdrawn) = wakeups.change(|waiters| {
             if let Some(until) = self.granted {
                 waiters.taken(&self.place, until, Instant::now());
             }
             let granted = self.granted.is_some();
-            let (passed_on, last) = waiters.leave(&self.place, self.id, granted);
-            if last {
-                wakeups.redis.unsubscribe(self.place.channel.clone());
-            }
-            passed_on
+            let passed_on = waiters.leave(&self.place, self.id, granted, Instant::now());
+            (passed_on, waiters.take_withdrawn())
         });
+        for place in withdrawn {
+            self.engine.intend(&place, Duration::ZERO);
+        }
         drop(self.signal.set_offer(None));
         tell(passed_on);
     }
@@ -273,12 +389,12 @@ impl Drop for ToTell {
 /// Dropped without an answer, the release is not known to have published.
 pub(super) struct Handing<'a> {
     wakeups: &'a Wakeups,
-    place: &'a Place,
+    place: &'a Arc<Place>,
     ticket: Option<Ticket>,
 }
 
 impl<'a> Handing<'a> {
-    pub(super) fn new(wakeups: &'a Wakeups, place: &'a Place) -> Self {
+    pub(super) fn new(wakeups: &'a Wakeups, place: &'a Arc<Place>) -> Self {
         Self {
             wakeups,
             place,
@@ -299,30 +415,32 @@ impl<'a> Handing<'a> {
         ToTell(told.unwrap_or_default())
     }
 
-    /// The server released the lock.
-    pub(super) fn answered(mut self, reply: &Reply) {
-        // Those who ask for a lock that is not announced do not listen.
-        let counted = self.wakeups.redis.counts_listeners() && self.place.announced;
-        let others = told_others(reply) || !counted;
-        if self.ticket.is_none() && self.wakeups.is_awaited() {
-            self.wakeups.released_unheard(self.place);
-        }
-        self.end(Some(Published { others }));
+    /// The release is about to be sent, on a way on which no try can follow it: those here who wait rest if a yield is due,
+    /// and otherwise wait for the message.
+    pub(super) fn resting(&mut self) {
+        let rests = |waiters: &mut Waiters<_>| waiters.rests(self.place, Instant::now());
+        self.ticket = self.wakeups.change(rests);
     }
 
-    fn end(&mut self, published: Option<Published>) {
-        if let Some(ticket) = self.ticket.take() {
-            let now = Instant::now();
-            let answered =
-                |waiters: &mut Waiters<_>| waiters.answered(self.place, ticket, published, now);
-            tell(self.wakeups.change(answered));
+    /// The server released the lock.
+    pub(super) fn answered(mut self, reply: &Reply) {
+        match self.ticket.take() {
+            Some(ticket) => self.wakeups.answered(self.place, Some(ticket), Some(reply)),
+            None => {
+                if self.wakeups.is_awaited() {
+                    self.wakeups.released_unheard(self.place);
+                }
+                self.wakeups.released(self.place, reply);
+            }
         }
     }
 }
 
 impl Drop for Handing<'_> {
     fn drop(&mut self) {
-        self.end(None);
+        if let Some(ticket) = self.ticket.take() {
+            self.wakeups.answered(self.place, Some(ticket), None);
+        }
     }
 }
 
@@ -349,7 +467,8 @@ impl Engine {
     /// What one of us had at `place` is gone: those here who wait for its release need not.
     pub(super) fn tell_of_loss(&self, place: &Place) {
         if self.wakeups.is_awaited() {
-            tell(self.wakeups.waiters().gone(place));
+            let gone = |waiters: &mut Waiters<_>| waiters.gone(place, Instant::now());
+            tell(self.wakeups.change(gone));
         }
     }
 
@@ -372,14 +491,37 @@ impl Engine {
                     let now = Instant::now();
                     let mut waiters = self.wakeups.waiters();
                     let (told, late) = (waiters.poll(now), waiters.late(now));
+                    let intents = waiters.intents(now);
+                    self.wakeups.end(&mut waiters);
                     drop(waiters);
                     tell(told);
+                    for (place, length) in intents {
+                        self.intend(&place, length);
+                    }
                     late.into_iter().for_each(|heir| drop(heir.set_offer(None)));
                 }
                 () = self.wakeups.earlier.notified() => {}
                 () = self.ended.cancelled() => return,
             }
         }
+    }
+
+    /// Keeps new readers out for so long, or no longer. Where that fails, the writer waits as it would have.
+    fn intend(self: &Arc<Self>, place: &Place, length: Duration) {
+        let Some(intend) = place.wire.intend().filter(|_| !self.is_closed()) else {
+            return;
+        };
+        let (engine, request) = (self.clone(), intend(place, length));
+        let name = place.name.clone();
+        self.lanes.spawn(async move {
+            let answer = engine.lanes.run(request, Durability::Local).await;
+            let outcome = answer.and_then(|reply| reply.outcome().map_err(CallError::Refused));
+            if !matches!(outcome, Ok(Outcome::Done(_))) {
+                let nobody_reads = !matches!(outcome, Ok(Outcome::Busy { .. }));
+                let mut waiters = engine.wakeups.waiters();
+                waiters.intent_not_left(&name, nobody_reads);
+            }
+        });
     }
 
     fn happened(self: &Arc<Self>, event: Event) {

@@ -140,7 +140,7 @@ impl Engine {
         tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
         tenure.lose(reason);
         self.watchdog.forget(tenure);
-        if tenure.place.wire.hand_over().is_some() {
+        if tenure.place.has_one_holder() {
             self.tell_of_loss(&tenure.place);
         }
         if reason == LostReason::Expired && tenure.may_live_on() {

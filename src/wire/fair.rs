@@ -32,6 +32,7 @@ static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 /// Renewals and queries are the reentrant lock's.
 const PLAIN: ReentrantWire = ReentrantWire {
     most_holds: u32::MAX,
+    announced: true,
 };
 
 /// How long a waiter of this crate keeps its place when nothing is heard of it: it refreshes it at every poll floor, and

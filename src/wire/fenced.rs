@@ -29,6 +29,7 @@ static HAND_OVER: Script = script!(keys = 2, "fenced_hand_over");
 /// All that does not acquire is the reentrant lock's.
 const PLAIN: ReentrantWire = ReentrantWire {
     most_holds: u32::MAX,
+    announced: true,
 };
 
 #[derive(Debug)]

@@ -11,6 +11,7 @@
 //! | until when each keeps its place (zset of owners) | `redisson_lock_timeout:{name}` |
 //! | the counter of a fenced lock | `redisson_lock_token:{name}` |
 //! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
+//! | a writer that waits keeps new readers out | `{name}:write_intent`, `{name}:write_intent:rest` |
 //!
 //! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.
@@ -111,6 +112,10 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
     fn abandon(&self) -> Option<fn(&Place, &Bytes) -> Request> {
         None
     }
+    /// For a kind that many others keep out who come and go: keep those that come out for so long, or no longer.
+    fn intend(&self) -> Option<Intend> {
+        None
+    }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
     /// For kinds that have one holder, and whose release wakes one waiter: release the only hold of `giver`, and ask for
@@ -138,6 +143,9 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
         }
     }
 }
+
+/// See [`Wire::intend`].
+pub type Intend = fn(&Place, Duration) -> Request;
 
 /// See [`Wire::hand_over`]: the place, what is asked for, the giver.
 pub type HandOver = fn(&Place, &Claim<'_>, &Bytes) -> Request;
@@ -225,9 +233,12 @@ pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
     }
 }
 
-/// Whether a release was published to others than this process, as far as the server knows.
-pub(crate) fn told_others(reply: &Reply) -> bool {
-    matches!(reply.detail, Detail::Number(listeners) if listeners > 1)
+/// How many subscribers the message of a release had, as far as the server knows.
+pub(crate) fn listeners(reply: &Reply) -> u64 {
+    match reply.detail {
+        Detail::Number(listeners) => u64::try_from(listeners).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// What stood at a lock when the server looked.

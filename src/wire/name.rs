@@ -45,6 +45,16 @@ impl Place {
         }
     }
 
+    /// Whether a release lets one waiter in, and messages wake those who wait.
+    pub(crate) fn has_one_holder(&self) -> bool {
+        self.count != Count::Read && !self.has_queue()
+    }
+
+    /// Whether those who wait stand in a queue on the server.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.wire.abandon().is_some()
+    }
+
     /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
     pub(crate) fn with_keys(
         wire: &'static dyn Wire,

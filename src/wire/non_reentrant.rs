@@ -12,7 +12,10 @@ pub enum NonReentrant {}
 impl Kind for NonReentrant {}
 
 impl Sealed for NonReentrant {
-    const WIRE: &'static dyn Wire = &ReentrantWire { most_holds: 1 };
+    const WIRE: &'static dyn Wire = &ReentrantWire {
+        most_holds: 1,
+        announced: true,
+    };
 }
 
 /// A fair lock that its owner may not take again: see

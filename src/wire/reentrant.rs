@@ -21,6 +21,7 @@ impl Kind for Reentrant {}
 impl Sealed for Reentrant {
     const WIRE: &'static dyn Wire = &ReentrantWire {
         most_holds: u32::MAX,
+        announced: true,
     };
 }
 
@@ -37,11 +38,16 @@ static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 #[derive(Debug)]
 pub(super) struct ReentrantWire {
     pub(super) most_holds: u32,
+    /// Whether those who wait listen, and those who release say so.
+    pub(super) announced: bool,
 }
 
 impl Wire for ReentrantWire {
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        Place::new(self, name, CHANNEL)
+        Place {
+            announced: self.announced,
+            ..Place::new(self, name, CHANNEL)
+        }
     }
 
     fn most_holds(&self) -> u32 {

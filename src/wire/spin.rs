@@ -13,5 +13,6 @@ impl Kind for Spin {}
 impl Sealed for Spin {
     const WIRE: &'static dyn Wire = &ReentrantWire {
         most_holds: u32::MAX,
+        announced: false,
     };
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, Count, Intend, Kind, Lease, Place, Request, Wire, decimal, lease_text, millis,
     read::read_write_place,
     script::{Script, script},
     sealed::Sealed,
@@ -24,9 +24,19 @@ impl Sealed for Write {
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
 static RELEASE: Script = script!(keys = 1, "read_write", "write_release");
+static INTEND: Script = script!(keys = 1, "write_intend");
 static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
+
+/// The key by which a writer keeps new readers out, if this one may have set it: one that has been refused before.
+fn intent_of(place: &Place, claim: &Claim<'_>) -> Bytes {
+    if claim.wait.is_none_or(|wait| wait.since_last.is_zero()) {
+        return Bytes::new();
+    }
+    let base = String::from_utf8_lossy(&place.beside[0]);
+    format!("{base}:write_intent").into()
+}
 
 #[derive(Debug)]
 struct WriteWire;
@@ -44,8 +54,16 @@ impl Wire for WriteWire {
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
+                intent_of(place, claim),
             ],
         }
+    }
+
+    fn intend(&self) -> Option<Intend> {
+        Some(|place, length| Request {
+            script: &INTEND,
+            parts: vec![place.key.clone(), place.beside[0].clone(), millis(length)],
+        })
     }
 
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {

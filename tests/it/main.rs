@@ -25,3 +25,4 @@ mod simple_lock;
 mod spin_lock;
 mod starvation;
 mod witness;
+mod yielding;

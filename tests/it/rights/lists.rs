@@ -28,7 +28,12 @@ fn scripts(kind: &str) -> Vec<String> {
             of("reentrant", &["renew", "inspect"]),
         ]
         .concat(),
-        "read" | "write" => [of("read", &PLAIN), of("write", &PLAIN)].concat(),
+        "read" | "write" => [
+            of("read", &PLAIN),
+            of("write", &PLAIN),
+            of("write", &["intend"]),
+        ]
+        .concat(),
         other => of(other, &[&PLAIN[..], &["hand_over"]].concat()),
     }
 }

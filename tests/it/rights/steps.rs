@@ -184,6 +184,7 @@ impl Steps {
         } else {
             format!("{{{}}}", self.name)
         };
+        let intent = &format!("{base}:write_intent");
         let read = async |owner, writes| {
             let arguments = [owner, LEASE, "1", writes, channel, &base];
             self.run(DONE, "read_acquire", &lock, &arguments).await
@@ -194,6 +195,10 @@ impl Steps {
         };
         read(A, "0").await?;
         read(B, "0").await?;
+        for length in ["4", "0"] {
+            self.run(DONE, "write_intend", &lock, &[&base, length])
+                .await?;
+        }
         self.run(DONE, "read_inspect", &lock, &[A]).await?;
         self.run(DONE, "read_renew", &lock, &[A, LONGER, &base])
             .await?;
@@ -205,9 +210,9 @@ impl Steps {
         // What a reader leaves that was forced out.
         self.admin(&["FLUSHALL"]).await;
 
-        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1"])
+        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1", intent])
             .await?;
-        self.run(BUSY, "write_acquire", &lock, &[B, LEASE, "1"])
+        self.run(BUSY, "write_acquire", &lock, &[B, LEASE, "1", ""])
             .await?;
         self.run(DONE, "write_inspect", &lock, &[A]).await?;
         self.run(DONE, "write_renew", &lock, &[A, LONGER]).await?;
@@ -215,7 +220,7 @@ impl Steps {
         self.run(DONE, "read_inspect", &lock, &[A]).await?;
         end("write_release", A).await?;
         end("read_release", A).await?;
-        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1"])
+        self.run(DONE, "write_acquire", &lock, &[A, LEASE, "1", ""])
             .await?;
         let force = "write_force_release";
         self.run(DONE, force, &lock, &[channel]).await?;

@@ -82,7 +82,7 @@ async fn out_of_memory_releases_and_renewals_work() {
     let refused = sides.read(THEM, 1).await;
     assert!(refused.failed_with("OOM"), "{refused:?}");
     assert!(matches!(sides.write(THEM, 1).await, Reply::Busy(_)));
-    assert_eq!(sides.read_end(US, 0).await, Reply::Done);
+    assert_eq!(sides.read_end(US, 0).await, Reply::Counted(1));
     assert_eq!(listener.messages().await, ["0"]);
     for answer in [sides.read(US, 1).await, sides.write(US, 1).await] {
         assert!(answer.failed_with("OOM"), "{answer:?}");
@@ -157,7 +157,7 @@ async fn many_operations_in_one_call() {
         replies
     };
     let done = vec![Reply::Done; 19];
-    assert_eq!(run(WRITE_ACQUIRE, &[US, "60000", "1"]).await, done);
+    assert_eq!(run(WRITE_ACQUIRE, &[US, "60000", "1", ""]).await, done);
     assert_eq!(
         run(READ_ACQUIRE, &[US, "60000", "1", "1", "channel", BASE]).await,
         done

@@ -43,7 +43,7 @@ async fn whose_value_stands_there_holds_it() {
     assert_eq!(renew(admin, US, 0).await, Reply::Done, "0 only looks");
     bed.expires_in_about(5 * LEASE).await;
     assert_eq!(listener.messages().await, [""; 0]);
-    assert_eq!(release(admin, US).await, Reply::Done);
+    assert_eq!(release(admin, US).await, Reply::Counted(1));
     assert_eq!(listener.messages().await, ["0"]);
     bed.is_free().await;
     bed.ask::<()>(&["SET", LOCK, THEM]).await;
@@ -66,7 +66,7 @@ async fn what_is_sent_twice_is_done_once() {
     }
     assert_eq!(acquire(admin, US, 1000).await, Reply::Done);
     bed.expires_in_about(LEASE).await;
-    assert_eq!(release(admin, US).await, Reply::Done);
+    assert_eq!(release(admin, US).await, Reply::Counted(1));
     assert_eq!(release(admin, US).await, Reply::Absent);
     assert_eq!(listener.messages().await, ["0"]);
     assert_eq!(acquire(admin, THEM, LEASE).await, Reply::Done);

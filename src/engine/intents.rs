@@ -1,0 +1,306 @@
+//! When a writer that waits keeps new readers out, and for how long. Pure.
+//!
+//! Readers that overlap never leave a lock free, so a writer beside them would wait for ever. A writer of this crate that has
+//! waited for a while leaves an *intent* on the server (`write_intend.lua`): for its length, clients of this crate grant no
+//! new read holds, those that read come to their end, and the lock is free for the writer.
+//!
+//! The first intent at a lock is as long as [`SHORTEST`]. One in which the writer did not get in was shorter than the
+//! readers' critical sections: the next one is twice as long. One that worked sets the length for the next: twice the time
+//! that it took. An intent comes after a wait of four times its length, so readers are kept out for a fifth of the time at
+//! most. Where not even the longest one works, or nobody reads, they become rarer: up to one in [`LONGEST_PAUSE`].
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::wire::Place;
+
+/// Longer than most critical sections of readers that do not wait for anything.
+const SHORTEST: Duration = Duration::from_millis(4);
+/// Readers that hold the lock for longer than this are waited for as ever.
+const LONGEST: Duration = Duration::from_millis(64);
+/// The wait before an intent, and behind it, in lengths of it.
+const REST: u32 = 4;
+/// The longest wait between two intents.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// By how much later than another one an intent may be run by the server.
+const ON_THE_WAY: Duration = Duration::from_millis(5);
+/// After how long without a waiting writer the length that worked is forgotten.
+const MEMORY: Duration = Duration::from_secs(10);
+/// The fewest locks that are looked through for those to forget.
+const FEW: usize = 64;
+
+#[derive(Debug)]
+struct Intent {
+    place: Arc<Place>,
+    length: Duration,
+    /// How long a writer waits before the next one, if that is more than what the length says.
+    pause: Duration,
+    /// When the next one is to be left, while writers wait.
+    due: Option<Instant>,
+    /// When the last one was left, if no writer has got in since.
+    left: Option<Instant>,
+    /// Before this, the server lets no other one be left.
+    rests_until: Instant,
+    used: Instant,
+}
+
+impl Intent {
+    /// The next one is due after a wait, and when the server has rested from the last.
+    fn schedule(&mut self, now: Instant) -> Instant {
+        let pause = self.pause.max(REST * self.length);
+        let due = self.rests_until.max(now + pause);
+        self.due = Some(due);
+        due
+    }
+
+    /// They are of no use at present.
+    fn make_rarer(&mut self, times: u32) {
+        self.pause = (times * self.pause.max(REST * self.length)).min(LONGEST_PAUSE);
+    }
+}
+
+/// The intents of one client, by the names of the locks.
+#[derive(Debug)]
+pub(super) struct Intents {
+    on: bool,
+    locks: HashMap<Arc<str>, Intent>,
+    due: BTreeSet<(Instant, Arc<str>)>,
+    /// At how many locks those to forget are looked for.
+    look_at: usize,
+}
+
+impl Intents {
+    pub(super) fn new(on: bool) -> Self {
+        Self {
+            on,
+            locks: HashMap::new(),
+            due: BTreeSet::new(),
+            look_at: FEW,
+        }
+    }
+
+    /// A writer was refused, and waits.
+    pub(super) fn waits(&mut self, place: &Arc<Place>, now: Instant) {
+        if !self.on {
+            return;
+        }
+        let name = &place.name;
+        if !self.locks.contains_key(name) {
+            self.forget_old(now);
+        }
+        let intent = self.locks.entry(name.clone()).or_insert_with(|| Intent {
+            place: place.clone(),
+            length: SHORTEST,
+            pause: Duration::ZERO,
+            due: None,
+            left: None,
+            rests_until: now,
+            used: now,
+        });
+        intent.used = now;
+        if intent.due.is_none() {
+            let due = intent.schedule(now);
+            self.due.insert((due, name.clone()));
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The next lock at which an intent is to be left now, and for how long.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Arc<Place>, Duration)> {
+        let (_, name) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
+        self.due.pop_first();
+        let intent = self.locks.get_mut(&name)?;
+        if intent.left.is_some() {
+            if intent.length == LONGEST {
+                intent.make_rarer(2);
+            }
+            intent.length = (2 * intent.length).min(LONGEST);
+        }
+        (intent.left, intent.used) = (Some(now), now);
+        intent.rests_until = now + (1 + REST) * intent.length + ON_THE_WAY;
+        let due = intent.schedule(now);
+        self.due.insert((due, name.clone()));
+        Some((intent.place.clone(), intent.length))
+    }
+
+    /// The server has not let an intent be left, as the one of another client is not long enough ago, or as nobody reads: then
+    /// a message follows, and if it does not let the writer in, that is refused once more.
+    pub(super) fn not_left(&mut self, name: &Arc<str>, nobody_reads: bool) {
+        let Some(intent) = self.locks.get_mut(name) else {
+            return;
+        };
+        intent.left = None;
+        if nobody_reads {
+            // A writer holds the lock, perhaps for long.
+            intent.make_rarer(8);
+            if let Some(due) = intent.due.take() {
+                self.due.remove(&(due, name.clone()));
+            }
+        }
+    }
+
+    /// A writer got in.
+    pub(super) fn granted(&mut self, name: &str, now: Instant) {
+        if let Some(intent) = self.locks.get_mut(name)
+            && let Some(left) = intent.left.take()
+        {
+            let took = now.saturating_duration_since(left);
+            intent.length = intent.length.min(2 * took).max(SHORTEST);
+            intent.pause = Duration::ZERO;
+        }
+    }
+
+    /// No writer waits any more. Says whether an intent may still keep readers out.
+    pub(super) fn nobody_waits(&mut self, name: &Arc<str>, now: Instant) -> bool {
+        let Some(intent) = self.locks.get_mut(name) else {
+            return false;
+        };
+        if let Some(due) = intent.due.take() {
+            self.due.remove(&(due, name.clone()));
+        }
+        let left = intent.left.take();
+        left.is_some_and(|left| now < left + intent.length)
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        if self.locks.len() < self.look_at {
+            return;
+        }
+        self.locks
+            .retain(|_, intent| intent.due.is_some() || now < intent.used + MEMORY);
+        self.look_at = FEW.max(2 * self.locks.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::{Wire, sealed::Sealed};
+
+    fn place(name: &str) -> Arc<Place> {
+        let wire: &dyn Wire = crate::Write::WIRE;
+        Arc::new(wire.place(name.into(), &crate::Config::default()))
+    }
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Takes the intents as they are due until one is as long as `needed`; says when and how long.
+    fn until_one_works(intents: &mut Intents, place: &Arc<Place>, needed: Duration) -> Duration {
+        loop {
+            let due = intents.next_due().expect("a writer waits");
+            let (taken, length) = intents.take_due(due).expect("it is due");
+            assert_eq!(taken.name, place.name);
+            assert!(intents.take_due(due).is_none(), "once");
+            if length >= needed {
+                intents.granted(&place.name, due + needed);
+                intents.nobody_waits(&place.name, due + needed);
+                return length;
+            }
+        }
+    }
+
+    #[test]
+    fn intent_grows_until_it_works_and_is_remembered() {
+        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        intents.waits(&name, now);
+        intents.waits(&name, now + millis(1));
+        assert_eq!(intents.next_due(), Some(now + 4 * SHORTEST));
+        assert_eq!(until_one_works(&mut intents, &name, millis(25)), millis(32));
+        assert_eq!(intents.next_due(), None, "no writer waits");
+        let later = now + Duration::from_secs(1);
+        intents.waits(&name, later);
+        assert_eq!(intents.next_due(), Some(later + millis(128)));
+        // One that the server has refused says nothing of the readers.
+        let (_, length) = intents.take_due(later + millis(128)).unwrap();
+        intents.not_left(&name.name, false);
+        assert_eq!(length, millis(32));
+        assert_eq!(until_one_works(&mut intents, &name, millis(3)), millis(32));
+        intents.waits(&name, later);
+        assert_eq!(until_one_works(&mut intents, &name, millis(3)), millis(6));
+    }
+
+    #[test]
+    fn intent_of_a_writer_that_gives_up_is_taken_back() {
+        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        intents.waits(&name, now);
+        assert!(!intents.nobody_waits(&name.name, now));
+        intents.waits(&name, now);
+        let due = intents.next_due().unwrap();
+        intents.take_due(due);
+        assert!(intents.nobody_waits(&name.name, due + SHORTEST / 2));
+        assert!(!intents.nobody_waits(&name.name, due + SHORTEST / 2));
+        let mut off = Intents::new(false);
+        off.waits(&name, now);
+        assert_eq!(off.next_due(), None);
+    }
+
+    #[test]
+    fn intents_that_are_of_no_use_become_rarer() {
+        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        intents.waits(&name, now);
+        let mut count = 0;
+        while intents.next_due().unwrap() < now + Duration::from_secs(60) {
+            let due = intents.next_due().unwrap();
+            intents.take_due(due);
+            count += 1;
+        }
+        assert!((15..30).contains(&count), "{count} in a minute");
+        // Where nobody reads, there is none until the writer is refused again.
+        intents.not_left(&name.name, true);
+        assert_eq!(intents.next_due(), None);
+        intents.waits(&name, now);
+        assert!(intents.next_due().unwrap() >= now + LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn locks_without_writers_are_forgotten() {
+        let (mut intents, mut now) = (Intents::new(true), Instant::now());
+        for i in 0..100_000 {
+            let name = place(&i.to_string());
+            intents.waits(&name, now);
+            intents.nobody_waits(&name.name, now);
+            now += millis(1);
+        }
+        assert!(intents.locks.len() <= 20_000 && intents.due.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn readers_are_kept_out_for_a_fifth_of_the_time(
+            needed in 0_u64..100, gaps in prop::collection::vec(0_u64..50, 1..50),
+        ) {
+            let (mut intents, name, begun) = (Intents::new(true), place("a"), Instant::now());
+            let (mut now, mut out) = (begun, Duration::ZERO);
+            let needed = millis(needed);
+            for gap in gaps {
+                now += millis(gap);
+                intents.waits(&name, now);
+                for _ in 0..8 {
+                    let due = intents.next_due().unwrap();
+                    let (_, length) = intents.take_due(due).unwrap();
+                    prop_assert!((SHORTEST..=LONGEST).contains(&length));
+                    out += length.min(needed);
+                    now = due + length.min(needed);
+                    if length >= needed {
+                        intents.granted(&name.name, now);
+                        break;
+                    }
+                }
+                intents.nobody_waits(&name.name, now);
+            }
+            prop_assert!(5 * out <= now - begun + 5 * LONGEST, "{out:?} of {:?}", now - begun);
+        }
+    }
+}

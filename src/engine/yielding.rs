@@ -1,0 +1,340 @@
+//! When a client leaves a lock that it has released to other clients, and for how long. Pure.
+//!
+//! A waiter in another client needs a message to arrive, a task to wake and a script to reach the server before it can take
+//! a lock that was released. The client that released needs the script only, so without a rule it wins every time.
+//!
+//! The rule: a release that other clients heard may begin a *yield*. Until it is over, this client's `lock` and
+//! `try_lock_for` wait, subscribed, and send nothing. A message of another client's release ends it early.
+//!
+//! - A yield lasts [`SHORTEST`] at first. A yield in which no other client got the lock was too short for the way of those
+//!   that listen: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
+//!   the next one lasts no longer than that took. So the length follows the distance of the neighbours.
+//! - A *row* is the time from this client's first grant since the last yield. After a yield that came to nothing the next
+//!   one is due when the row has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
+//!   time, and a ninth once yields are as long as they get. Where listeners cannot be counted, it costs a tenth.
+//! - Where several clients listen, each is to have its turn before this one is back. So when one of them releases the lock,
+//!   this client *stands back*: it waits once more, for the length of a yield for each that has not had its turn, and only
+//!   then asks. The client that has waited for longest stands back for nobody, so no time is lost, and few ask in vain.
+//!   Standing back for listeners that never ask is noticed, and not repeated for eight times as long.
+//! - After a yield that another client used, the next one is due sooner: for a client with one task a quarter of a yield's
+//!   length, with more of them when the row has lasted as long as the other clients had the lock, but never later than above.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use crate::wire::{Count, Place};
+
+/// The first yield at a lock. In less, a script of a process on the same machine does not come back.
+const SHORTEST: Duration = Duration::from_micros(500);
+/// The longest yield for waiters that listen: neighbours that are farther away than this are not waited for.
+const LONGEST: Duration = Duration::from_millis(64);
+/// The longest yield for neighbours that poll: Redisson's spin lock polls after 128 ms at most, other locks mostly after
+/// 200 ms.
+const LONGEST_FOR_POLLS: Duration = Duration::from_millis(256);
+/// After how long without a heard release a lock's neighbours are forgotten.
+const MEMORY: Duration = Duration::from_secs(10);
+/// The fewest locks that are looked through for those to forget.
+const FEW: usize = 64;
+
+/// The clients, besides this one, that a release may concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Neighbours {
+    /// No other client listened.
+    None,
+    /// So many other clients listened to the release.
+    Listening(u32),
+    /// Listeners cannot be counted: there may be some.
+    Uncounted,
+    /// Other clients poll, if there are any.
+    Polling,
+}
+
+impl Neighbours {
+    fn count(self) -> u32 {
+        match self {
+            Neighbours::None => 0,
+            Neighbours::Listening(count) => count,
+            Neighbours::Uncounted | Neighbours::Polling => 1,
+        }
+    }
+
+    fn longest(self) -> Duration {
+        match self {
+            Neighbours::Polling => LONGEST_FOR_POLLS,
+            _ => LONGEST,
+        }
+    }
+}
+
+/// What is known of the neighbours at one lock.
+#[derive(Debug)]
+struct Yielding {
+    count: Count,
+    neighbours: Neighbours,
+    /// How long the next yield lasts.
+    length: Duration,
+    /// The longest yield came to nothing.
+    dead: bool,
+    /// For how long others had the lock in the last yield and behind it, if they did.
+    used: Option<Duration>,
+    /// The first grant since the last yield or the last foreign one.
+    row_began: Option<Instant>,
+    /// The last yield, until this client has the lock again.
+    last: Option<Yield>,
+    /// How many neighbours are taken to ask, and until when that is believed: not all have had their turn in time.
+    believed: Option<(u32, Instant)>,
+    heard: Instant,
+}
+
+/// One yield, which began with the answer to a release.
+#[derive(Debug, Clone, Copy)]
+struct Yield {
+    began: Instant,
+    until: Instant,
+    /// A task of this client has waited for its end.
+    kept: bool,
+    /// Another client has had the lock.
+    used: bool,
+    /// How often another client has released it since.
+    turns: u32,
+    /// For how long this client stands back, if it does.
+    stands_back: Option<Duration>,
+}
+
+impl Yielding {
+    fn new(count: Count, neighbours: Neighbours, now: Instant) -> Self {
+        Self {
+            count,
+            neighbours,
+            length: SHORTEST,
+            dead: false,
+            used: None,
+            row_began: None,
+            last: None,
+            believed: None,
+            heard: now,
+        }
+    }
+
+    /// How long a row lasts, if so many tasks of this client wait.
+    fn longest_row(&self, waiting: usize) -> Duration {
+        let factor = match self.neighbours {
+            Neighbours::Listening(_) if self.dead => 8,
+            Neighbours::Listening(_) => 4,
+            _ => 9,
+        };
+        let longest = self.length * factor;
+        match self.used {
+            None => longest,
+            Some(_) if waiting == 0 => self.length / 4,
+            Some(used) => used.min(longest),
+        }
+    }
+
+    fn is_due(&self, waiting: usize, now: Instant) -> bool {
+        let lasted = |began: Instant| now.saturating_duration_since(began);
+        self.row_began
+            .is_none_or(|began| lasted(began) >= self.longest_row(waiting))
+    }
+
+    fn begin(&mut self, now: Instant) -> Instant {
+        let until = now + self.length;
+        self.last = Some(Yield {
+            began: now,
+            until,
+            kept: false,
+            used: false,
+            turns: 0,
+            stands_back: None,
+        });
+        self.row_began = None;
+        until
+    }
+
+    fn granted(&mut self, now: Instant) {
+        self.row_began.get_or_insert(now);
+        let Some(last) = self.last.take() else {
+            return;
+        };
+        if last.used {
+            self.used = Some(now - last.began);
+            self.dead = false;
+            if let Some(stood_back) = last.stands_back
+                && now >= last.until
+            {
+                // A neighbour that is asleep for once is not one that never asks.
+                self.believed = Some((last.turns, now + 8 * stood_back));
+            }
+        } else if last.kept && now >= last.until {
+            let longest = self.neighbours.longest();
+            (self.used, self.dead) = (None, self.length >= longest);
+            self.length = (self.length * 2).min(longest);
+        }
+    }
+
+    /// Another client has taken the lock.
+    fn taken(&mut self) {
+        if let Some(last) = &mut self.last {
+            last.used = true;
+            self.row_began = None;
+        }
+    }
+
+    /// Another client has released the lock. Says until when this one stands back, if it does.
+    fn others_released(&mut self, now: Instant) -> Option<Instant> {
+        self.row_began = None;
+        let others = self.others(now);
+        let last = self.last.as_mut()?;
+        if !last.used {
+            let took = now.saturating_duration_since(last.began);
+            self.length = self.length.min(took).max(SHORTEST);
+        }
+        last.used = true;
+        last.turns += 1;
+        let to_come = others.saturating_sub(last.turns);
+        let stands_back = (self.length * to_come).min(LONGEST);
+        last.until = now + stands_back;
+        last.stands_back = (to_come > 0).then_some(stands_back);
+        last.stands_back.map(|_| last.until)
+    }
+
+    /// How many neighbours are to have a turn between two of this client.
+    fn others(&self, now: Instant) -> u32 {
+        let count = self.neighbours.count();
+        match self.believed {
+            Some((believed, until)) if now < until => count.min(believed),
+            _ => count,
+        }
+    }
+}
+
+/// A release that other clients heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The end of the yield that it began.
+    pub(super) left_until: Option<Instant>,
+    /// Until when this client listens, as it may come back.
+    pub(super) comes_back_by: Instant,
+}
+
+/// What is known of the neighbours at each lock that had any lately.
+#[derive(Debug)]
+pub(super) struct Yields {
+    /// Whether this client yields at all.
+    on: bool,
+    locks: HashMap<Arc<str>, SmallVec<[Yielding; 1]>>,
+    /// At how many locks those to forget are looked for.
+    look_at: usize,
+}
+
+impl Yields {
+    pub(super) fn new(on: bool) -> Self {
+        Self {
+            on,
+            locks: HashMap::new(),
+            look_at: FEW,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    fn at(&mut self, place: &Place) -> Option<&mut Yielding> {
+        let sides = self.locks.get_mut(&place.name)?;
+        sides.iter_mut().find(|side| side.count == place.count)
+    }
+
+    /// Whether a release that others hear should leave the lock to them. So many tasks of this client wait for it.
+    pub(super) fn is_due(&mut self, place: &Place, waiting: usize, now: Instant) -> bool {
+        self.on && self.at(place).is_none_or(|side| side.is_due(waiting, now))
+    }
+
+    /// The last hold was released. If other clients heard of it, a yield begins if it is `due`.
+    pub(super) fn released(
+        &mut self,
+        place: &Arc<Place>,
+        neighbours: Neighbours,
+        due: bool,
+        now: Instant,
+    ) -> Option<Heard> {
+        if !self.on {
+            return None;
+        }
+        if neighbours == Neighbours::None {
+            if let Some(side) = self.at(place) {
+                side.last = None;
+            }
+            return None;
+        }
+        if self.at(place).is_none() {
+            self.forget_old(now);
+            let sides = self.locks.entry(place.name.clone()).or_default();
+            sides.push(Yielding::new(place.count, neighbours, now));
+        }
+        let side = self.at(place)?;
+        (side.neighbours, side.heard) = (neighbours, now);
+        Some(Heard {
+            left_until: due.then(|| side.begin(now)),
+            comes_back_by: now + side.length,
+        })
+    }
+
+    /// Whether a waiter that is granted the lock goes on listening.
+    pub(super) fn may_stay(&self, place: &Place) -> bool {
+        self.on && place.announced && place.has_one_holder()
+    }
+
+    /// Until when this client leaves the lock to others.
+    pub(super) fn until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+        let until = self.at(place)?.last?.until;
+        (until > now).then_some(until)
+    }
+
+    /// A task is about to ask for the lock, and waits if it has to. Says until when it has to leave it to others.
+    pub(super) fn keep(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+        let last = self.at(place)?.last.as_mut()?;
+        if last.until <= now {
+            return None;
+        }
+        last.kept = true;
+        Some(last.until)
+    }
+
+    /// This client was granted the lock.
+    pub(super) fn granted(&mut self, place: &Place, now: Instant) {
+        if let Some(side) = self.at(place) {
+            side.granted(now);
+        }
+    }
+
+    /// This client was refused: since its yield, if there was one, another client has taken the lock.
+    pub(super) fn refused(&mut self, place: &Place) {
+        if let Some(side) = self.at(place) {
+            side.taken();
+        }
+    }
+
+    /// Another client has released the lock. Says until when this one stands back, if it does.
+    pub(super) fn others_released(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+        self.at(place)?.others_released(now)
+    }
+
+    /// Now and then, so that each lock is looked at as often as others are added.
+    fn forget_old(&mut self, now: Instant) {
+        if self.locks.len() < self.look_at {
+            return;
+        }
+        self.locks.retain(|_, sides| {
+            sides.retain(|side| now < side.heard + MEMORY);
+            !sides.is_empty()
+        });
+        self.look_at = FEW.max(2 * self.locks.len());
+    }
+}
+
+#[cfg(test)]
+#[path = "yielding_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! One client's yields beside neighbours that are near, far, many or dead.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::{Wire, sealed::Sealed};
+
+fn place() -> Arc<Place> {
+    let wire: &dyn Wire = crate::Reentrant::WIRE;
+    Arc::new(wire.place("a".into(), &crate::Config::default()))
+}
+
+const fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A client of one task that works, releases and comes back at once. Its neighbours are as many listeners, of which those
+/// that live need `distance` to come after a release, and then work as long.
+struct Crowd {
+    yields: Yields,
+    place: Arc<Place>,
+    now: Instant,
+    work: Duration,
+    distance: Duration,
+    listeners: u32,
+    living: u32,
+    own_turns: u32,
+    foreign_turns: u32,
+    /// Spent in yields that no neighbour used.
+    idle: Duration,
+    longest_row: Duration,
+}
+
+impl Crowd {
+    fn new(work: Duration, distance: Duration, listeners: u32, living: u32) -> Self {
+        Self {
+            yields: Yields::new(true),
+            place: place(),
+            now: Instant::now(),
+            work,
+            distance,
+            listeners,
+            living,
+            own_turns: 0,
+            foreign_turns: 0,
+            idle: Duration::ZERO,
+            longest_row: Duration::ZERO,
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let (end, mut row) = (self.now + time, self.now);
+        while self.now < end {
+            self.yields.granted(&self.place, self.now);
+            self.now += self.work;
+            self.own_turns += 1;
+            let neighbours = Neighbours::Listening(self.listeners);
+            let due = self.yields.is_due(&self.place, 0, self.now);
+            self.yields.released(&self.place, neighbours, due, self.now);
+            let foreign = self.foreign_turns;
+            self.waits();
+            if self.foreign_turns > foreign {
+                self.longest_row = self.longest_row.max(self.now - row);
+                row = self.now;
+            }
+        }
+    }
+
+    /// Until this client asks for the lock and is granted it.
+    fn waits(&mut self) {
+        // Those that live take turns, each as soon as it can.
+        for _ in 0..self.living {
+            let Some(until) = self.yields.keep(&self.place, self.now) else {
+                return;
+            };
+            if self.now + self.distance > until {
+                self.idle += until - self.now;
+                self.now = until;
+                return;
+            }
+            self.now += self.distance + self.work;
+            self.foreign_turns += 1;
+            self.yields.others_released(&self.place, self.now);
+        }
+        if let Some(until) = self.yields.keep(&self.place, self.now) {
+            self.idle += until - self.now;
+            self.now = until;
+        }
+    }
+
+    fn idle_share(&self, time: Duration) -> f64 {
+        self.idle.as_secs_f64() / time.as_secs_f64()
+    }
+}
+
+#[test]
+fn near_neighbour_has_every_other_turn() {
+    for work in [micros(200), millis(1), millis(50)] {
+        let mut crowd = Crowd::new(work, micros(300), 1, 1);
+        crowd.run(Duration::from_secs(10));
+        assert_eq!(crowd.own_turns.abs_diff(crowd.foreign_turns), 0, "{work:?}");
+        assert_eq!(crowd.idle, Duration::ZERO);
+    }
+}
+
+#[test]
+fn each_of_several_neighbours_has_its_turn() {
+    let mut crowd = Crowd::new(millis(1), micros(300), 7, 7);
+    crowd.run(Duration::from_secs(10));
+    assert_eq!(crowd.own_turns.abs_diff(crowd.foreign_turns / 7), 0);
+    // Some of them may be dead.
+    let time = Duration::from_secs(60);
+    let mut crowd = Crowd::new(millis(1), micros(300), 7, 3);
+    crowd.run(time);
+    let share = f64::from(crowd.foreign_turns) / f64::from(crowd.own_turns);
+    assert!((2.0..4.0).contains(&share), "{share}");
+    assert!(crowd.idle_share(time) < 0.15, "{:?}", crowd.idle);
+}
+
+#[test]
+fn clients_that_wait_are_not_yielded_to_without_a_release() {
+    let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
+    assert_eq!(yields.keep(&place, now), None);
+    assert_eq!(yields.released(&place, Neighbours::None, true, now), None);
+    assert!(
+        yields.is_empty(),
+        "nothing is remembered of a lock without neighbours"
+    );
+    let mut off = Yields::new(false);
+    assert_eq!(
+        off.released(&place, Neighbours::Listening(1), true, now),
+        None
+    );
+    assert!(off.is_empty() && !off.is_due(&place, 0, now));
+}
+
+#[test]
+fn yield_ends_when_another_client_has_had_the_lock() {
+    let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
+    yields.released(&place, Neighbours::Listening(1), true, now);
+    assert_eq!(yields.keep(&place, now), Some(now + SHORTEST));
+    assert_eq!(yields.others_released(&place, now + micros(200)), None);
+    assert_eq!(yields.keep(&place, now + micros(200)), None);
+    // Of three neighbours, two are still to come.
+    yields.released(&place, Neighbours::Listening(3), true, now);
+    let at = now + micros(400);
+    assert_eq!(yields.others_released(&place, at), Some(at + 2 * SHORTEST));
+    assert_eq!(yields.keep(&place, at), Some(at + 2 * SHORTEST));
+}
+
+#[test]
+fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
+    let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+    let begun = now;
+    let mut idle = Duration::ZERO;
+    while now < begun + Duration::from_secs(30) {
+        yields.granted(&place, now);
+        now += millis(1);
+        let due = yields.is_due(&place, 0, now);
+        yields.released(&place, Neighbours::Polling, due, now);
+        if let Some(until) = yields.keep(&place, now) {
+            idle += until - now;
+            now = until;
+        }
+    }
+    assert_eq!(yields.at(&place).unwrap().length, LONGEST_FOR_POLLS);
+    let share = idle.as_secs_f64() / (now - begun).as_secs_f64();
+    assert!((0.05..=0.1).contains(&share), "{share}");
+}
+
+#[test]
+fn locks_that_are_left_alone_are_forgotten() {
+    let (mut yields, mut now) = (Yields::new(true), Instant::now());
+    let wire: &dyn Wire = crate::Reentrant::WIRE;
+    for i in 0..100_000 {
+        let place = Arc::new(wire.place(format!("{i}").into(), &crate::Config::default()));
+        yields.released(&place, Neighbours::Listening(1), true, now);
+        now += millis(1);
+    }
+    // Those of the last ten seconds, and as many again.
+    assert!(yields.locks.len() <= 20_000, "{}", yields.locks.len());
+}
+
+proptest! {
+    #[test]
+    fn dead_listeners_cost_a_fifth_of_the_time_at_most(
+        work in 50_u64..200_000, dead in 1_u32..200, seconds in 1_u64..60,
+    ) {
+        let time = Duration::from_secs(seconds);
+        let mut crowd = Crowd::new(micros(work), micros(300), dead, 0);
+        crowd.run(time);
+        // The first yield comes before anything has been had.
+        prop_assert!(crowd.idle <= time / 5 + SHORTEST, "{:?} of {time:?}", crowd.idle);
+    }
+
+    #[test]
+    fn neighbour_within_reach_is_inside_after_ten_times_its_distance(
+        work in 50_u64..20_000, distance in 50_u64..60_000, dead in 0_u32..3,
+    ) {
+        let (work, distance) = (micros(work), micros(distance));
+        let mut crowd = Crowd::new(work, distance, 1 + dead, 1);
+        crowd.run(Duration::from_secs(30));
+        // Rows end with a turn, so each of the yields on the way to the right one may come a turn late.
+        let reach = 20 * distance.max(SHORTEST) + 8 * work + LONGEST;
+        prop_assert!(crowd.foreign_turns > 0);
+        prop_assert!(crowd.longest_row <= reach, "{:?}, {reach:?}", crowd.longest_row);
+    }
+
+    #[test]
+    fn yields_are_within_their_bounds_whatever_happens(
+        steps in prop::collection::vec((0_u8..7, 0_u32..5, 0_u64..300_000), 0..200),
+    ) {
+        let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+        for (step, count, pass) in steps {
+            now += micros(pass);
+            match step {
+                0 => yields.granted(&place, now),
+                1 => yields.refused(&place),
+                2 => drop(yields.others_released(&place, now)),
+                3 => {
+                    yields.keep(&place, now);
+                }
+                4 => {
+                    let due = yields.is_due(&place, count as usize, now);
+                    yields.released(&place, Neighbours::Listening(count), due, now);
+                }
+                5 => drop(yields.released(&place, Neighbours::None, false, now)),
+                _ => drop(yields.released(&place, Neighbours::Uncounted, true, now)),
+            }
+            if let Some(until) = yields.until(&place, now) {
+                prop_assert!(until <= now + LONGEST);
+            }
+            if let Some(side) = yields.at(&place) {
+                prop_assert!((SHORTEST..=LONGEST).contains(&side.length));
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Clients that come back to a lock again and again leave it to each other: no client is starved.
+//!
+//! Shares are counted in turns, and judged far from where they are on a quiet machine: they do not depend on its speed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::FutureExt;
+use redisson_lock::{Config, Kind, Lock, LockClient, MultiLock, ShardedPubSub};
+use testbed::{Clustered, Proxy, Server, Watched, eventually, unique_name};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::hazards::stage::{
+    GENEROUS, PROMPT, TEST_LIMIT, connect, exists, nothing_left, scripts, subscriptions,
+};
+
+const WORK: Duration = Duration::from_millis(5);
+/// In all, by those that contend.
+const TURNS: u64 = 120;
+
+/// Tasks that take a lock, work and release it, until they are told to stop.
+#[derive(Default)]
+struct Contest {
+    tasks: JoinSet<()>,
+    turns: Vec<Arc<AtomicU64>>,
+    over: Arc<AtomicBool>,
+}
+
+/// A lock of any sort, taken for one turn.
+trait Turn: Clone + Send + Sync + 'static {
+    fn take(&self, work: Duration) -> impl Future<Output = ()> + Send;
+}
+
+impl<K: Kind> Turn for Lock<K> {
+    async fn take(&self, work: Duration) {
+        let guard = self.lock().await.expect("it is let in");
+        sleep(work).await;
+        let _ = guard.unlock().await.expect("it is held");
+    }
+}
+
+impl Turn for MultiLock {
+    async fn take(&self, work: Duration) {
+        let guard = self.lock().await.expect("it is let in");
+        sleep(work).await;
+        let _ = guard.unlock().await.expect("it is held");
+    }
+}
+
+impl Contest {
+    /// `tasks` that share a count.
+    fn enter(&mut self, lock: impl Turn, tasks: usize, work: Duration) -> Arc<AtomicU64> {
+        let turns = Arc::<AtomicU64>::default();
+        for _ in 0..tasks {
+            let (lock, turns, over) = (lock.clone(), turns.clone(), self.over.clone());
+            self.tasks.spawn(async move {
+                while !over.load(SeqCst) {
+                    lock.take(work).await;
+                    turns.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        self.turns.push(turns.clone());
+        turns
+    }
+
+    /// The turns of each, once all together have had so many.
+    async fn after(mut self, all: u64) -> Vec<u64> {
+        let turns = || self.turns.iter().map(|turns| turns.load(SeqCst));
+        eventually("they have their turns", TEST_LIMIT, async || {
+            turns().sum::<u64>() >= all
+        })
+        .await;
+        let counted = turns().collect();
+        self.over.store(true, SeqCst);
+        while let Some(done) = self.tasks.join_next().await {
+            done.expect("no panic");
+        }
+        counted
+    }
+}
+
+/// The least share, as part of an equal one.
+fn least(turns: &[u64]) -> f64 {
+    let all: u64 = turns.iter().sum();
+    let equal = all as f64 / turns.len() as f64;
+    let least = turns.iter().min().copied().unwrap_or(0) as f64 / equal;
+    println!("{turns:?}: {least:.2}");
+    least
+}
+
+async fn client_of(server: &Server) -> LockClient {
+    connect(&server.url(), Config::default()).await
+}
+
+/// Clients with a task each.
+async fn contest_of<L: Turn>(clients: &[LockClient], lock: impl Fn(&LockClient) -> L) -> f64 {
+    let mut contest = Contest::default();
+    for client in clients {
+        contest.enter(lock(client), 1, WORK);
+    }
+    least(&contest.after(TURNS).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_two_clients_has_its_share_of_every_kind() {
+    let server = Server::start().await;
+    let clients = [client_of(&server).await, client_of(&server).await];
+    let name = unique_name("share");
+    assert!(contest_of(&clients, |client| client.reentrant_lock(&name)).await >= 0.5);
+    assert!(contest_of(&clients, |client| client.fenced_lock(&name)).await >= 0.5);
+    let write = |client: &LockClient| client.read_write_lock(format!("{name}:rw")).write().clone();
+    assert!(contest_of(&clients, write).await >= 0.5);
+    let read = |client: &LockClient| client.read_write_lock(format!("{name}:rw")).read().clone();
+    let mut beside = Contest::default();
+    beside.enter(read(&clients[0]), 1, WORK);
+    beside.enter(write(&clients[1]), 1, WORK);
+    assert!(least(&beside.after(TURNS).await) >= 0.5);
+    let group = |client: &LockClient| client.multi_lock([&name, &format!("{name}:2")]);
+    assert!(contest_of(&clients, group).await >= 0.4);
+    // A group beside a lock that is one of its members.
+    let mut beside = Contest::default();
+    beside.enter(group(&clients[0]), 1, WORK);
+    beside.enter(clients[1].reentrant_lock(&name), 1, WORK);
+    assert!(least(&beside.after(TURNS).await) >= 0.4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_three_clients_has_its_share() {
+    let server = Server::start().await;
+    let clients = [
+        client_of(&server).await,
+        client_of(&server).await,
+        client_of(&server).await,
+    ];
+    let name = unique_name("three");
+    assert!(contest_of(&clients, |client| client.reentrant_lock(&name)).await >= 0.5);
+}
+
+/// Neighbours poll: what a client leaves them is met by chance, sooner or later.
+async fn pollers_are_let_in<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = Server::start().await;
+    let mut contest = Contest::default();
+    for client in [client_of(&server).await, client_of(&server).await] {
+        contest.enter(lock(&client), 1, WORK);
+    }
+    eventually("each is let in", TEST_LIMIT, async || {
+        contest.turns.iter().all(|turns| turns.load(SeqCst) >= 20)
+    })
+    .await;
+    contest.after(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_spin_are_let_in() {
+    let name = unique_name("spin");
+    pollers_are_let_in(|client| client.spin_lock(&name)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_a_simple_lock_are_let_in() {
+    let name = unique_name("simple");
+    pollers_are_let_in(|client| client.simple_lock(&name)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_task_has_its_share_beside_a_client_with_many() {
+    let server = Server::start().await;
+    let (crowded, lonely) = (client_of(&server).await, client_of(&server).await);
+    let name = unique_name("crowded");
+    let mut contest = Contest::default();
+    contest.enter(crowded.reentrant_lock(&name), 32, Duration::from_millis(1));
+    contest.enter(lonely.reentrant_lock(&name), 1, Duration::from_millis(1));
+    // Of 33 tasks that all have the same share it would have a thirty-third, of two clients a half.
+    assert!(least(&contest.after(4 * TURNS).await) >= 0.12);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_that_is_far_from_the_server_is_let_in() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let far = connect(&proxy.url(), Config::default()).await;
+    proxy.faults().delay(Duration::from_millis(5));
+    proxy.faults().delay_replies(Duration::from_millis(5));
+    for near_tasks in [1, 16] {
+        let (near, name) = (client_of(&server).await, unique_name("far"));
+        let mut contest = Contest::default();
+        contest.enter(
+            near.reentrant_lock(&name),
+            near_tasks,
+            Duration::from_millis(1),
+        );
+        contest.enter(far.reentrant_lock(&name), 1, Duration::from_millis(1));
+        let turns = contest.after(3 * TURNS).await;
+        // Without yields it is one turn in seconds.
+        assert!(turns[1] >= 5, "{turns:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listener_that_never_asks_costs_a_part_of_the_time_only() {
+    let server = Server::start().await;
+    let client = client_of(&server).await;
+    let lock = client.reentrant_lock(unique_name("dead"));
+    let _listener = listener(&server, lock.name()).await;
+    // Within one run: the time of those pairs that had to wait, and of all.
+    let mut waited = Duration::ZERO;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        let asked = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        waited += asked.elapsed();
+        sleep(Duration::from_millis(1)).await;
+        let _ = guard.unlock().await.unwrap();
+    }
+    let share = waited.as_secs_f64() / begun.elapsed().as_secs_f64();
+    println!("{share:.2} of the time was waited");
+    assert!(share < 0.6, "{share}");
+}
+
+/// A subscriber of the lock's channel that never asks for the lock.
+async fn listener(server: &Server, name: &str) -> redis::aio::PubSub {
+    let client = redis::Client::open(server.url()).expect("the URL is one");
+    let mut listener = client.get_async_pubsub().await.expect("the server is up");
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    listener.subscribe(channel).await.expect("it may listen");
+    listener
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_without_neighbours_sends_no_more_than_its_scripts() {
+    let server = Server::start().await;
+    let client = client_of(&server).await;
+    let lock = client.reentrant_lock(unique_name("alone"));
+    lock.take(Duration::ZERO).await;
+    let before = scripts(&server).await;
+    for _ in 0..100 {
+        lock.take(Duration::ZERO).await;
+    }
+    assert_eq!(scripts(&server).await - before, 200);
+    assert_eq!(server.calls().await.get("subscribe"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_that_is_dropped_during_a_yield_leaves_nothing() {
+    let server = Server::start().await;
+    let client = client_of(&server).await;
+    let lock = client.reentrant_lock(unique_name("dropped"));
+    let heard = listener(&server, lock.name()).await;
+    for _ in 0..200 {
+        lock.take(Duration::ZERO).await;
+        // In a yield, or not: where no yield is due it asks.
+        drop(Box::pin(lock.lock()).now_or_never());
+    }
+    drop(heard);
+    nothing_left(&server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn try_lock_does_not_yield() {
+    let server = Server::start().await;
+    let client = client_of(&server).await;
+    let lock = client.reentrant_lock(unique_name("tried"));
+    let _listener = listener(&server, lock.name()).await;
+    for _ in 0..100 {
+        lock.take(Duration::from_millis(1)).await;
+        let before = scripts(&server).await;
+        let guard = lock.try_lock().await.unwrap().expect("nobody has it");
+        assert_eq!(scripts(&server).await - before, 1);
+        let _ = guard.unlock().await.unwrap();
+        // The owner of a hold does not wait for others either.
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().now_or_never();
+        drop((outer, inner));
+    }
+}
+
+/// Six readers of as many clients, one of which always reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_is_let_in_among_readers_that_overlap() {
+    let server = Server::start().await;
+    let name = unique_name("readers");
+    let mut readers = Contest::default();
+    for i in 0..6 {
+        let client = client_of(&server).await;
+        let read = client.read_write_lock(&name).read().clone();
+        readers.enter(read, 1, Duration::from_millis(10 + 2 * i));
+    }
+    eventually("they read", GENEROUS, async || {
+        readers.turns.iter().all(|turns| turns.load(SeqCst) > 1)
+    })
+    .await;
+    let client = client_of(&server).await;
+    let write = client.read_write_lock(&name).write().clone();
+    for _ in 0..5 {
+        let turn = tokio::time::timeout(GENEROUS, write.take(Duration::from_millis(1)));
+        turn.await.expect("the readers let it in");
+    }
+    let reads = readers.after(1).await;
+    assert!(reads.iter().all(|turns| *turns > 5), "{reads:?}");
+    nothing_left(&server, PROMPT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn intent_of_a_writer_concerns_new_readers_only() {
+    let server = Server::start().await;
+    let client = client_of(&server).await;
+    let name = unique_name("intent");
+    let lock = client.read_write_lock(&name);
+    let (reader, newcomer) = (redisson_lock::Owner::new(), redisson_lock::Owner::new());
+    let outer = lock.read().owned_by(&reader).lock().await.unwrap();
+    let intent = format!("{{{name}}}:write_intent");
+    let set = ["SET", &intent, "1", "PX", "60000"];
+    server.command::<()>(&set).await;
+    let refused = lock.read().owned_by(&newcomer).try_lock().await;
+    assert!(refused.unwrap().is_none(), "it is kept out");
+    let inner = lock.read().owned_by(&reader).try_lock().await;
+    drop(inner.unwrap().expect("it reads already"));
+    drop(outer);
+    let refused = lock.read().owned_by(&newcomer).try_lock().await;
+    assert!(refused.unwrap().is_none(), "the lock is left to the writer");
+    // The writer may read inside its write hold, and ends its intent when it gets in.
+    let writer = lock.write().lock().await.unwrap();
+    drop(lock.read().try_lock().await.unwrap().expect("a downgrade"));
+    let _ = writer.unlock().await.unwrap();
+    server.command::<()>(&["DEL", &intent]).await;
+    let free = lock.read().owned_by(&newcomer).try_lock().await;
+    drop(free.unwrap().expect("it is not kept out any more"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
+    let server = Server::start().await;
+    let (client, other) = (client_of(&server).await, client_of(&server).await);
+    let name = unique_name("given-up");
+    let intent = format!("{{{name}}}:write_intent");
+    let read = client.read_write_lock(&name).read().clone();
+    let write = other.read_write_lock(&name).write().clone();
+    for gives_up in [true, false] {
+        let reading = read.lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let write = write.clone();
+            async move { write.take(Duration::ZERO).await }
+        });
+        let left = async || exists(&server, &intent).await;
+        eventually("the writer leaves an intent", GENEROUS, left).await;
+        if gives_up {
+            waiting.abort();
+            let _ = waiting.await;
+            drop(reading);
+        } else {
+            drop(reading);
+            waiting.await.expect("it gets in");
+            assert!(!exists(&server, &intent).await, "it is in");
+        }
+        nothing_left(&server, PROMPT).await;
+    }
+    let mut config = Config::default();
+    config.yield_to_others = false;
+    let rude = connect(&server.url(), config).await;
+    let reading = read.lock().await.unwrap();
+    let wait = Duration::from_millis(200);
+    let refused = rude.read_write_lock(&name).write().try_lock_for(wait).await;
+    assert!(refused.unwrap().is_none());
+    assert!(
+        !exists(&server, &format!("{intent}:rest")).await,
+        "it does not yield"
+    );
+    drop(reading);
+}
+
+async fn pair_on(url: &str, config: Config, name: &str) -> f64 {
+    let clients = [
+        connect(url, config.clone()).await,
+        connect(url, config).await,
+    ];
+    contest_of(&clients, |client| client.reentrant_lock(name)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_client_has_its_share_on_a_cluster() {
+    let cluster = Clustered::masters(2).await;
+    for node in 0..2 {
+        let mut config = Config::default();
+        let name = cluster.name_on(node, "share").await;
+        assert!(pair_on(&cluster.url(), config.clone(), &name).await >= 0.5);
+        // Its nodes do not say who listens elsewhere.
+        config.sharded_pubsub = ShardedPubSub::Off;
+        assert!(pair_on(&cluster.url(), config, &name).await >= 0.25);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_client_has_its_share_behind_sentinels() {
+    let set_up = Watched::start_some(1, 1).await;
+    let share = pair_on(&set_up.url(), Config::default(), &unique_name("share")).await;
+    assert!(share >= 0.5);
+    let master = &set_up.replicated.servers[0];
+    eventually("nobody listens", PROMPT, async || {
+        let mut channels = subscriptions(master).await;
+        channels.retain(|channel| !channel.starts_with("__sentinel__"));
+        channels.is_empty()
+    })
+    .await;
+}
