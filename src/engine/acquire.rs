@@ -67,14 +67,12 @@ impl Engine {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             let waits = !matches!(limit, Limit::Once);
-            let command_wait = self.config.command_wait;
-            if let Some(released) = self.dropped.released(&ask.place.name, command_wait)
+            let until = limit.earlier(Instant::now() + self.config.command_wait);
+            if let Some(released) = self.dropped.released(&ask.place.name, until)
                 && !released.await
                 && !waits
             {
-                let reason = format!(
-                    "the release of a dropped guard was not answered within {command_wait:?}"
-                );
+                let reason = "the release of a dropped guard was not answered in time".into();
                 return Err(Error::Unavailable { reason });
             }
             if waits && let Some(left) = self.leaves_to_pollers(ask, limit) {
@@ -84,6 +82,7 @@ impl Engine {
             let mut pause = waits.then(|| Pause::before(self, ask)).flatten();
             let mut tries = Tries::new(self);
             let mut rests = true;
+            let mut was_busy = false;
             loop {
                 if let Some(pause) = &mut pause
                     && rests
@@ -117,13 +116,17 @@ impl Engine {
                     }
                     (Tried::Busy { .. }, None) if !waits => return Ok(None),
                     (Tried::Busy { remaining }, None) => {
+                        was_busy = true;
                         pause = Some(Pause::begin(self, ask, remaining));
                     }
                     (Tried::Busy { remaining }, Some(pause)) => {
+                        was_busy = true;
                         rests = !pause.refused(remaining) || limit.is_over();
                     }
                     // It was busy when last heard of.
-                    (Tried::Unanswered { .. }, Some(_)) if limit.is_over() => return Ok(None),
+                    (Tried::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
+                        return Ok(None);
+                    }
                     (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
                 }
             }

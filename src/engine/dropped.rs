@@ -6,11 +6,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
@@ -49,17 +49,17 @@ impl DroppedGuards {
         }
     }
 
-    /// Completes when every guard of the lock `name` that was dropped before this call is released, or after `longest`: an
-    /// owner with a future that is never polled keeps its own releases waiting, and must not stop other owners.
+    /// Completes when every guard of the lock `name` that was dropped before this call is released, or at `until`: an owner
+    /// with a future that is never polled keeps its own releases waiting, and must not stop other owners.
     ///
     /// Says whether they are. `None` if there is none, as mostly; boxed, as it is part of what everybody holds who waits.
-    pub(super) fn released(&self, name: &str, longest: Duration) -> Option<BoxFuture<bool>> {
+    pub(super) fn released(&self, name: &str, until: Instant) -> Option<BoxFuture<bool>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let pending = self.pending().get(name).cloned()?;
         let all = async move { join_all(pending.iter().map(CancellationToken::cancelled)).await };
-        let released = async move { tokio::time::timeout(longest, all).await.is_ok() };
+        let released = async move { timeout_at(until, all).await.is_ok() };
         Some(Box::pin(released))
     }
 
@@ -84,20 +84,24 @@ impl Drop for DroppedGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3_600);
+    fn long() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn operation_waits_for_guards_dropped_before_it_and_no_later_ones() {
         let guards = Arc::<DroppedGuards>::default();
         let (name, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert!(guards.released("a", LONG).is_none());
+        assert!(guards.released("a", long()).is_none());
         let (first, second) = (guards.add(&name), guards.add(&name));
-        assert!(guards.released("b", LONG).is_none());
-        let mut operation = guards.released("a", LONG).expect("two are pending");
+        assert!(guards.released("b", long()).is_none());
+        let mut operation = guards.released("a", long()).expect("two are pending");
         assert_eq!((&mut operation).now_or_never(), None);
         let later = (guards.add(&name), guards.add(&other));
         drop(second);
@@ -114,7 +118,7 @@ mod tests {
         let guards = Arc::<DroppedGuards>::default();
         let _never = guards.add(&"a".into());
         let from = tokio::time::Instant::now();
-        let released = guards.released("a", Duration::from_secs(3));
+        let released = guards.released("a", from + Duration::from_secs(3));
         assert!(!released.expect("one is pending").await);
         assert_eq!(from.elapsed(), Duration::from_secs(3));
     }

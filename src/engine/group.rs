@@ -101,11 +101,7 @@ impl Group<'_> {
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
     pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
-        let dropped = self.members.iter().map(|Member { engine, ask }| {
-            let name = &ask.place.name;
-            engine.dropped_guards_released(name)
-        });
-        join_all(dropped).await;
+        self.dropped_guards_released(limit).await;
         // One wait for all members, as their yields began together: for the one that ends last.
         let mut first = match (limit, self.longest_yield()) {
             (Limit::Once, _) | (_, None) => None,
@@ -176,6 +172,20 @@ impl Group<'_> {
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// As for a single lock. A majority does not wait for a server that does not answer.
+    async fn dropped_guards_released(&self, limit: Limit) {
+        let dropped = self.members.iter().filter_map(|Member { engine, ask }| {
+            let longest = match self.is_majority() {
+                true if !engine.lanes.is_ready(&ask.place) => return None,
+                true => majority_patience(engine, &ask.lease),
+                false => engine.config.command_wait,
+            };
+            let until = limit.earlier(Instant::now() + longest);
+            engine.dropped.released(&ask.place.name, until)
+        });
+        join_all(dropped).await;
     }
 
     /// The member that is left to other clients for longest, if any is.

@@ -131,9 +131,8 @@ impl Intents {
         Some((intent.place.clone(), intent.length))
     }
 
-    /// The server has not let an intent be left, as the one of another client is not long enough ago, or as nobody reads: then
-    /// a message follows, and if it does not let the writer in, that is refused once more.
-    pub(super) fn not_left(&mut self, name: &Arc<str>, nobody_reads: bool) {
+    /// The server has not let an intent be left, as the one of another client is not long enough ago, or as nobody reads.
+    pub(super) fn not_left(&mut self, name: &Arc<str>, nobody_reads: bool, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;
         };
@@ -141,20 +140,22 @@ impl Intents {
         if nobody_reads {
             // A writer holds the lock, perhaps for long.
             intent.make_rarer(8);
-            if let Some(due) = intent.due.take() {
-                self.due.remove(&(due, name.clone()));
+            if let Some(old) = intent.due {
+                self.due.remove(&(old, name.clone()));
+                self.due.insert((intent.schedule(now), name.clone()));
             }
         }
     }
 
     /// A writer got in.
     pub(super) fn granted(&mut self, name: &str, now: Instant) {
-        if let Some(intent) = self.locks.get_mut(name)
-            && let Some(left) = intent.left.take()
-        {
+        let Some(intent) = self.locks.get_mut(name) else {
+            return;
+        };
+        intent.pause = Duration::ZERO;
+        if let Some(left) = intent.left.take() {
             let took = now.saturating_duration_since(left);
             intent.length = intent.length.min(2 * took).max(SHORTEST);
-            intent.pause = Duration::ZERO;
         }
     }
 
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(intents.next_due(), Some(later + millis(128)));
         // One that the server has refused says nothing of the readers.
         let (_, length) = intents.take_due(later + millis(128)).unwrap();
-        intents.not_left(&name.name, false);
+        intents.not_left(&name.name, false, later);
         assert_eq!(length, millis(32));
         assert_eq!(until_one_works(&mut intents, &name, millis(3)), millis(32));
         intents.waits(&name, later);
@@ -257,11 +258,13 @@ mod tests {
             count += 1;
         }
         assert!((15..30).contains(&count), "{count} in a minute");
-        // Where nobody reads, there is none until the writer is refused again.
-        intents.not_left(&name.name, true);
-        assert_eq!(intents.next_due(), None);
-        intents.waits(&name, now);
-        assert!(intents.next_due().unwrap() >= now + LONGEST_PAUSE);
+        let later = now + Duration::from_secs(60);
+        intents.not_left(&name.name, true, later);
+        assert_eq!(intents.next_due(), Some(later + LONGEST_PAUSE));
+        intents.granted(&name.name, later);
+        intents.nobody_waits(&name.name, later);
+        intents.waits(&name, later);
+        assert!(intents.next_due().unwrap() < later + Duration::from_secs(1));
     }
 
     #[test]

@@ -171,7 +171,8 @@ impl Engine {
     /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
     /// latest.
     async fn dropped_guards_released(&self, name: &str) {
-        if let Some(released) = self.dropped.released(name, self.config.command_wait) {
+        let until = Instant::now() + self.config.command_wait;
+        if let Some(released) = self.dropped.released(name, until) {
             let _: bool = released.await;
         }
     }

@@ -240,6 +240,9 @@ impl Engine {
                 Err(tenure.lost_error(LostReason::Gone))
             }
             Err(error) => {
+                if holds == 0 {
+                    self.wakeups.hold_is_over(place);
+                }
                 // What is left when the client closes, the shutdown reports.
                 if !self.is_closed() {
                     self.note_unreleased(tenure, 1);
@@ -350,7 +353,10 @@ impl Engine {
                 };
                 match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
-                    Ok(Presence::Absent) if doubt && holds == 0 => return Ok(Presence::Present),
+                    Ok(Presence::Absent) if doubt && holds == 0 => {
+                        self.wakeups.hold_is_over(place);
+                        return Ok(Presence::Present);
+                    }
                     Ok(presence) => return Ok(presence),
                     Err(CallError::Unanswered { .. }) => doubt = true,
                     Err(CallError::Refused(Refusal::Passing { .. })) if doubt || !over() => {

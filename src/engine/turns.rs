@@ -284,10 +284,13 @@ impl Turns {
     }
 
     /// It is time for somebody to ask who was not told to.
-    pub(super) fn polled(&mut self, now: Instant) {
-        if self.rest_until.is_some_and(|until| until <= now) {
+    /// Says whether a rest is over.
+    pub(super) fn polled(&mut self, now: Instant) -> bool {
+        let rested = self.rest_until.is_some_and(|until| until <= now);
+        if rested {
             self.not_ours();
         }
+        rested
     }
 
     /// The waiter leaves, granted the lock or not.

@@ -214,9 +214,9 @@ impl<S: Clone> Waiters<S> {
         let queue = self.queue(place)?;
         let Some(next) = queue.first_parked().filter(|_| queue.listens) else {
             queue.turns.not_ours();
-            // The message wakes somebody, or if there may be none, the answer. Where nobody waits, it is to wake nobody.
-            let unneeded = queue.listens && queue.waiters.is_empty();
-            return unneeded.then(|| (queue.turns.released_unheeded(now), Vec::new()));
+            // The message wakes somebody, or if there may be none, the answer.
+            let listens = queue.listens;
+            return listens.then(|| (queue.turns.released_unheeded(now), Vec::new()));
         };
         let (ticket, turn) = queue.turns.released(waiting, due, now);
         match turn {
@@ -236,10 +236,10 @@ impl<S: Clone> Waiters<S> {
         let waiting = self.queue(place)?.waiters.len();
         let due = self.yields.is_due(place, waiting, now);
         let queue = self.queue(place).filter(|queue| queue.listens)?;
-        let (ticket, turn) = queue
-            .turns
-            .is_over(due)
-            .then(|| queue.turns.released(waiting, due, now))?;
+        if !queue.turns.is_over(due) {
+            return Some(queue.turns.released_unheeded(now));
+        }
+        let (ticket, turn) = queue.turns.released(waiting, due, now);
         if let Turn::Others { until } = turn {
             self.poll_by(place, until, now);
         }
@@ -262,7 +262,10 @@ impl<S: Clone> Waiters<S> {
             (Some(_), None) => false,
         };
         let published = heard.is_some();
-        let heard = heard.and_then(|heard| self.yields.released(place, heard, due, now));
+        let alone = self
+            .queue(place)
+            .is_none_or(|queue| queue.waiters.is_empty());
+        let heard = heard.and_then(|heard| self.yields.released(place, heard, due, alone, now));
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
@@ -300,10 +303,7 @@ impl<S: Clone> Waiters<S> {
         };
         queue.turns.not_ours();
         let told = queue.wake(Wake::One);
-        if queue.stays == Stays::WhileHeld {
-            queue.stays = Stays::No;
-            self.may_be_over(place, now);
-        }
+        self.hold_is_over(place, now);
         told
     }
 
@@ -431,6 +431,16 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
+    /// A hold is over, of whose end nobody here has heard.
+    pub(super) fn hold_is_over(&mut self, place: &Place, now: Instant) {
+        if let Some(queue) = self.queue(place)
+            && queue.stays == Stays::WhileHeld
+        {
+            queue.stays = Stays::No;
+            self.may_be_over(place, now);
+        }
+    }
+
     /// Nobody waits for the lock, perhaps, and nobody needs to listen.
     fn may_be_over(&mut self, place: &Place, now: Instant) {
         let Some(queue) = self.queue(place) else {
@@ -462,8 +472,8 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// The server has not let a writer of the lock leave an intent.
-    pub(super) fn intent_not_left(&mut self, name: &Arc<str>, nobody_reads: bool) {
-        self.intents.not_left(name, nobody_reads);
+    pub(super) fn intent_not_left(&mut self, name: &Arc<str>, nobody_reads: bool, now: Instant) {
+        self.intents.not_left(name, nobody_reads, now);
     }
 
     /// At how many locks this client listens or waits.
@@ -589,11 +599,20 @@ impl<S: Clone> Waiters<S> {
                     self.polls.insert((until, key));
                     continue;
                 }
-                let next = now + queue.poll_floor;
-                queue.turns.polled(now);
+                let mut next = now + queue.poll_floor;
+                if let Stays::Until(until) = queue.stays
+                    && queue.waiters.is_empty()
+                {
+                    next = next.min(until);
+                }
+                let rested = queue.turns.polled(now);
                 let polls = queue.polls;
                 // If nobody is at rest, one whose refusal is on its way asks once more.
-                told.extend(queue.wake(Wake::One));
+                let wake = match rested && key.place().shared {
+                    true => Wake::All,
+                    false => Wake::One,
+                };
+                told.extend(queue.wake(wake));
                 queue.polls = polls + 1;
                 queue.poll_at = Some(next);
                 self.polls.insert((next, key));

@@ -337,3 +337,76 @@ proptest! {
         }
     }
 }
+
+/// A waiter that is granted the lock, after messages are sure to arrive.
+fn granted(waiters: &mut Waiters<u32>, place: &Arc<Place>, now: Instant) {
+    let id = park(waiters, place, 1, now);
+    waiters.subscribed(place, true);
+    assert_eq!(waiters.leave(place, id, true, now), [0; 0]);
+    assert_eq!(
+        waiters.take_unneeded(),
+        [""; 0],
+        "it listens while it holds"
+    );
+}
+
+#[test]
+fn holder_that_has_waited_listens_until_its_hold_is_over() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+    granted(&mut waiters, &place, now);
+    waiters.hold_is_over(&place, now);
+    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+    granted(&mut waiters, &place, now);
+    waiters.gone(&place, now);
+    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+    // Released, and heard by no other client; or not known to be.
+    for heard in [Some(Neighbours::None), None] {
+        granted(&mut waiters, &place, now);
+        let (ticket, told) = waiters.released(&place, now).expect("an echo will come");
+        assert_eq!(told, [0; 0]);
+        waiters.answered(&place, Some(ticket), heard, now);
+        assert_eq!(waiters.take_unneeded(), [&place.channel]);
+        assert_eq!(waiters.len(), 0);
+    }
+}
+
+#[test]
+fn client_that_others_have_heard_listens_while_it_may_come_back() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+    granted(&mut waiters, &place, now);
+    let (ticket, _) = waiters.released(&place, now).expect("an echo will come");
+    waiters.answered(&place, Some(ticket), Some(Neighbours::Listening(1)), now);
+    let end = waiters.yields.until(&place, now).expect("a yield is due");
+    assert_eq!(waiters.next_due(), Some(end));
+    // Its own message ends no yield, and wakes nobody.
+    assert_eq!(waiters.message(&place.channel, Wake::One, now), [0; 0]);
+    assert_eq!(waiters.yields.until(&place, now), Some(end));
+    let (id, listens) = waiters.join_yielding(&place, 2, now).expect("it yields");
+    assert!(listens);
+    // Another client's does both.
+    assert_eq!(waiters.message(&place.channel, Wake::One, now), [2]);
+    assert_eq!(waiters.yields.until(&place, now), None);
+    waiters.leave(&place, id, false, now);
+    waiters.poll(end);
+    assert_eq!(
+        waiters.take_unneeded(),
+        [&place.channel],
+        "it has not come back"
+    );
+}
+
+#[test]
+fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
+    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+    granted(&mut waiters, &place, now);
+    let (ticket, _) = waiters.released(&place, now).expect("an echo will come");
+    waiters.answered(&place, Some(ticket), Some(Neighbours::Listening(2)), now);
+    waiters.message(&place.channel, Wake::One, now);
+    waiters.join_yielding(&place, 2, now).expect("it yields");
+    let later = now + Duration::from_micros(300);
+    assert_eq!(waiters.message(&place.channel, Wake::One, later), [0; 0]);
+    let end = waiters.yields.until(&place, later).expect("it stands back");
+    assert_eq!(waiters.poll(later), [0; 0]);
+    assert_eq!(waiters.poll(end), [2], "the other one has not come");
+    waiters.message(&place.channel, Wake::One, later);
+}

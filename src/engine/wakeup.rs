@@ -126,6 +126,13 @@ impl Wakeups {
         self.answered(place, None, Some(reply));
     }
 
+    /// A last hold at `place` is over, or given up, although no release of it was answered.
+    pub(super) fn hold_is_over(&self, place: &Place) {
+        if self.is_awaited() {
+            self.change(|waiters| waiters.hold_is_over(place, Instant::now()));
+        }
+    }
+
     /// Whether no client listens, as far as the reply says.
     fn surely_unheard(&self, place: &Place, reply: &Reply) -> bool {
         place.announced && self.redis.counts_listeners() && listeners(reply) == 0
@@ -519,7 +526,7 @@ impl Engine {
             if !matches!(outcome, Ok(Outcome::Done(_))) {
                 let nobody_reads = !matches!(outcome, Ok(Outcome::Busy { .. }));
                 let mut waiters = engine.wakeups.waiters();
-                waiters.intent_not_left(&name, nobody_reads);
+                waiters.intent_not_left(&name, nobody_reads, Instant::now());
             }
         });
     }

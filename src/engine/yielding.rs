@@ -9,7 +9,8 @@
 //! - A yield lasts [`SHORTEST`] at first. A yield in which no other client got the lock was too short for the way of those
 //!   that listen: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
 //!   the next one lasts no longer than that took. So the length follows the distance of the neighbours.
-//! - A *row* is the time from this client's first grant since the last yield. After a yield that came to nothing the next
+//! - A *row* is the time from this client's first grant since the last yield, or since it left the lock alone for as long as a
+//!   yield. After a yield that came to nothing the next
 //!   one is due when the row has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
 //!   time, and a ninth once yields are as long as they get. Where listeners cannot be counted, it costs a tenth.
 //! - Where several clients listen, each is to have its turn before this one is back. So when one of them releases the lock,
@@ -81,6 +82,8 @@ struct Yielding {
     used: Option<Duration>,
     /// The first grant since the last yield or the last foreign one.
     row_began: Option<Instant>,
+    /// The last release, if no task of this client waited then.
+    left: Option<Instant>,
     /// The last yield, until this client has the lock again.
     last: Option<Yield>,
     /// How many neighbours are taken to ask, and until when that is believed: not all have had their turn in time.
@@ -112,6 +115,7 @@ impl Yielding {
             dead: false,
             used: None,
             row_began: None,
+            left: None,
             last: None,
             believed: None,
             heard: now,
@@ -154,6 +158,13 @@ impl Yielding {
     }
 
     fn granted(&mut self, now: Instant) {
+        if self
+            .left
+            .take()
+            .is_some_and(|left| now > left + self.length)
+        {
+            self.row_began = Some(now);
+        }
         self.row_began.get_or_insert(now);
         let Some(last) = self.last.take() else {
             return;
@@ -252,12 +263,14 @@ impl Yields {
         self.on && self.at(place).is_none_or(|side| side.is_due(waiting, now))
     }
 
-    /// The last hold was released. If other clients heard of it, a yield begins if it is `due`.
+    /// The last hold was released. If other clients heard of it, a yield begins if it is `due`. Other tasks of this client may
+    /// wait for the lock, if it is not `alone`.
     pub(super) fn released(
         &mut self,
         place: &Arc<Place>,
         neighbours: Neighbours,
         due: bool,
+        alone: bool,
         now: Instant,
     ) -> Option<Heard> {
         if !self.on {
@@ -269,6 +282,9 @@ impl Yields {
             }
             return None;
         }
+        if self.at(place).is_some_and(|side| now > side.heard + MEMORY) {
+            self.locks.remove(&place.name);
+        }
         if self.at(place).is_none() {
             self.forget_old(now);
             let sides = self.locks.entry(place.name.clone()).or_default();
@@ -276,6 +292,7 @@ impl Yields {
         }
         let side = self.at(place)?;
         (side.neighbours, side.heard) = (neighbours, now);
+        side.left = alone.then_some(now);
         Some(Heard {
             left_until: due.then(|| side.begin(now)),
             comes_back_by: now + side.length,

@@ -60,7 +60,8 @@ impl Crowd {
             self.own_turns += 1;
             let neighbours = Neighbours::Listening(self.listeners);
             let due = self.yields.is_due(&self.place, 0, self.now);
-            self.yields.released(&self.place, neighbours, due, self.now);
+            self.yields
+                .released(&self.place, neighbours, due, true, self.now);
             let foreign = self.foreign_turns;
             self.waits();
             if self.foreign_turns > foreign {
@@ -125,14 +126,17 @@ fn each_of_several_neighbours_has_its_turn() {
 fn clients_that_wait_are_not_yielded_to_without_a_release() {
     let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
     assert_eq!(yields.keep(&place, now), None);
-    assert_eq!(yields.released(&place, Neighbours::None, true, now), None);
+    assert_eq!(
+        yields.released(&place, Neighbours::None, true, true, now),
+        None
+    );
     assert!(
         yields.is_empty(),
         "nothing is remembered of a lock without neighbours"
     );
     let mut off = Yields::new(false);
     assert_eq!(
-        off.released(&place, Neighbours::Listening(1), true, now),
+        off.released(&place, Neighbours::Listening(1), true, true, now),
         None
     );
     assert!(off.is_empty() && !off.is_due(&place, 0, now));
@@ -141,12 +145,12 @@ fn clients_that_wait_are_not_yielded_to_without_a_release() {
 #[test]
 fn yield_ends_when_another_client_has_had_the_lock() {
     let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
-    yields.released(&place, Neighbours::Listening(1), true, now);
+    yields.released(&place, Neighbours::Listening(1), true, true, now);
     assert_eq!(yields.keep(&place, now), Some(now + SHORTEST));
     assert_eq!(yields.others_released(&place, now + micros(200)), None);
     assert_eq!(yields.keep(&place, now + micros(200)), None);
     // Of three neighbours, two are still to come.
-    yields.released(&place, Neighbours::Listening(3), true, now);
+    yields.released(&place, Neighbours::Listening(3), true, true, now);
     let at = now + micros(400);
     assert_eq!(yields.others_released(&place, at), Some(at + 2 * SHORTEST));
     assert_eq!(yields.keep(&place, at), Some(at + 2 * SHORTEST));
@@ -161,7 +165,7 @@ fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
         yields.granted(&place, now);
         now += millis(1);
         let due = yields.is_due(&place, 0, now);
-        yields.released(&place, Neighbours::Polling, due, now);
+        yields.released(&place, Neighbours::Polling, due, true, now);
         if let Some(until) = yields.keep(&place, now) {
             idle += until - now;
             now = until;
@@ -172,13 +176,35 @@ fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
     assert!((0.05..=0.1).contains(&share), "{share}");
 }
 
+/// A burst of two turns, long after the last one.
+#[test]
+fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
+    let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+    for neighbours in [
+        Neighbours::Polling,
+        Neighbours::Uncounted,
+        Neighbours::Listening(1),
+    ] {
+        for burst in 0..100 {
+            now += Duration::from_secs(5);
+            for _ in 0..2 {
+                yields.granted(&place, now);
+                now += micros(400);
+                let due = yields.is_due(&place, 0, now);
+                assert!(!due || burst == 0, "{neighbours:?}");
+                yields.released(&place, neighbours, due, true, now);
+            }
+        }
+    }
+}
+
 #[test]
 fn locks_that_are_left_alone_are_forgotten() {
     let (mut yields, mut now) = (Yields::new(true), Instant::now());
     let wire: &dyn Wire = crate::Reentrant::WIRE;
     for i in 0..100_000 {
         let place = Arc::new(wire.place(format!("{i}").into(), &crate::Config::default()));
-        yields.released(&place, Neighbours::Listening(1), true, now);
+        yields.released(&place, Neighbours::Listening(1), true, true, now);
         now += millis(1);
     }
     // Those of the last ten seconds, and as many again.
@@ -226,10 +252,10 @@ proptest! {
                 }
                 4 => {
                     let due = yields.is_due(&place, count as usize, now);
-                    yields.released(&place, Neighbours::Listening(count), due, now);
+                    yields.released(&place, Neighbours::Listening(count), due, true, now);
                 }
-                5 => drop(yields.released(&place, Neighbours::None, false, now)),
-                _ => drop(yields.released(&place, Neighbours::Uncounted, true, now)),
+                5 => drop(yields.released(&place, Neighbours::None, false, true, now)),
+                _ => drop(yields.released(&place, Neighbours::Uncounted, true, true, now)),
             }
             if let Some(until) = yields.until(&place, now) {
                 prop_assert!(until <= now + LONGEST);
