@@ -116,6 +116,7 @@ macro_rules! tokens {
             fenced::tokens_rise_over_alternate_holders
             fenced::tokens_rise_over_waiters
             turns::java_has_its_share_beside_a_crowd
+            turns::java_and_rust_have_their_shares
         }
     };
 }

@@ -6,12 +6,13 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_all};
 use redisson_lock::{Config, LockClient};
 use tokio::task::JoinSet;
 
-use crate::kinds::FENCED;
+use crate::kinds::{FENCED, Kind, MULTI, REENTRANT, WRITE};
 use crate::rust_peer::NO_POLLS;
-use crate::stage::Version;
+use crate::stage::{Stage, Version};
 use crate::worker::Lock;
 
 const CROWD: usize = 16;
@@ -59,4 +60,54 @@ async fn crowd(url: &str, name: &str, over: &Arc<AtomicBool>) -> JoinSet<()> {
         });
     }
     crowd
+}
+
+/// As many threads of Java as tasks of Rust take a lock over and over, with hardly any work. When the first of them has had
+/// all its turns, the other side has had its share as well: as parts of equal ones, Java's and Rust's.
+async fn shares(stage: &Stage, kind: &'static Kind, each: usize, turns: u64) -> [f64; 2] {
+    let lock = Lock::new(kind);
+    let peers = [&stage.java, &stage.rust];
+    let mut counters = Vec::new();
+    let mut working = Vec::new();
+    for peer in peers {
+        let counter = stage.server.name("turns").await;
+        for _ in 0..each {
+            let worker = lock.worker(peer);
+            working.push(Box::pin(
+                worker.ask("work", &[&counter, &turns.to_string()]),
+            ));
+        }
+        counters.push(counter);
+    }
+    let (first, _, rest) = select_all(working).await;
+    first.unwrap_or_else(|refused| panic!("{refused}"));
+    let mut had = [0.0; 2];
+    for (had, counter) in had.iter_mut().zip(&counters) {
+        let counted: Option<u32> = stage.server.command(&["GET", counter]).await;
+        *had = counted.unwrap_or(0).into();
+    }
+    for done in join_all(rest).await {
+        done.unwrap_or_else(|refused| panic!("{refused}"));
+    }
+    println!("{}: Java and Rust had {had:?}", kind.name);
+    let equal = had.iter().sum::<f64>() / 2.0;
+    had.map(|had| had / equal)
+}
+
+/// `make bench-shares` asks for more, with longer turns. Without yields Java has one turn in hundreds.
+pub async fn java_and_rust_have_their_shares(version: Version) {
+    let stage = version.stage().await;
+    for (kind, each, turns) in [
+        (&REENTRANT, 1, 600),
+        (&FENCED, 1, 600),
+        (&WRITE, 1, 600),
+        (&MULTI, 1, 600),
+        (&REENTRANT, 8, 100),
+    ] {
+        // For what a JVM loads and compiles at first, no lock can make up.
+        shares(&stage, kind, 1, 100).await;
+        let [java, rust] = shares(&stage, kind, each, turns).await;
+        assert!(java >= 0.1, "{}: {java} of Java", kind.name);
+        assert!(rust > 0.0, "{}: {rust} of Rust", kind.name);
+    }
 }
