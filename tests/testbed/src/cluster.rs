@@ -166,14 +166,19 @@ impl Clustered {
         self.servers[node].info("replication").await["role"] == "master"
     }
 
-    /// The replica of `master` that runs.
+    /// The replica of `master` that runs. A node that was restarted may not have heard yet whose replica it is.
     pub async fn replica_of(&self, master: usize) -> usize {
         let (id, running) = (self.id(master).await, self.running());
-        let seen = self.seen_by(running[0]).await;
-        let replicas = seen.iter().filter(|seen| seen.master == id);
-        let mut replicas = replicas.map(|seen| self.on_port(seen.port));
-        let replica = replicas.find(|node| running.contains(node));
-        replica.expect("the master has a replica that runs")
+        let mut found = None;
+        eventually("the master has a replica", SETTLED_WITHIN, async || {
+            let seen = self.seen_by(running[0]).await;
+            let replicas = seen.iter().filter(|seen| seen.master == id);
+            let mut replicas = replicas.map(|seen| self.on_port(seen.port));
+            found = replicas.find(|node| running.contains(node));
+            found.is_some()
+        })
+        .await;
+        found.expect("it was found")
     }
 
     /// Makes `replica` the master although the present one is well.
