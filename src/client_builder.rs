@@ -105,7 +105,7 @@ impl LockClientBuilder {
     ///
     /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
     pub fn fred(mut self, client: &FredClient) -> Self {
-        self.source = Some(Target::donor(client));
+        self.source = Some(Ok(Target::donor(client)));
         self
     }
 

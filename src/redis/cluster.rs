@@ -12,13 +12,13 @@ mod topology;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fred::{types::Value, util::redis_keyslot};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis,
     durable::{Answered, Wait},
     frame,
+    fred::hash_slot,
     line::{Closed, Open},
     link::Connector,
     locator::{Address, Locator},
@@ -53,8 +53,8 @@ impl Cluster {
         sharded: ShardedPubSub,
         wait: Wait,
     ) -> Result<(Self, Events), Error> {
-        let (config, map) = (target.config, target.map);
-        let asking = timeout(CONNECT_WAIT, seeds::first_answer(&config, &seeds));
+        let (server, map) = (target.server, target.map);
+        let asking = timeout(CONNECT_WAIT, seeds::first_answer(&server, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "no connection within {CONNECT_WAIT:?}"
@@ -66,7 +66,7 @@ impl Cluster {
             ShardedPubSub::Auto | ShardedPubSub::On => Publishing::Sharded,
         };
         let (events, receiver) = mpsc::unbounded_channel();
-        let topology = Topology::new(config, map, publishing, wait, &first.listed, events.clone());
+        let topology = Topology::new(server, map, publishing, wait, &first.listed, events.clone());
         let topology = Arc::new(topology);
         let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
@@ -97,7 +97,7 @@ fn subscribe(
         }
         Publishing::Classic => {
             let anywhere = Subscriber {
-                connector: Connector::new(topology.config().clone(), MESSAGES)
+                connector: Connector::new(topology.server().clone(), MESSAGES)
                     .to(&Locator::Member(topology.clone())),
                 channels: Channels::OfCluster,
                 events,
@@ -110,7 +110,7 @@ fn subscribe(
 
 impl Redis for Cluster {
     fn slot(&self, key: &[u8]) -> HashSlot {
-        redis_keyslot(key)
+        hash_slot(key)
     }
 
     fn is_cluster(&self) -> bool {
@@ -206,7 +206,7 @@ impl Topology {
         durability: Durability,
     ) -> Result<Vec<Reply>, CallError> {
         let slot = operations.first().and_then(|parts| parts.first());
-        let slot = slot.map_or(0, |key| redis_keyslot(key));
+        let slot = slot.map_or(0, |key| hash_slot(key));
         let mut ask = None;
         let mut hops = 0;
         loop {
@@ -294,7 +294,7 @@ impl Topology {
         let (_asking, answer) = tokio::join!(
             biased;
             open.send("ASKING", Vec::new()),
-            open.send("EVAL", parts.map(Value::Bytes).collect()),
+            open.send("EVAL", parts.collect()),
         );
         let answered = async {
             let frame = answer?;

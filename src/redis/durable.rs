@@ -2,20 +2,22 @@
 
 use std::{collections::HashSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
-use fred::types::{Resp3Frame as Frame, Value};
+use bytes::Bytes;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
 use super::{
-    CallError, Tasks, frame,
+    CallError, Tasks,
+    connection::Frame,
+    frame,
     line::{Line, Open},
 };
 use crate::{
     durability::Durability,
     wire::{
-        Reply,
+        Reply, decimal,
         script::{Acknowledged, Operation, Publishing, Script},
     },
 };
@@ -78,13 +80,13 @@ impl Wait {
         Ok(by.map(|by| Acknowledged { by, wanted }))
     }
 
-    fn command(self, wanted: u32) -> (&'static str, Vec<Value>) {
-        let (wanted, millis) = (i64::from(wanted), self.longest.as_millis().max(1) as i64);
-        let (name, args): (_, &[i64]) = match self.for_disk {
+    fn command(self, wanted: u32) -> (&'static str, Vec<Bytes>) {
+        let (wanted, millis) = (u64::from(wanted), self.longest.as_millis().max(1) as u64);
+        let (name, args): (_, &[u64]) = match self.for_disk {
             true => ("WAITAOF", &[1, wanted, millis]),
             false => ("WAIT", &[wanted, millis]),
         };
-        (name, args.iter().map(|arg| Value::from(*arg)).collect())
+        (name, args.iter().map(|arg| decimal(*arg)).collect())
     }
 }
 

@@ -2,33 +2,28 @@
 
 use std::collections::HashMap;
 
-use fred::types::Resp3Frame as Frame;
-
-use super::CallError;
+use super::{CallError, connection::Frame};
 use crate::wire::{Refusal, Reply, packed, script::Detail};
 
 /// The message of an error frame.
 pub(super) fn error(frame: &Frame) -> Option<String> {
     match frame {
-        Frame::SimpleError { data, .. } => Some(data.to_string()),
-        Frame::BlobError { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
+        Frame::Error(message) => Some(message.clone()),
         _ => None,
     }
 }
 
 /// Whether the server does not know the script, and so has run nothing.
 pub(super) fn is_unknown_script(frame: &Frame) -> bool {
-    error(frame).is_some_and(|message| message.starts_with("NOSCRIPT"))
+    matches!(frame, Frame::Error(message) if message.starts_with("NOSCRIPT"))
 }
 
 /// Text, whatever kind of string carries it.
 pub(super) fn text(frame: &Frame) -> Option<String> {
     match frame {
-        Frame::BlobString { data, .. }
-        | Frame::SimpleString { data, .. }
-        | Frame::VerbatimString { data, .. } => Some(String::from_utf8_lossy(data).into_owned()),
+        Frame::Text(text) | Frame::Status(text) => Some(String::from_utf8_lossy(text).into_owned()),
         // A subscriber's PING in RESP2 answers ["pong", text].
-        Frame::Array { data, .. } | Frame::Push { data, .. } => data.last().and_then(text),
+        Frame::List(frames) => frames.last().and_then(text),
         _ => None,
     }
 }
@@ -36,11 +31,11 @@ pub(super) fn text(frame: &Frame) -> Option<String> {
 /// The fields of a map, or of a list that alternates names and values as RESP2 has it.
 pub(super) fn map(frame: &Frame) -> HashMap<String, String> {
     match frame {
-        Frame::Map { data, .. } => data
+        Frame::Map(pairs) => pairs
             .iter()
             .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
             .collect(),
-        Frame::Array { data, .. } => data
+        Frame::List(frames) => frames
             .chunks_exact(2)
             .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
             .collect(),
@@ -51,7 +46,7 @@ pub(super) fn map(frame: &Frame) -> HashMap<String, String> {
 /// A list of maps.
 pub(super) fn maps(frame: &Frame) -> Vec<HashMap<String, String>> {
     match frame {
-        Frame::Array { data, .. } => data.iter().map(map).collect(),
+        Frame::List(frames) => frames.iter().map(map).collect(),
         _ => Vec::new(),
     }
 }
@@ -59,7 +54,7 @@ pub(super) fn maps(frame: &Frame) -> Vec<HashMap<String, String>> {
 /// The text at `index` of a list.
 pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
     match frame {
-        Frame::Array { data, .. } => data.get(index).and_then(text),
+        Frame::List(frames) => frames.get(index).and_then(text),
         _ => None,
     }
 }
@@ -68,8 +63,7 @@ pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
 /// master's own disk: as long as it is not, those of others count for nothing.
 pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
     let by = match frame {
-        Frame::Array { data, .. } => match data.iter().map(number).collect::<Option<Vec<_>>>()?[..]
-        {
+        Frame::List(frames) => match frames.iter().map(number).collect::<Option<Vec<_>>>()?[..] {
             [0, _] => 0,
             [_, by] => by,
             _ => return None,
@@ -81,11 +75,11 @@ pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
 
 /// The length of the list at `index` of a list.
 pub(super) fn list_len_at(frame: &Frame, index: usize) -> Option<usize> {
-    let Frame::Array { data, .. } = frame else {
+    let Frame::List(frames) = frame else {
         return None;
     };
-    match data.get(index)? {
-        Frame::Array { data, .. } => Some(data.len()),
+    match frames.get(index)? {
+        Frame::List(list) => Some(list.len()),
         _ => None,
     }
 }
@@ -101,23 +95,23 @@ pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, Cal
             Some(reply) => Ok(vec![reply]),
             None => Err(odd("something else than a status")),
         },
-        Frame::BlobString { data, .. } => {
-            let replies = packed::replies(&data).filter(|replies| replies.len() == operations);
+        Frame::Text(list) => {
+            let replies = packed::replies(&list).filter(|replies| replies.len() == operations);
             replies.ok_or_else(|| odd("another list than of so many replies"))
         }
-        Frame::Array { data, .. } if data.len() == operations => {
-            let replies: Option<_> = data.into_iter().map(reply).collect();
+        Frame::List(frames) if frames.len() == operations => {
+            let replies: Option<_> = frames.into_iter().map(reply).collect();
             replies.ok_or_else(|| odd("something else than statuses"))
         }
-        Frame::Array { .. } => Err(odd("as if it had run another number of operations")),
+        Frame::List(_) => Err(odd("as if it had run another number of operations")),
         _ => Err(odd("no array")),
     }
 }
 
 fn reply(frame: Frame) -> Option<Reply> {
     let (status, detail) = match frame {
-        Frame::Array { data, .. } => {
-            let [status, value] = <[Frame; 2]>::try_from(data).ok()?;
+        Frame::List(frames) => {
+            let [status, value] = <[Frame; 2]>::try_from(frames).ok()?;
             (number(&status)?, detail(value)?)
         }
         status => (number(&status)?, Detail::Nothing),
@@ -131,9 +125,9 @@ fn reply(frame: Frame) -> Option<Reply> {
 
 fn detail(frame: Frame) -> Option<Detail> {
     match frame {
-        Frame::Number { data, .. } => Some(Detail::Number(data)),
-        Frame::Array { data, .. } => {
-            let numbers: Option<_> = data.iter().map(number).collect();
+        Frame::Number(number) => Some(Detail::Number(number)),
+        Frame::List(frames) => {
+            let numbers: Option<_> = frames.iter().map(number).collect();
             numbers.map(Detail::Numbers)
         }
         other => text(&other).map(Detail::Text),
@@ -142,7 +136,7 @@ fn detail(frame: Frame) -> Option<Detail> {
 
 fn number(frame: &Frame) -> Option<i64> {
     match frame {
-        Frame::Number { data, .. } => Some(*data),
+        Frame::Number(number) => Some(*number),
         _ => None,
     }
 }
@@ -159,25 +153,16 @@ fn odd(what: &str) -> CallError {
 mod tests {
     use super::*;
 
-    fn int(data: i64) -> Frame {
-        Frame::Number {
-            data,
-            attributes: None,
-        }
+    fn int(number: i64) -> Frame {
+        Frame::Number(number)
     }
 
-    fn blob(data: &'static str) -> Frame {
-        Frame::BlobString {
-            data: data.as_bytes().into(),
-            attributes: None,
-        }
+    fn blob(text: &'static str) -> Frame {
+        Frame::Text(text.into())
     }
 
-    fn array(data: Vec<Frame>) -> Frame {
-        Frame::Array {
-            data,
-            attributes: None,
-        }
+    fn array(frames: Vec<Frame>) -> Frame {
+        Frame::List(frames)
     }
 
     #[test]
@@ -235,10 +220,7 @@ mod tests {
 
     #[test]
     fn an_error_frame_is_the_refusal_of_the_whole_call() {
-        let loading = Frame::SimpleError {
-            data: "LOADING wait".into(),
-            attributes: None,
-        };
+        let loading = Frame::Error("LOADING wait".into());
         assert!(matches!(
             replies(loading, 2),
             Err(CallError::Refused(Refusal::Passing { .. }))

@@ -12,10 +12,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use fred::{
-    interfaces::ClientLike,
-    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
-};
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::Instant,
@@ -25,10 +21,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Event, Tasks,
     client_info::Identity,
+    connection::{Connection, Frame},
     frame,
-    link::{self, Connection, Connector, Router},
+    link::{Connector, Link, Router},
 };
-use crate::wire::script::{Operation, Publishing, Script};
+use crate::wire::{
+    decimal,
+    script::{Operation, Publishing, Script},
+};
 
 /// How often a connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ impl Line {
     /// Keeps a connection open until `closed` is cancelled.
     pub(super) fn keep(
         connector: Connector,
-        first: Option<Connection>,
+        first: Option<Link>,
         events: mpsc::UnboundedSender<Event>,
         closed: CancellationToken,
         tasks: &Tasks,
@@ -68,7 +68,7 @@ impl Line {
             events,
             closed,
         };
-        let first = first.map(|connection| keeper.open(connection));
+        let first = first.map(|link| keeper.open(link));
         tasks.spawn(keeper.keep(first));
         line
     }
@@ -124,13 +124,13 @@ impl Line {
 
 /// An open connection for scripts.
 pub(super) struct Open {
-    client: fred::clients::Client,
+    connection: Arc<dyn Connection>,
     identity: Option<Identity>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
     /// Told when it leads to the wrong server.
     astray: Notify,
-    /// Cancelled when the connection has ended: fred leaves a command sent after that unanswered.
+    /// Cancelled when the connection has ended: a command sent after that may stay unanswered.
     ended: CancellationToken,
     traffic: Traffic,
 }
@@ -228,22 +228,17 @@ impl Open {
     pub(super) async fn send(
         &self,
         name: &'static str,
-        args: Vec<Value>,
+        args: Vec<Bytes>,
     ) -> Result<Frame, Arc<str>> {
         let _in_flight = self.traffic.sent();
         let answered = |answer: Frame| {
             self.traffic.mark();
             answer
         };
-        let command = CustomCommand::new_static(name, ClusterHash::Random, false);
-        // fred's future takes 5 KB, which otherwise every future around it would, and be moved with it.
-        let mut answer = Box::pin(self.client.custom_raw(command, args));
+        let mut answer = self.connection.send(name, args);
         let mut ended = pin!(self.ended.cancelled());
         poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Ready(answer) => {
-                let answer = answer.map_err(|error| error.details().into());
-                Poll::Ready(answer.map(answered))
-            }
+            Poll::Ready(answer) => Poll::Ready(answer.map(answered)),
             Poll::Pending => ended
                 .as_mut()
                 .poll(context)
@@ -254,17 +249,17 @@ impl Open {
 }
 
 /// `text`, the number of keys, the keys, the arguments.
-fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Value> {
+fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Bytes> {
     let keys = script.keys(operations);
     let count = keys.clone().count();
     let most_args = operations.first().map_or(0, Vec::len);
     let mut arguments = Vec::with_capacity(2 + count + most_args);
-    arguments.push(Value::Bytes(text));
-    arguments.push(Value::Integer(count as i64));
-    arguments.extend(keys.cloned().map(Value::Bytes));
+    arguments.push(text);
+    arguments.push(decimal(count as u64));
+    arguments.extend(keys.cloned());
     match operations {
-        [one] => arguments.extend(script.args(one).iter().cloned().map(Value::Bytes)),
-        several => arguments.push(Value::Bytes(script.packed_args(several))),
+        [one] => arguments.extend(script.args(one).iter().cloned()),
+        several => arguments.push(script.packed_args(several)),
     }
     arguments
 }
@@ -278,18 +273,18 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Lets callers use `connection`.
-    fn open(&self, connection: Connection) -> (Arc<Open>, Router) {
+    /// Lets callers use `link`.
+    fn open(&self, link: Link) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
-            client: connection.client,
-            identity: connection.identity,
-            ping_wait: connection.ping_wait,
+            connection: link.connection,
+            identity: link.identity,
+            ping_wait: link.ping_wait,
             astray: Notify::new(),
             ended: CancellationToken::new(),
             traffic: Traffic::new(),
         });
         self.line.0.send_replace(State::Up(open.clone()));
-        (open, connection.router)
+        (open, link.router)
     }
 
     async fn keep(self, first: Option<(Arc<Open>, Router)>) {
@@ -303,7 +298,7 @@ impl Keeper {
             let Some(reason) = self.closed.run_until_cancelled(broken).await else {
                 self.line.0.send_replace(State::Closed);
                 // What is unanswered when the line closes is not waited for long.
-                link::quit(&open.client).await;
+                open.connection.quit().await;
                 open.ended.cancel();
                 return;
             };
@@ -322,11 +317,11 @@ impl Keeper {
 
     /// Connects, and makes the server drop the connection that was there before.
     async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
-        let connection = self.connector.connect_until(&self.closed).await?;
+        let link = self.connector.connect_until(&self.closed).await?;
         if let Some(identity) = old.and_then(|old| old.identity.as_ref()) {
-            Connection::kill(&connection.client, identity).await;
+            Link::kill(&*link.connection, identity).await;
         }
-        let up = self.open(connection);
+        let up = self.open(link);
         if old.is_some() {
             let _ = self.events.send(Event::Reconnected);
         }
@@ -356,7 +351,7 @@ async fn broken(open: &Open, router: &mut Router) -> String {
             continue;
         }
         if let Err(reason) = router
-            .run(Connection::ping(&open.client, number, open.ping_wait))
+            .run(Link::ping(&*open.connection, number, open.ping_wait))
             .await
         {
             return reason;

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use fred::types::config::Config;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::watch,
@@ -20,11 +19,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     BoxFuture,
     cluster::Topology,
+    connection::{Frame, ServerConfig},
     frame,
     node::{ANSWER_WAIT, Answer, Mention, Node},
     verdict::{Answers, Belief, Doubt},
 };
-pub(super) use super::{node::Question, verdict::Address};
+pub(super) use super::{connection::Address, node::Question};
 use crate::error::Error;
 
 /// How often the nodes are asked whether the master is still where it was.
@@ -51,8 +51,8 @@ pub(super) enum Locator {
 /// Those who know where the master is.
 pub(super) struct Nodes {
     question: Question,
-    /// As whom to ask; the server in it is not used.
-    config: Config,
+    /// As whom to ask; the address in it is not used.
+    server: ServerConfig,
     known: Mutex<Vec<Arc<Node>>>,
     map: Option<AddressMap>,
     /// How many replicas there are, by the last answers.
@@ -64,7 +64,7 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) fn new(
         question: Question,
-        config: Config,
+        server: ServerConfig,
         addresses: Vec<Address>,
         map: Option<AddressMap>,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Nodes {
         }
         Self {
             question,
-            config,
+            server,
             known: Mutex::new(known),
             map,
             replicas: AtomicUsize::new(0),
@@ -145,7 +145,7 @@ impl Nodes {
         let nodes = self.known().clone();
         let awake = nodes.iter().filter(|node| !node.rests());
         let mut answering: FuturesUnordered<_> = awake
-            .map(|node| node.ask(&self.question, &self.config, nodes.len()))
+            .map(|node| node.ask(&self.question, &self.server, nodes.len()))
             .collect();
         let mut until = asked + ANSWER_WAIT;
         let (mut answers, mut refused) = (Answers::default(), None);
@@ -285,6 +285,6 @@ impl fmt::Debug for Locator {
 }
 
 /// Whether `ROLE` answered that the server is a master.
-pub(super) fn is_master(role: &fred::types::Resp3Frame) -> bool {
+pub(super) fn is_master(role: &Frame) -> bool {
     frame::text_at(role, 0).as_deref() == Some("master")
 }

@@ -1,8 +1,9 @@
-//! The way to Redis. Everything that names `fred` is in this folder; the rest of the crate sees [`Redis`].
+//! The way to Redis, of which the rest of the crate sees [`Redis`]. A [`connection`] is a trait; its implementation by
+//! [`fred`] is the one file that names that library.
 //!
 //! How the defects of fred 10.1 that `pitfalls` lists are kept out:
 //!
-//! - P-FR1, P-FR3, P-FR4, P-FR5, P-FR10: a fred client here is one connection ([`link`]). It never reconnects, never
+//! - P-FR1, P-FR3, P-FR4, P-FR5, P-FR10: a fred client here is one connection ([`fred`]). It never reconnects, never
 //!   sends anything again, has no limits of its own, and ends when the connection does, with every call that it still
 //!   had. A new client takes its place, and the engine decides what is repeated.
 //! - P-FR2, P-FR14, P-FR16: scripts travel as custom commands, many operations in each ([`Lanes`]), with one `EVAL`
@@ -13,13 +14,15 @@
 //! - P-FR11, P-FR12: a cluster is a connection per node, by a map of our own ([`cluster`]).
 //! - P-FR13: `WAIT` has a connection of its own ([`durable`]).
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
-//!   does not end by itself ([`url`], [`link`]).
+//!   does not end by itself ([`fred`], [`link`]).
 
 mod bundle;
 mod client_info;
 mod cluster;
+pub(crate) mod connection;
 mod durable;
 mod frame;
+mod fred;
 mod lane_queue;
 mod lanes;
 mod line;
@@ -37,10 +40,10 @@ use bytes::Bytes;
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::fred::FredClient;
 pub(crate) use bundle::Seat;
 use cluster::Cluster;
 use durable::Wait;
-pub(crate) use fred::clients::Client as FredClient;
 pub(crate) use lanes::Lanes;
 pub(crate) use locator::AddressMap;
 use server::SingleServer;

@@ -6,19 +6,13 @@ use std::{
     time::Duration,
 };
 
-use fred::{
-    clients::Client,
-    types::{
-        Resp3Frame as Frame,
-        config::{Config, ServerConfig},
-    },
-};
 use tokio::time::Instant;
 
 use super::{
+    connection::{Address, Connection, Frame, ServerConfig},
     frame,
-    link::{self, Connection, Connector},
-    verdict::{Address, Report, Role},
+    link::{self, Connector, Link},
+    verdict::{Report, Role},
 };
 use crate::error::Error;
 
@@ -48,7 +42,7 @@ pub(super) struct Node {
     /// Part of the configuration, as opposed to heard of.
     given: bool,
     standing: Mutex<Standing>,
-    connection: tokio::sync::Mutex<Option<Connection>>,
+    link: tokio::sync::Mutex<Option<Link>>,
 }
 
 struct Standing {
@@ -75,7 +69,7 @@ impl Node {
                 seen: Instant::now(),
                 rests_until: None,
             }),
-            connection: tokio::sync::Mutex::default(),
+            link: tokio::sync::Mutex::default(),
         }
     }
 
@@ -107,15 +101,15 @@ impl Node {
     pub(super) async fn ask(
         &self,
         question: &Question,
-        config: &Config,
+        server: &ServerConfig,
         known: usize,
     ) -> Result<(Answer, Vec<Mention>), Error> {
-        let mut connection = self.connection.lock().await;
+        let mut link = self.link.lock().await;
         let mut silence = Silence {
             node: self,
             is: true,
         };
-        let asked = self.ask_on(&mut connection, question, config, known).await;
+        let asked = self.ask_on(&mut link, question, server, known).await;
         silence.is = false;
         if asked.is_ok() {
             self.standing().seen = Instant::now();
@@ -125,36 +119,37 @@ impl Node {
 
     async fn ask_on(
         &self,
-        connection: &mut Option<Connection>,
+        link: &mut Option<Link>,
         question: &Question,
-        config: &Config,
+        server: &ServerConfig,
         known: usize,
     ) -> Result<(Answer, Vec<Mention>), Error> {
         // Kept only if it is good for the next question.
-        let mut asked = match connection.take() {
-            Some(connection) => connection,
-            None => self.connect(question, config).await?,
+        let mut asked = match link.take() {
+            Some(link) => link,
+            None => self.connect(question, server).await?,
         };
-        let client = asked.client.clone();
+        let connection = asked.connection.clone();
         let asking = async {
             Ok(match question {
-                Question::MasterOf(service) => self.ask_sentinel(&client, service, known).await?,
-                Question::AreYou => match self.ask_server(&client).await? {
+                Question::MasterOf(service) => {
+                    self.ask_sentinel(&*connection, service, known).await?
+                }
+                Question::AreYou => match self.ask_server(&*connection).await? {
                     Ok(role) => Ok((Answer::Role(role), Vec::new())),
                     Err(error) => Err(error),
                 },
             })
         };
         let answer = asked.router.run(asking).await.map_err(Error::unavailable)?;
-        *connection = Some(asked);
+        *link = Some(asked);
         answer
     }
 
-    async fn connect(&self, question: &Question, config: &Config) -> Result<Connection, Error> {
+    async fn connect(&self, question: &Question, server: &ServerConfig) -> Result<Link, Error> {
         let (host, port) = &self.address;
-        let mut config = config.clone();
-        config.server = ServerConfig::new_centralized(host.clone(), *port);
-        let connector = Connector::new(config, 1).within(ANSWER_WAIT);
+        let server = server.at(self.address.clone());
+        let connector = Connector::new(server, 1).within(ANSWER_WAIT);
         connector.connect().await.map_err(|error| {
             tracing::debug!(host, port, %error, "a node does not answer");
             match (question, error) {
@@ -169,7 +164,7 @@ impl Node {
 
     async fn ask_sentinel(
         &self,
-        client: &Client,
+        connection: &dyn Connection,
         service: &str,
         known: usize,
     ) -> Result<Result<(Answer, Vec<Mention>), Error>, String> {
@@ -177,36 +172,35 @@ impl Node {
         // old: the epoch comes from there, the address from the other. Together, and in this order: an address is at
         // least as new as its epoch.
         let (master, address) = tokio::join!(biased;
-            sentinel(client, "MASTER", Some(service)),
-            sentinel(client, "GET-MASTER-ADDR-BY-NAME", Some(service)),
+            sentinel(connection, "MASTER", Some(service)),
+            sentinel(connection, "GET-MASTER-ADDR-BY-NAME", Some(service)),
         );
         let (master, address) = (master?, address?);
         if let Some(error) = refusal(&address).or_else(|| refusal(&master)) {
             return Ok(Err(error));
         }
-        let report = report(self.id(client).await?, &master, &address);
+        let report = report(self.id(connection).await?, &master, &address);
         let mut mentions = Vec::new();
         if report.sentinels != known {
-            let others = sentinel(client, "SENTINELS", Some(service)).await?;
+            let others = sentinel(connection, "SENTINELS", Some(service)).await?;
             mentions.extend(frame::maps(&others).iter().filter_map(mention));
         }
         Ok(Ok((Answer::Report(report), mentions)))
     }
 
-    async fn id(&self, client: &Client) -> Result<String, String> {
+    async fn id(&self, connection: &dyn Connection) -> Result<String, String> {
         if let Some(id) = self.standing().id.clone() {
             return Ok(id);
         }
-        let id = frame::text(&sentinel(client, "MYID", None).await?);
+        let id = frame::text(&sentinel(connection, "MYID", None).await?);
         // One that does not tell is known by its address.
         let id = id.unwrap_or_else(|| format!("{}:{}", self.address.0, self.address.1));
         self.standing().id = Some(id.clone());
         Ok(id)
     }
 
-    async fn ask_server(&self, client: &Client) -> Result<Result<Role, Error>, String> {
-        let info = link::command(client, "INFO", vec!["replication".into()]).await;
-        let info = info.map_err(|error| error.details().to_owned())?;
+    async fn ask_server(&self, connection: &dyn Connection) -> Result<Result<Role, Error>, String> {
+        let info = link::command(connection, "INFO", &["replication"]).await?;
         if let Some(error) = refusal(&info) {
             return Ok(Err(error));
         }
@@ -249,14 +243,12 @@ pub(super) fn refusal(answer: &Frame) -> Option<Error> {
 }
 
 async fn sentinel(
-    client: &Client,
+    connection: &dyn Connection,
     word: &'static str,
     service: Option<&str>,
 ) -> Result<Frame, String> {
-    let words = std::iter::once(word).chain(service);
-    link::command(client, "SENTINEL", words.map(Into::into).collect())
-        .await
-        .map_err(|error| error.details().to_owned())
+    let words: Vec<&str> = std::iter::once(word).chain(service).collect();
+    link::command(connection, "SENTINEL", &words).await
 }
 
 /// What `MASTER` and `GET-MASTER-ADDR-BY-NAME` tell together.
@@ -291,14 +283,8 @@ mod tests {
     use super::*;
 
     fn list(words: &[&str]) -> Frame {
-        let text = |word: &&str| Frame::BlobString {
-            data: word.as_bytes().to_vec().into(),
-            attributes: None,
-        };
-        Frame::Array {
-            data: words.iter().map(text).collect(),
-            attributes: None,
-        }
+        let text = |word: &&str| Frame::Text(word.as_bytes().to_vec().into());
+        Frame::List(words.iter().map(text).collect())
     }
 
     /// As a sentinel was seen to answer that leads a failover, for three seconds.
@@ -323,10 +309,7 @@ mod tests {
 
     #[test]
     fn who_may_not_ask_is_told() {
-        let error = |text: &'static str| Frame::SimpleError {
-            data: text.into(),
-            attributes: None,
-        };
+        let error = |text: &str| Frame::Error(text.into());
         assert!(matches!(
             refusal(&error("NOAUTH log in")),
             Some(Error::Config { .. })

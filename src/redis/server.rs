@@ -7,14 +7,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use fred::types::config::Config;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
+    connection::ServerConfig,
     durable::{Durable, Wait},
     frame,
+    fred::{self, FredClient},
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
@@ -41,7 +42,7 @@ pub(crate) type Credentials = (String, String);
 
 /// Where to connect and as whom.
 pub(crate) struct Target {
-    pub(super) config: Config,
+    pub(super) server: ServerConfig,
     /// Who knows where the master is, if the configuration does not say.
     pub(super) asked: Option<Asked>,
     /// Nodes of the cluster, if it is one.
@@ -53,7 +54,7 @@ pub(crate) struct Target {
 pub(super) struct Asked {
     pub(super) question: Question,
     /// As whom to ask.
-    pub(super) config: Config,
+    pub(super) server: ServerConfig,
     pub(super) addresses: Vec<Address>,
 }
 
@@ -62,30 +63,63 @@ impl Target {
         url::parse(url)
     }
 
-    pub(crate) fn donor(client: &fred::clients::Client) -> Result<Self, Error> {
-        url::of_donor(client)
+    pub(crate) fn donor(client: &FredClient) -> Self {
+        fred::target_of(client)
     }
 
-    pub(super) fn fixed(config: Config) -> Self {
+    pub(crate) fn fixed(server: ServerConfig) -> Self {
         Self {
-            config,
+            server,
             asked: None,
             seeds: None,
             map: None,
         }
     }
 
-    pub(super) fn asking(config: Config, asked: Asked) -> Self {
+    /// The master of `service`, by the word of the sentinels at `addresses`, which know users of their own.
+    pub(super) fn of_service(
+        server: ServerConfig,
+        service: String,
+        (username, password): (Option<String>, Option<String>),
+        addresses: Vec<Address>,
+    ) -> Self {
+        let asking = ServerConfig {
+            username,
+            password,
+            ..server.clone()
+        };
+        Self::asking(server, Question::MasterOf(service), asking, addresses)
+    }
+
+    /// Whichever of the servers at `addresses` is the master.
+    pub(super) fn replicated(server: ServerConfig, addresses: Vec<Address>) -> Self {
+        Self::asking(server.clone(), Question::AreYou, server, addresses)
+    }
+
+    fn asking(
+        server: ServerConfig,
+        question: Question,
+        asking: ServerConfig,
+        addresses: Vec<Address>,
+    ) -> Self {
+        let asked = Asked {
+            question,
+            server: ServerConfig {
+                database: None,
+                ..asking
+            },
+            addresses,
+        };
         Self {
             asked: Some(asked),
-            ..Self::fixed(config)
+            ..Self::fixed(server)
         }
     }
 
-    pub(super) fn cluster(config: Config, seeds: Vec<Address>) -> Self {
+    pub(super) fn cluster(server: ServerConfig, seeds: Vec<Address>) -> Self {
         Self {
             seeds: Some(seeds),
-            ..Self::fixed(config)
+            ..Self::fixed(server)
         }
     }
 
@@ -106,25 +140,24 @@ impl Target {
     }
 
     pub(crate) fn log_in_as(&mut self, (username, password): Credentials) {
-        let configs = match &mut self.asked {
+        let username = Some(username).filter(|name| !name.is_empty());
+        if let Some(asked) = &mut self.asked
+            && asked.question == Question::AreYou
+        {
             // The servers speak for themselves.
-            Some(asked) if asked.question == Question::AreYou => {
-                vec![&mut self.config, &mut asked.config]
-            }
-            _ => vec![&mut self.config],
-        };
-        for config in configs {
-            config.username = Some(username.clone()).filter(|name| !name.is_empty());
-            config.password = Some(password.clone());
+            asked
+                .server
+                .log_in_as(username.clone(), Some(password.clone()));
         }
+        self.server.log_in_as(username, Some(password));
     }
 
     pub(crate) fn ask_sentinels_as(&mut self, (username, password): Credentials) {
         if let Some(asked) = &mut self.asked
             && asked.question != Question::AreYou
         {
-            asked.config.username = Some(username).filter(|name| !name.is_empty());
-            asked.config.password = Some(password);
+            let username = Some(username).filter(|name| !name.is_empty());
+            asked.server.log_in_as(username, Some(password));
         }
     }
 
@@ -137,7 +170,7 @@ impl Target {
             None => Locator::Fixed,
             Some(asked) => Locator::Asked(Arc::new(Nodes::new(
                 asked.question,
-                asked.config,
+                asked.server,
                 asked.addresses,
                 self.map.take(),
             ))),
@@ -146,12 +179,12 @@ impl Target {
 }
 
 impl fmt::Debug for Target {
-    /// fred's own prints the password (P-T7).
+    /// Without passwords (P-T7).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = match (&self.asked, &self.seeds) {
             (Some(asked), _) => format!("{:?} of {:?}", asked.question, asked.addresses),
             (None, Some(seeds)) => format!("cluster of {seeds:?}"),
-            (None, None) => format!("{:?}", self.config.server),
+            (None, None) => format!("{:?}", self.server.endpoint),
         };
         f.debug_tuple("Target").field(&server).finish()
     }
@@ -188,9 +221,9 @@ impl SingleServer {
 
     async fn connect_all(mut target: Target, wait: Wait) -> Result<(Self, Events), Error> {
         let locator = target.locator();
-        let connector = Connector::new(target.config.clone(), 1).to(&locator);
+        let connector = Connector::new(target.server.clone(), 1).to(&locator);
         let first = connector.connect().await?;
-        let listener = Connector::new(target.config, MESSAGES).to(&locator);
+        let listener = Connector::new(target.server, MESSAGES).to(&locator);
         let first_listening = listener.connect().await?;
 
         let (events, receiver) = mpsc::unbounded_channel();

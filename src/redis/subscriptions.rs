@@ -5,17 +5,15 @@ mod wanted;
 
 use std::sync::Arc;
 
-use fred::{clients::Client, interfaces::EventInterface, types::Message};
-use tokio::{
-    sync::{broadcast, mpsc},
-    task::JoinHandle,
-};
+use futures_util::StreamExt;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Event,
     cluster::Topology,
-    link::{self, Connection, Connector},
+    connection::{Connection, Pushed},
+    link::{Connector, Link},
 };
 use session::{AT_ONCE, Session};
 use wanted::Wanted;
@@ -50,49 +48,45 @@ pub(super) struct Subscriber {
 
 impl Subscriber {
     /// Subscribes and unsubscribes as `wants` say and passes the messages on, over one connection after the other.
-    pub(super) async fn serve(
-        self,
-        first: Option<Connection>,
-        mut wants: mpsc::UnboundedReceiver<Want>,
-    ) {
+    pub(super) async fn serve(self, first: Option<Link>, mut wants: mpsc::UnboundedReceiver<Want>) {
         let mut wanted = Wanted::default();
         let mut next = match first {
             Some(first) => Some(first),
             None => self.connector.connect_until(&self.closed).await,
         };
-        while let Some(mut connection) = next {
-            let listener = listen(&connection.client, self.events.clone());
-            let used = self.use_connection(&mut connection, &mut wanted, &mut wants);
+        while let Some(mut link) = next {
+            let listener = listen(&*link.connection, self.events.clone());
+            let used = self.use_link(&mut link, &mut wanted, &mut wants);
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
             match ended {
                 // Closed, or nobody is left who could want anything.
-                None | Some(None) => return link::quit(&connection.client).await,
+                None | Some(None) => return link.connection.quit().await,
                 Some(Some(reason)) => {
                     tracing::warn!(%reason, "the connection for subscriptions broke; connecting again");
                 }
             }
-            let old = connection.identity.take();
-            drop(connection);
+            let old = link.identity.take();
+            drop(link);
             self.channels.doubt();
             next = self.connector.connect_until(&self.closed).await;
-            let client = next.as_ref().map(|next| next.client.clone());
-            if let (Some(client), Some(old)) = (client, old) {
-                Connection::kill(&client, &old).await;
+            let connection = next.as_ref().map(|next| next.connection.clone());
+            if let (Some(connection), Some(old)) = (connection, old) {
+                Link::kill(&*connection, &old).await;
             }
         }
     }
 
     /// Serves until the connection breaks, and says why; `None` when nobody can want anything any more.
-    async fn use_connection(
+    async fn use_link(
         &self,
-        connection: &mut Connection,
+        link: &mut Link,
         wanted: &mut Wanted,
         wants: &mut mpsc::UnboundedReceiver<Want>,
     ) -> Option<String> {
-        let mut session = Session::new(connection, &self.channels);
+        let mut session = Session::new(link, &self.channels);
         let everything = wanted.everything();
-        let router = &mut connection.router;
+        let router = &mut link.router;
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {
             return Some(reason);
         }
@@ -123,25 +117,18 @@ impl Subscriber {
     }
 }
 
-/// Passes messages on while `client` lives.
-fn listen(client: &Client, events: mpsc::UnboundedSender<Event>) -> JoinHandle<()> {
-    let mut messages = client.message_rx();
+/// Passes messages on while the connection lives.
+fn listen(connection: &dyn Connection, events: mpsc::UnboundedSender<Event>) -> JoinHandle<()> {
+    let mut messages = connection.messages();
     tokio::spawn(async move {
-        while let Some(event) = next_event(&mut messages).await {
+        while let Some(pushed) = messages.next().await {
+            let event = match pushed {
+                Pushed::Message { channel, payload } => Event::Message { channel, payload },
+                Pushed::Missed => Event::MessagesMissed,
+            };
             if events.send(event).is_err() {
                 return;
             }
         }
     })
-}
-
-async fn next_event(messages: &mut broadcast::Receiver<Message>) -> Option<Event> {
-    match messages.recv().await {
-        Ok(message) => Some(Event::Message {
-            channel: message.channel.into_inner(),
-            payload: message.value.into_bytes().unwrap_or_default(),
-        }),
-        Err(broadcast::error::RecvError::Lagged(_)) => Some(Event::MessagesMissed),
-        Err(broadcast::error::RecvError::Closed) => None,
-    }
 }

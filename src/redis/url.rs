@@ -1,14 +1,14 @@
-//! From a URL, or the caller's own fred client, to a configuration of fred.
+//! From a URL to where and as whom to connect.
 
-use fred::{
-    interfaces::ClientLike,
-    types::config::{Config, ServerConfig},
-};
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{
-    locator::{Address, Question},
-    server::{Asked, Target},
+    connection::{Address, Endpoint, ServerConfig, Transport},
+    fred::Fred,
+    server::Target,
 };
 use crate::error::Error;
 
@@ -21,15 +21,15 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
         ))
     })?;
     match url.scheme() {
-        "redis" | "valkey" => tcp(text, &url).map(Target::fixed),
-        "rediss" | "valkeys" => tls(text, &url).map(Target::fixed),
-        "unix" | "redis+unix" | "valkey+unix" => unix(text, &url).map(Target::fixed),
-        "redis-sentinel" | "valkey-sentinel" => sentinel(&url, tcp),
-        "rediss-sentinel" | "valkeys-sentinel" => sentinel(&url, tls),
-        "redis-replicated" | "valkey-replicated" => replicated(&url, tcp),
-        "rediss-replicated" | "valkeys-replicated" => replicated(&url, tls),
-        "redis-cluster" | "valkey-cluster" => cluster(&url, tcp),
-        "rediss-cluster" | "valkeys-cluster" => cluster(&url, tls),
+        "redis" | "valkey" => single(&url, Fred::plain()),
+        "rediss" | "valkeys" => single(&url, Fred::encrypted()?),
+        "unix" | "redis+unix" | "valkey+unix" => unix(&url),
+        "redis-sentinel" | "valkey-sentinel" => sentinel(&url, Fred::plain()),
+        "rediss-sentinel" | "valkeys-sentinel" => sentinel(&url, Fred::encrypted()?),
+        "redis-replicated" | "valkey-replicated" => replicated(&url, Fred::plain()),
+        "rediss-replicated" | "valkeys-replicated" => replicated(&url, Fred::encrypted()?),
+        "redis-cluster" | "valkey-cluster" => cluster(&url, Fred::plain()),
+        "rediss-cluster" | "valkeys-cluster" => cluster(&url, Fred::encrypted()?),
         other => Err(Error::config(format!(
             "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
              redis-replicated or redis-cluster"
@@ -79,10 +79,19 @@ pub(super) fn of_nodes(
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
-type Read = fn(&str, &Url) -> Result<Config, Error>;
+/// `scheme://[user:password@]host[:port][/database]`
+fn single(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    let endpoint = Endpoint::Tcp((host(url)?, url.port().unwrap_or(SERVER_PORT)));
+    let mut path = url.path_segments().into_iter().flatten();
+    let database = database(path.next())?;
+    match path.next() {
+        None => server(url, transport, endpoint, database).map(Target::fixed),
+        Some(_) => Err(bad_database()),
+    }
+}
 
 /// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
-fn sentinel(url: &Url, read: Read) -> Result<Target, Error> {
+fn sentinel(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     let of_sentinels = [
         "sentinelServiceName",
         "sentinelUsername",
@@ -100,40 +109,29 @@ fn sentinel(url: &Url, read: Read) -> Result<Target, Error> {
             "the URL names no service: it should look like redis-sentinel://host:26379/service?node=host2:26379",
         ));
     }
-    let config = server_config(url, path.next(), read)?;
-    let mut asking = config.clone();
-    asking.database = None;
-    asking.username = query(url, "sentinelUsername").next();
-    asking.password = query(url, "sentinelPassword").next();
-    Ok(Target::asking(
-        config,
-        Asked {
-            question: Question::MasterOf(service),
-            config: asking,
-            addresses: addresses(url, SENTINEL_PORT)?,
-        },
+    let database = database(path.next())?;
+    let sentinels = (
+        query(url, "sentinelUsername").next(),
+        query(url, "sentinelPassword").next(),
+    );
+    Ok(Target::of_service(
+        server(url, transport, Endpoint::unknown(), database)?,
+        service,
+        sentinels,
+        addresses(url, SENTINEL_PORT)?,
     ))
 }
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
-fn replicated(url: &Url, read: Read) -> Result<Target, Error> {
+fn replicated(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     allow_only(url, &["node"])?;
-    let database = url.path_segments().and_then(|mut path| path.next());
-    let config = server_config(url, database, read)?;
-    let mut asking = config.clone();
-    asking.database = None;
-    Ok(Target::asking(
-        config,
-        Asked {
-            question: Question::AreYou,
-            config: asking,
-            addresses: addresses(url, SERVER_PORT)?,
-        },
-    ))
+    let database = database(url.path_segments().and_then(|mut path| path.next()))?;
+    let server = server(url, transport, Endpoint::unknown(), database)?;
+    Ok(Target::replicated(server, addresses(url, SERVER_PORT)?))
 }
 
 /// `scheme://[user:password@]host[:port][?node=host:port..]`
-fn cluster(url: &Url, read: Read) -> Result<Target, Error> {
+fn cluster(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     allow_only(url, &["node"])?;
     let database = url.path_segments().and_then(|mut path| path.next());
     if !matches!(database, None | Some("" | "0")) {
@@ -141,28 +139,55 @@ fn cluster(url: &Url, read: Read) -> Result<Target, Error> {
             "the URL's path is a database number, and a cluster has only database 0",
         ));
     }
-    let config = server_config(url, None, read)?;
-    Ok(Target::cluster(config, addresses(url, SERVER_PORT)?))
+    let server = server(url, transport, Endpoint::unknown(), None)?;
+    Ok(Target::cluster(server, addresses(url, SERVER_PORT)?))
 }
 
-/// As whom to connect to the servers themselves.
-fn server_config(url: &Url, database: Option<&str>, read: Read) -> Result<Config, Error> {
-    let mut server = url.clone();
-    server.set_query(None);
-    server.set_path(database.unwrap_or_default());
-    let text = server.to_string();
-    // fred knows the schemes of single servers only.
-    let text = text.split_once(':').map_or("", |(_, rest)| rest);
-    read(&format!("redis:{text}"), &server)
+/// A server at `endpoint`, as whom the URL says.
+fn server(
+    url: &Url,
+    transport: Arc<dyn Transport>,
+    endpoint: Endpoint,
+    database: Option<u8>,
+) -> Result<ServerConfig, Error> {
+    let text = |part: &str| match percent_decode_str(part).decode_utf8() {
+        Ok(text) => Ok(Some(text.into_owned()).filter(|text| !text.is_empty())),
+        Err(_) => Err(Error::config(
+            "the URL's user or password is no UTF-8 once its percent escapes are read",
+        )),
+    };
+    Ok(ServerConfig {
+        transport,
+        endpoint,
+        username: text(url.username())?,
+        password: text(url.password().unwrap_or_default())?,
+        database,
+    })
+}
+
+/// The number in a path; none in an empty one.
+fn database(segment: Option<&str>) -> Result<Option<u8>, Error> {
+    match segment.unwrap_or_default().trim() {
+        "" => Ok(None),
+        number => number.parse().map(Some).map_err(|_| bad_database()),
+    }
+}
+
+fn bad_database() -> Error {
+    Error::config("the URL's path is not a database number, such as redis://host/3")
+}
+
+fn host(url: &Url) -> Result<String, Error> {
+    match url.host() {
+        // A resolver would look up the brackets of `[::1]`.
+        Some(url::Host::Ipv6(address)) => Ok(address.to_string()),
+        Some(host) => Ok(host.to_string()),
+        None => Err(Error::config("the URL names no host")),
+    }
 }
 
 fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
-    let host = match url.host() {
-        Some(url::Host::Ipv6(address)) => address.to_string(),
-        Some(host) => host.to_string(),
-        None => return Err(Error::config("the URL names no host")),
-    };
-    let mut addresses = vec![(host, url.port().unwrap_or(port))];
+    let mut addresses = vec![(host(url)?, url.port().unwrap_or(port))];
     for node in query(url, "node") {
         let parsed = Url::parse(&format!("redis://{node}"));
         match parsed
@@ -206,101 +231,26 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
 
 /// A part of a path or a query, its percent escapes read.
 fn decoded(part: &str) -> String {
-    let as_value = format!("={}", part.replace('+', "%2B"));
-    let mut pairs = url::form_urlencoded::parse(as_value.as_bytes());
-    pairs
-        .next()
-        .map_or_else(String::new, |(_, value)| value.into_owned())
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
-/// Takes over where and as whom the caller's own client connects. Its connections stay its own.
-pub(super) fn of_donor(donor: &fred::clients::Client) -> Result<Target, Error> {
-    let config = donor.client_config();
-    match &config.server {
-        ServerConfig::Centralized { .. } | ServerConfig::Unix { .. } => Ok(Target::fixed(config)),
-        ServerConfig::Sentinel {
-            hosts,
-            service_name,
-            ..
-        } => {
-            let addresses = hosts
-                .iter()
-                .map(|server| (server.host.to_string(), server.port));
-            let mut asking = config.clone();
-            asking.database = None;
-            asking.username = None;
-            asking.password = None;
-            let asked = Asked {
-                question: Question::MasterOf(service_name.clone()),
-                addresses: addresses.collect(),
-                config: asking,
-            };
-            Ok(Target::asking(config, asked))
-        }
-        ServerConfig::Clustered { hosts, .. } => {
-            let seeds = hosts
-                .iter()
-                .map(|server| (server.host.to_string(), server.port));
-            let seeds = seeds.collect();
-            Ok(Target::cluster(config, seeds))
-        }
-    }
-}
-
-fn tcp(text: &str, url: &Url) -> Result<Config, Error> {
-    let host = match url.host() {
-        // fred would look up the brackets of `[::1]`.
-        Some(url::Host::Ipv6(address)) => address.to_string(),
-        Some(host) => host.to_string(),
-        None => return Err(Error::config("the URL names no host")),
-    };
-    let mut config = Config::from_url_centralized(text).map_err(|_| {
-        Error::config("the URL's path is not a database number, such as redis://host/3")
-    })?;
-    config.server = ServerConfig::new_centralized(host, url.port().unwrap_or(6379));
-    Ok(config)
-}
-
-#[cfg(feature = "rustls")]
-fn tls(text: &str, url: &Url) -> Result<Config, Error> {
-    use fred::types::config::TlsConnector;
-
-    let mut config = tcp(text, url)?;
-    let connector = TlsConnector::default_rustls().map_err(|error| {
-        Error::config(format!(
-            "the system's certificates cannot be read: {}",
-            error.details()
-        ))
-    })?;
-    config.tls = Some(connector.into());
-    Ok(config)
-}
-
-/// fred would connect in plain text (P-FR15).
-#[cfg(not(feature = "rustls"))]
-fn tls(_: &str, _: &Url) -> Result<Config, Error> {
-    Err(Error::config(
-        "the URL asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock",
-    ))
-}
-
-fn unix(text: &str, url: &Url) -> Result<Config, Error> {
+/// `unix://[user:password@localhost]/path/to/socket[?db=database]`
+fn unix(url: &Url) -> Result<Target, Error> {
     if url.path().is_empty() || url.path() == "/" {
         return Err(Error::config(
             "the URL names no socket: it should look like unix:///run/redis.sock",
         ));
     }
-    let mut config = Config::from_url_unix(text)
-        .map_err(|_| Error::config("the URL of a unix socket cannot be read"))?;
-    if let Some((_, database)) = url.query_pairs().find(|(key, _)| key == "db") {
-        let number = database.parse().map_err(|_| {
+    let number = url.query_pairs().find(|(key, _)| key == "db");
+    let number = number.map(|(_, number)| {
+        number.parse().map_err(|_| {
             Error::config(
                 "the URL's db is not a database number, such as unix:///run/redis.sock?db=3",
             )
-        })?;
-        config.database = Some(number);
-    }
-    Ok(config)
+        })
+    });
+    let endpoint = Endpoint::Unix(url.path().into());
+    server(url, Fred::plain(), endpoint, number.transpose()?).map(Target::fixed)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{error::Error, redis::node::Question};
 
 fn reason(url: &str) -> String {
     match parse(url) {
@@ -9,28 +10,26 @@ fn reason(url: &str) -> String {
 
 #[test]
 fn urls_of_single_servers() {
-    let config = parse("redis://app:s%40crt@cache.example:6380/3")
+    let server = parse("redis://app:s%40crt@cache.example:6380/3")
         .unwrap()
-        .config;
+        .server;
     assert_eq!(
-        config.server,
-        ServerConfig::new_centralized("cache.example", 6380)
+        server.endpoint,
+        Endpoint::Tcp(("cache.example".into(), 6380))
     );
-    assert_eq!(config.username.as_deref(), Some("app"));
-    assert_eq!(config.password.as_deref(), Some("s@crt"));
-    assert_eq!(config.database, Some(3));
+    assert_eq!(server.username.as_deref(), Some("app"));
+    assert_eq!(server.password.as_deref(), Some("s@crt"));
+    assert_eq!(server.database, Some(3));
 
-    let config = parse("valkey://[::1]").unwrap().config;
-    assert_eq!(config.server, ServerConfig::new_centralized("::1", 6379));
+    let server = parse("valkey://[::1]").unwrap().server;
+    assert_eq!(server.endpoint, Endpoint::Tcp(("::1".into(), 6379)));
 
-    let config = parse("unix://:pw@localhost/run/redis.sock?db=2")
+    let server = parse("unix://:pw@localhost/run/redis.sock?db=2")
         .unwrap()
-        .config;
-    assert!(
-        matches!(config.server, ServerConfig::Unix { path } if path.to_str() == Some("/run/redis.sock"))
-    );
+        .server;
+    assert_eq!(server.endpoint, Endpoint::Unix("/run/redis.sock".into()));
     assert_eq!(
-        (config.password.as_deref(), config.database),
+        (server.password.as_deref(), server.database),
         (Some("pw"), Some(2))
     );
 }
@@ -93,8 +92,8 @@ fn urls_of_sentinels() {
     let url = "redis-sentinel://app:pw@one:7001/my%20master/3?node=two:7002&node=[::1]\
                &sentinelUsername=guard&sentinelPassword=s%40crt";
     let target = parse(url).unwrap();
-    assert_eq!(target.config.username.as_deref(), Some("app"));
-    assert_eq!(target.config.database, Some(3));
+    assert_eq!(target.server.username.as_deref(), Some("app"));
+    assert_eq!(target.server.database, Some(3));
     let asked = target.asked.unwrap();
     assert_eq!(asked.question, Question::MasterOf("my master".into()));
     let expected = [("one", 7001), ("two", 7002), ("::1", 26379)];
@@ -102,23 +101,23 @@ fn urls_of_sentinels() {
         asked.addresses,
         expected.map(|(host, port)| (host.to_owned(), port))
     );
-    assert_eq!(asked.config.username.as_deref(), Some("guard"));
-    assert_eq!(asked.config.password.as_deref(), Some("s@crt"));
-    assert_eq!(asked.config.database, None);
+    assert_eq!(asked.server.username.as_deref(), Some("guard"));
+    assert_eq!(asked.server.password.as_deref(), Some("s@crt"));
+    assert_eq!(asked.server.database, None);
 
     let url = "redis-sentinel://[::1]:7001/a%2Fb?sentinelPassword=1+2%262=%253";
     let asked = parse(url).unwrap().asked.unwrap();
     assert_eq!(asked.addresses, [("::1".to_owned(), 7001)]);
     assert_eq!(asked.question, Question::MasterOf("a/b".into()));
-    assert_eq!(asked.config.username, None);
-    assert_eq!(asked.config.password.as_deref(), Some("1+2&2=%3"));
+    assert_eq!(asked.server.username, None);
+    assert_eq!(asked.server.password.as_deref(), Some("1+2&2=%3"));
 
     let target = parse("valkey-sentinel://one?sentinelServiceName=mymaster").unwrap();
     assert_eq!(
         target.asked.unwrap().question,
         Question::MasterOf("mymaster".into())
     );
-    assert_eq!(target.config.password, None);
+    assert_eq!(target.server.password, None);
 }
 
 #[test]
@@ -130,8 +129,8 @@ fn urls_of_replicated_set_ups() {
         asked.addresses,
         [("one".to_owned(), 6379), ("two".to_owned(), 7002)]
     );
-    assert_eq!(asked.config.password.as_deref(), Some("pw"));
-    assert_eq!(target.config.database, Some(2));
+    assert_eq!(asked.server.password.as_deref(), Some("pw"));
+    assert_eq!(target.server.database, Some(2));
 }
 
 #[test]
@@ -168,9 +167,9 @@ fn credentials_go_to_whom_they_are_for() {
     let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
     target.log_in_as(("app".into(), "one".into()));
     target.ask_sentinels_as((String::new(), "two".into()));
-    let asked = target.asked.unwrap().config;
-    assert_eq!(target.config.username.as_deref(), Some("app"));
-    assert_eq!(target.config.password.as_deref(), Some("one"));
+    let asked = target.asked.unwrap().server;
+    assert_eq!(target.server.username.as_deref(), Some("app"));
+    assert_eq!(target.server.password.as_deref(), Some("one"));
     assert_eq!(
         (asked.username, asked.password.as_deref()),
         (None, Some("two"))
@@ -179,7 +178,7 @@ fn credentials_go_to_whom_they_are_for() {
     target.log_in_as(("app".into(), "one".into()));
     target.ask_sentinels_as((String::new(), "two".into()));
     assert_eq!(
-        target.asked.unwrap().config.password.as_deref(),
+        target.asked.unwrap().server.password.as_deref(),
         Some("one")
     );
 }
@@ -199,8 +198,21 @@ fn without_tls_a_tls_url_is_refused() {
 #[cfg(feature = "rustls")]
 #[test]
 fn a_tls_url_asks_for_tls() {
-    assert!(parse("rediss://localhost").unwrap().config.tls.is_some());
-    assert!(parse("redis://localhost").unwrap().config.tls.is_none());
+    assert!(
+        parse("rediss://localhost")
+            .unwrap()
+            .server
+            .transport
+            .is_encrypted()
+    );
+    assert!(
+        !parse("redis://localhost")
+            .unwrap()
+            .server
+            .transport
+            .is_encrypted()
+    );
     let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
-    assert!(target.config.tls.is_some() && target.asked.unwrap().config.tls.is_some());
+    assert!(target.server.transport.is_encrypted());
+    assert!(target.asked.unwrap().server.transport.is_encrypted());
 }

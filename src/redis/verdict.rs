@@ -7,8 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-pub(crate) type Address = (String, u16);
-
+use super::connection::Address;
 /// How long nobody must have spoken of a failover before those are believed who have not heard of it: then sentinels
 /// have been set up anew, and count from nothing.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);

@@ -1,9 +1,5 @@
 //! Asking nodes on connections that are made for it: those of a URL, or all that were ever heard of.
 
-use fred::types::{
-    Resp3Frame as Frame,
-    config::{Config, ServerConfig},
-};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
@@ -14,16 +10,14 @@ use super::{
 use crate::{
     error::Error,
     redis::{
+        connection::{Address, Frame, ServerConfig},
         frame,
         link::{self, Connector},
-        locator::Address,
     },
 };
 
-pub(super) fn connector(config: &Config, address: &Address, messages: usize) -> Connector {
-    let mut config = config.clone();
-    config.server = ServerConfig::new_centralized(address.0.clone(), address.1);
-    Connector::new(config, messages).within(ANSWER_WAIT)
+pub(super) fn connector(server: &ServerConfig, address: &Address, messages: usize) -> Connector {
+    Connector::new(server.at(address.clone()), messages).within(ANSWER_WAIT)
 }
 
 /// What the first of several nodes that answers says.
@@ -35,12 +29,12 @@ pub(super) struct FirstAnswer {
 
 /// Asks all of `addresses` at a time.
 pub(super) async fn first_answer(
-    config: &Config,
+    server: &ServerConfig,
     addresses: &[Address],
 ) -> Result<FirstAnswer, Error> {
     let mut answers: FuturesUnordered<_> = addresses
         .iter()
-        .map(|address| ask(config, address))
+        .map(|address| ask(server, address))
         .collect();
     let mut error = Error::unavailable("the URL names no node");
     while let Some(answer) = answers.next().await {
@@ -54,19 +48,18 @@ pub(super) async fn first_answer(
     Err(error)
 }
 
-async fn ask(config: &Config, address: &Address) -> Result<FirstAnswer, Error> {
-    let mut connection = connector(config, address, 1).connect().await?;
-    let client = connection.client.clone();
+async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Error> {
+    let mut link = connector(server, address, 1).connect().await?;
+    let connection = link.connection.clone();
     let unanswered =
         |reason: String| Error::unavailable(format!("a node of the cluster: {reason}"));
     let asking = async {
-        let nodes = link::command(&client, "CLUSTER", vec!["NODES".into()]).await;
-        let shards = link::command(&client, "PUBSUB", vec!["SHARDNUMSUB".into()]).await;
-        let answers = nodes.and_then(|nodes| Ok((nodes, shards?)));
-        answers.map_err(|error| error.details().to_owned())
+        let nodes = link::command(&*connection, "CLUSTER", &["NODES"]).await;
+        let shards = link::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
+        nodes.and_then(|nodes| Ok((nodes, shards?)))
     };
-    let answers = timeout(ANSWER_WAIT, connection.router.run(asking)).await;
-    link::quit(&client).await;
+    let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;
+    connection.quit().await;
     let (nodes, shards) = answers
         .unwrap_or_else(|_| Err("no answer".into()))
         .map_err(unanswered)?;

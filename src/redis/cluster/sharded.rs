@@ -3,7 +3,6 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use fred::util::redis_keyslot;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -11,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::topology::{Node, Topology};
 use crate::redis::{
     BoxFuture, CallError, Event,
+    fred::hash_slot,
     server::MESSAGES,
     subscriptions::{Channels, Subscriber, Want},
 };
@@ -168,7 +168,7 @@ impl Board {
             let _ = done.send(answer.result.clone());
         }
         if std::mem::take(&mut placed.moved) {
-            let slot = redis_keyslot(&answer.channel);
+            let slot = hash_slot(&answer.channel);
             let _ = self.events.send(Event::MissedIn([slot].into()));
         }
     }
@@ -190,7 +190,7 @@ impl Board {
 
     fn owner(&self, channel: &Bytes) -> Option<Arc<Node>> {
         let routes = self.topology.routes.borrow();
-        routes.node(redis_keyslot(channel)).cloned()
+        routes.node(hash_slot(channel)).cloned()
     }
 
     fn tell(&mut self, node: &Arc<Node>, want: Want) {
@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        redis::{cluster::slot_map, durable::Wait},
+        redis::{cluster::slot_map, durable::Wait, url},
         wire::script::Publishing,
     };
 
@@ -253,9 +253,9 @@ mod tests {
             for_disk: false,
         };
         let (events, _) = mpsc::unbounded_channel();
-        let config = fred::types::config::Config::default();
+        let server = url::parse("redis://nowhere").unwrap().server;
         let sharded = Publishing::Sharded;
-        let topology = Topology::new(config, None, sharded, wait, &listed, events.clone());
+        let topology = Topology::new(server, None, sharded, wait, &listed, events.clone());
         Board::new(Arc::new(topology), events)
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let old = confirmed(&board, 1);
         board
             .topology
-            .moved(redis_keyslot(b"channel"), &("127.0.0.1".into(), 3));
+            .moved(hash_slot(b"channel"), &("127.0.0.1".into(), 3));
         let _second = subscribe(&mut board);
         assert!(
             board.placed["channel".as_bytes()].moved,

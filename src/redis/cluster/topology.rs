@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use fred::types::config::Config;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -21,9 +20,10 @@ use super::{
 use crate::{
     redis::{
         Event, HashSlot, Tasks,
+        connection::ServerConfig,
         durable::{Durable, Wait},
         line::Line,
-        link::{self, Connector},
+        link::Connector,
         locator::{Address, AddressMap},
     },
     wire::script::Publishing,
@@ -72,7 +72,7 @@ pub(super) struct Aside {
 
 /// What is known of a cluster, and kept up to date.
 pub(in crate::redis) struct Topology {
-    config: Config,
+    server: ServerConfig,
     map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
@@ -126,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Topology {
     pub(super) fn new(
-        config: Config,
+        server: ServerConfig,
         map: Option<AddressMap>,
         publishing: Publishing,
         wait: Wait,
@@ -138,7 +138,7 @@ impl Topology {
             nodes: HashMap::new(),
         };
         let topology = Self {
-            config,
+            server,
             map,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
@@ -179,13 +179,13 @@ impl Topology {
     }
 
     /// As whom to connect, to whichever node.
-    pub(super) fn config(&self) -> &Config {
-        &self.config
+    pub(super) fn server(&self) -> &ServerConfig {
+        &self.server
     }
 
     /// As whom to connect to the node at `address`.
     pub(super) fn connector(&self, address: &Address, messages: usize) -> Connector {
-        connector(&self.config, address, messages)
+        connector(&self.server, address, messages)
     }
 
     /// Something does not fit: the nodes are asked soon.
@@ -255,7 +255,7 @@ impl Topology {
     }
 
     fn announced<'a>(&self, map: &'a SlotMap, node: NodeIndex) -> &'a Address {
-        map.address(node, link::asks_for_tls(&self.config))
+        map.address(node, self.server.transport.is_encrypted())
     }
 
     fn open(&self, announced: &Address) -> Node {
@@ -388,7 +388,7 @@ impl Topology {
             .addresses()
             .map(|address| self.mapped(address))
             .collect();
-        if let Ok(first) = first_answer(&self.config, &addresses).await {
+        if let Ok(first) = first_answer(&self.server, &addresses).await {
             self.hear(&first.listed);
         }
     }

@@ -1,9 +1,8 @@
 //! One connection's worth of subscribing. Nothing else uses the connection, and one change at a time is on its way.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fred::{clients::Client, interfaces::PubsubInterface};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -12,9 +11,10 @@ use super::{
     wanted::{Change, Wanted},
 };
 use crate::redis::{
+    connection::Connection,
     frame,
     line::PING_EVERY,
-    link::{self, Connection},
+    link::{self, Link},
 };
 
 /// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
@@ -24,7 +24,7 @@ pub(super) const AT_ONCE: usize = 256;
 const COUNT_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) struct Session<'a> {
-    client: Client,
+    connection: Arc<dyn Connection>,
     channels: &'a Channels,
     /// The server can be asked how many channels it has subscribed to.
     counts: bool,
@@ -37,11 +37,11 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(connection: &Connection, channels: &'a Channels) -> Self {
+    pub(super) fn new(link: &Link, channels: &'a Channels) -> Self {
         Self {
-            client: connection.client.clone(),
+            connection: link.connection.clone(),
             channels,
-            counts: connection.counts_subscriptions,
+            counts: link.counts_subscriptions,
             subscribed: HashSet::new(),
             missing: HashSet::new(),
             pings: 0,
@@ -75,21 +75,26 @@ impl<'a> Session<'a> {
         let subscribed = channels
             .iter()
             .filter(|channel| self.subscribed.remove(*channel));
-        let channels: Vec<String> = subscribed.map(text).collect();
+        let channels: Vec<Bytes> = subscribed.cloned().collect();
         if channels.is_empty() {
             return Ok(());
         }
         let unsubscribed = match self.channels {
-            Channels::Everywhere | Channels::OfCluster => self.client.unsubscribe(channels).await,
+            Channels::Everywhere | Channels::OfCluster => self
+                .connection
+                .send("UNSUBSCRIBE", channels)
+                .await
+                .map(drop),
             // Those of one command would have to be of one slot.
             Channels::OfShard(_) => {
                 let each = channels
                     .into_iter()
-                    .map(|channel| self.client.sunsubscribe(channel));
-                join_all(each).await.into_iter().collect()
+                    .map(|channel| self.connection.send("SUNSUBSCRIBE", vec![channel]));
+                let done = join_all(each).await;
+                done.into_iter().try_for_each(|done| done.map(drop))
             }
         };
-        unsubscribed.map_err(|error| error.details().to_owned())
+        unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
 
     async fn subscribe_in_batches(
@@ -113,11 +118,15 @@ impl<'a> Session<'a> {
     /// Subscribes; the answer to a question behind it says that the server has done so (P-FR6).
     async fn subscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
         self.subscribed.extend(channels.iter().cloned());
-        let texts: Vec<String> = channels.iter().map(text).collect();
-        let client = self.client.clone();
+        let connection = self.connection.clone();
+        let subscribe = connection.send("SUBSCRIBE", channels.to_vec());
         // Handed over together: fred drops an error that comes when no command is on its way.
-        let (subscribed, confirmed) = tokio::join!(biased; client.subscribe(texts), self.confirm());
-        subscribed.map_err(|error| error.details().to_owned())?;
+        let (subscribed, confirmed) = tokio::join!(biased; subscribe, self.confirm());
+        match subscribed.as_ref().map(frame::error) {
+            Err(reason) => return Err(reason.as_ref().to_owned()),
+            Ok(Some(message)) => return Err(message),
+            Ok(None) => {}
+        }
         confirmed
     }
 
@@ -126,7 +135,7 @@ impl<'a> Session<'a> {
             return self.ping(link::PING_WAIT).await;
         }
         // An error that fred has dropped all the same is a channel too few.
-        match Connection::subscriptions(&self.client).await? {
+        match Link::subscriptions(&*self.connection).await? {
             count if count.everywhere >= self.subscribed.len() => Ok(()),
             _ => Err("NOPERM: the server has not subscribed".into()),
         }
@@ -139,13 +148,11 @@ impl<'a> Session<'a> {
         wanted: &mut Wanted,
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
-            let ask = |channel: &Bytes| {
-                link::command(&self.client, "SSUBSCRIBE", vec![text(channel).into()])
-            };
+            let ask = |channel: &Bytes| self.connection.send("SSUBSCRIBE", vec![channel.clone()]);
             let answers = tokio::time::timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
             let answers = answers.await.map_err(|_| "no answer to a SSUBSCRIBE")?;
             for (channel, answer) in channels.iter().zip(answers) {
-                let answer = answer.map_err(|error| error.details().to_owned())?;
+                let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
                 match frame::error(&answer) {
                     None => {
                         self.subscribed.insert(channel.clone());
@@ -197,7 +204,7 @@ impl<'a> Session<'a> {
         if !self.counts {
             return self.ping(link::PING_WAIT).await;
         }
-        let count = Connection::subscriptions(&self.client).await?;
+        let count = Link::subscriptions(&*self.connection).await?;
         if count
             .of_shard
             .is_some_and(|count| count < self.subscribed.len())
@@ -210,10 +217,6 @@ impl<'a> Session<'a> {
 
     async fn ping(&mut self, wait: Duration) -> Result<(), String> {
         self.pings += 1;
-        Connection::ping(&self.client, self.pings, wait).await
+        Link::ping(&*self.connection, self.pings, wait).await
     }
-}
-
-fn text(channel: &Bytes) -> String {
-    String::from_utf8_lossy(channel).into_owned()
 }

@@ -1,0 +1,170 @@
+//! What a connection is to this crate: commands out, frames and messages in. [`fred`](super::fred) makes real ones,
+//! [`test_util`](crate::test_util) those to a server in memory.
+
+use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream::Stream;
+
+use super::BoxFuture;
+
+/// A value as the server sends it, whichever version of the protocol carries it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Frame {
+    Null,
+    Number(i64),
+    /// A short text of the server's own, such as `OK`.
+    Status(Bytes),
+    Text(Bytes),
+    Error(String),
+    List(Vec<Frame>),
+    Map(Vec<(Frame, Frame)>),
+}
+
+/// A host and a port.
+pub(crate) type Address = (String, u16);
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Tcp(Address),
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// The place of one that is not known yet: of a server that is asked for, or of a node of a cluster.
+    pub(super) fn unknown() -> Self {
+        Endpoint::Tcp((String::new(), 0))
+    }
+}
+
+/// A server, and as whom to connect to it.
+#[derive(Clone)]
+pub(crate) struct ServerConfig {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) endpoint: Endpoint,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: Option<u8>,
+}
+
+impl ServerConfig {
+    /// The same at another address.
+    pub(super) fn at(&self, address: Address) -> Self {
+        Self {
+            endpoint: Endpoint::Tcp(address),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn log_in_as(&mut self, username: Option<String>, password: Option<String>) {
+        (self.username, self.password) = (username, password);
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig")
+            .field("endpoint", &self.endpoint)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The version of the protocol that a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Resp2,
+    Resp3,
+}
+
+/// How a connection is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(super) version: Version,
+    /// How long it may take to open.
+    pub(super) timeout: Duration,
+    /// Messages that are kept for a receiver that is behind.
+    pub(super) messages: usize,
+}
+
+/// Opens connections.
+pub(crate) trait Transport: Send + Sync {
+    /// Connects, and logs in. Dropping the future closes what was open.
+    fn connect(
+        &self,
+        server: &ServerConfig,
+        terms: Terms,
+    ) -> BoxFuture<Result<Opened, ConnectError>>;
+
+    /// Whether its connections are encrypted.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+}
+
+/// A connection that was just opened.
+pub(crate) struct Opened {
+    pub(super) connection: Arc<dyn Connection>,
+    /// Completes, with the reason, when the connection ends. Dropped, it ends the connection.
+    pub(super) ended: BoxFuture<String>,
+    /// What the server says of it, in answer to `CLIENT INFO`.
+    pub(super) info: Frame,
+}
+
+/// The answer to a command, or why there is none.
+pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>> + Send + 'a>>;
+
+/// An open connection to one server.
+pub(crate) trait Connection: Send + Sync {
+    /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
+    /// polled, and one that is sent after the connection's end may stay unanswered.
+    fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
+
+    /// The messages that arrive from now on.
+    fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>>;
+
+    /// Takes leave of the server, which answers after all that was sent.
+    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// What a server sends by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Message {
+        channel: Bytes,
+        payload: Bytes,
+    },
+    /// The receiver was behind, and messages are gone.
+    Missed,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectError {
+    pub(super) kind: ConnectErrorKind,
+    pub(super) details: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectErrorKind {
+    /// The server refused the user or password.
+    Credentials,
+    /// What answered does not speak the protocol.
+    NoRedis,
+    /// The configuration cannot work.
+    Config,
+    /// The network, or no answer in time.
+    Network,
+    Other,
+}
+
+impl ConnectError {
+    pub(super) fn timeout() -> Self {
+        Self {
+            kind: ConnectErrorKind::Network,
+            details: "the server did not answer".into(),
+        }
+    }
+}
