@@ -7,39 +7,35 @@
 //!
 //! A new kind is a [`Subject`](subjects::Subject) and one line at the end.
 
-mod actor;
-mod books;
-mod dropping;
-mod groups;
-mod inside;
-mod log;
-mod oracle;
-mod oracle_tests;
-mod profiles;
+#[path = "../histories/mod.rs"]
+mod played;
 mod queue;
-mod stays;
-mod story;
-mod subjects;
-mod verdict;
 mod weather;
 
 use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use actor::{Actor, PATIENCE, Scene};
 use fastrand::Rng;
-use log::Log;
-use oracle::judge;
-use profiles::Profile;
-use redisson_lock::LockClient;
-use subjects::Subject;
+use played::{
+    actor::{Actor, PATIENCE, Scene},
+    log::{self, Log},
+    oracle::judge,
+    profiles::{self, Profile},
+    subjects::{self, Subject},
+    verdict::{Rules, Tally},
+};
+use redisson_lock::{LockClient, Owner};
 use testbed::{Proxy, Server, eventually, unique_name};
-use tokio::{task::JoinSet, time::timeout};
-use verdict::{Rules, Tally};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
+/// Holds that make a history worth judging.
+const MANY: u64 = 200;
 const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
@@ -124,7 +120,10 @@ fn scene(subject: Subject, profile: Profile) -> Arc<Scene> {
         profile,
         names: names.map(|_| unique_name(subject.name)).collect(),
         log: Log::default(),
-        until: Instant::now() + length(),
+        least: Instant::now() + length(),
+        most: Instant::now() + length() + PATIENCE,
+        enough: MANY,
+        new_owner: Owner::new,
     })
 }
 
@@ -141,6 +140,7 @@ async fn history(subject: Subject, profile: Profile) {
             scene: scene.clone(),
             clients,
             random: random.fork(),
+            episodes: u32::MAX,
         };
         tasks.spawn(actor.act());
     }

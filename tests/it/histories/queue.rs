@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use super::played::{
     actor::{PATIENCE, Scene, number},
     log::{Side, Spot, Trouble, What},
     subjects::Wait,

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use testbed::{Faults, Proxy, Server};
 use tokio::time::sleep;
 
-use super::actor::Scene;
+use super::played::actor::Scene;
 
 /// Disturbs the connections behind `proxies`, one after the other, and seldom the server, each time for up to `longest`;
 /// ends with everything in order.

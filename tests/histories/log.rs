@@ -6,13 +6,14 @@
 use std::{
     fmt,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use redisson_lock::{Error, LostReason, Released};
+use tokio::time::Instant;
 
 use super::subjects::Peek;
 
@@ -140,7 +141,12 @@ impl fmt::Display for Event {
         let at = self.at.as_micros() as f64 / 1e3;
         match &self.what {
             What::Weather(fault) => write!(f, "{at:>10.3} ms  {fault}"),
-            what => write!(f, "{at:>10.3} ms  {owner} on {names:b} {side:?}: {what:?}"),
+            // The lowest bits tell where the number of an owner comes from, the highest is always set.
+            what => write!(
+                f,
+                "{at:>10.3} ms  task {} on {names:b} {side:?}: {what:?}",
+                (owner & !(1 << 62)) >> 2
+            ),
         }
     }
 }
@@ -150,19 +156,35 @@ pub struct Log {
     start: Instant,
     holds: AtomicU64,
     events: Mutex<Vec<Event>>,
+    /// Says which rule an event breaks at the moment at which it is noted.
+    observer: Option<Observer>,
+    broken: OnceLock<String>,
 }
+
+pub type Observer = Box<dyn Fn(&Event) -> Option<String> + Send + Sync>;
 
 impl Default for Log {
     fn default() -> Self {
-        Self {
-            start: Instant::now(),
-            holds: AtomicU64::new(0),
-            events: Mutex::default(),
-        }
+        Self::observed(None)
     }
 }
 
 impl Log {
+    pub fn observed(observer: Option<Observer>) -> Self {
+        Self {
+            start: Instant::now(),
+            holds: AtomicU64::new(0),
+            events: Mutex::default(),
+            observer,
+            broken: OnceLock::new(),
+        }
+    }
+
+    /// The first rule that the observer has seen broken.
+    pub fn broken(&self) -> Option<String> {
+        self.broken.get().cloned()
+    }
+
     pub fn note(&self, spot: Spot, what: What) {
         self.look(spot, |_| Some(what));
     }
@@ -206,11 +228,16 @@ impl Log {
     fn look(&self, spot: Spot, see: impl FnOnce(&Self) -> Option<What>) {
         let mut events = self.events();
         let at = self.start.elapsed();
-        events.extend(see(self).map(|what| Event { at, spot, what }));
+        let Some(what) = see(self) else { return };
+        let event = Event { at, spot, what };
+        if let Some(rule) = self.observer.as_ref().and_then(|observer| observer(&event)) {
+            let _ = self.broken.set(format!("{rule}, at {at:?}"));
+        }
+        events.push(event);
     }
 
-    fn time_of(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.start)
+    fn time_of(&self, instant: std::time::Instant) -> Duration {
+        instant.saturating_duration_since(self.start.into_std())
     }
 
     pub fn events(&self) -> MutexGuard<'_, Vec<Event>> {

@@ -2,12 +2,12 @@
 
 use std::{
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fastrand::Rng;
 use redisson_lock::{Error, LockClient, LostReason, Owner};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     dropping::{Early, patiently, until},
@@ -20,8 +20,6 @@ use super::{
 /// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
 /// connections are undisturbed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Holds that make a history worth judging.
-const MANY: u64 = 200;
 /// An owner takes a lock at most so often.
 const DEEPEST: usize = 4;
 /// Futures that are dropped are dropped within this.
@@ -33,7 +31,13 @@ pub struct Scene {
     pub profile: Profile,
     pub names: Vec<String>,
     pub log: Log,
-    pub until: Instant,
+    /// The history goes on until then,
+    pub least: Instant,
+    /// and with fewer holds than `enough` until then, as when the machine is so busy that not much happens.
+    pub most: Instant,
+    pub enough: u64,
+    /// Makes an owner for what is not to share the task's.
+    pub new_owner: fn() -> Owner,
 }
 
 pub struct Actor {
@@ -41,14 +45,15 @@ pub struct Actor {
     /// Its own one first.
     pub clients: Vec<LockClient>,
     pub random: Rng,
+    /// How many episodes it plays at most.
+    pub episodes: u32,
 }
 
 impl Scene {
-    /// Whether no more is to be begun: it has gone on for as long as it should, and for longer where the machine is so busy
-    /// that not much has happened.
+    /// Whether no more is to be begun.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
-        now >= self.until && (self.log.holds() >= MANY || now >= self.until + PATIENCE)
+        now >= self.least && (self.log.holds() >= self.enough || now >= self.most)
     }
 
     /// The bits of one name, or of those of a group.
@@ -86,13 +91,20 @@ impl Actor {
     /// Plays episodes until the time is over. Which ones depends on the seed alone.
     pub async fn act(mut self) {
         let own = Owner::current();
-        while !self.scene.is_over() {
+        for _ in 0..self.episodes {
+            if self.scene.is_over() {
+                return;
+            }
             let mut random = self.random.fork();
             let names = self.scene.some_names(&mut random);
             let episode = Episode {
                 scene: &self.scene,
                 clients: &self.clients,
-                owner: if random.bool() { own } else { Owner::new() },
+                owner: if random.bool() {
+                    own
+                } else {
+                    (self.scene.new_owner)()
+                },
                 names,
                 random,
                 held: Vec::new(),
