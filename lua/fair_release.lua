@@ -1,4 +1,5 @@
--- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue.
+-- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue. So does one that leaves a
+-- lease which ends much earlier.
 --
 -- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait; places: zset of when each of
 --       their places ends, in ms of this server's clock
@@ -65,7 +66,8 @@ local function operation(k, owner, holds, lease, place, channel)
     return ABSENT, 0
   end
   if lease ~= '0' then
-    call('PEXPIRE', lock, lease)
+    local head = call('LINDEX', queue, 0)
+    shorten(lock, lease, head and channel .. ':' .. head, '0')
   end
   if held > holds then
     redis.pcall('HSET', lock, owner, holds)

@@ -1,4 +1,5 @@
--- Gives up one hold of an owner; the last one frees the lock and wakes a waiter.
+-- Gives up one hold of an owner; the last one frees the lock and wakes a waiter. So does one that leaves a lease which ends
+-- much earlier.
 --
 -- KEYS  lock: the hash of owners and their counts
 -- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the
@@ -28,7 +29,7 @@ local function operation(k, owner, holds, lease, channel)
     return ABSENT, 0
   end
   if lease ~= '0' then
-    call('PEXPIRE', lock, lease)
+    shorten(lock, lease, channel, '0')
   end
   if held > holds then
     -- May be refused when the server is out of memory. The count is then too high, which the last release ignores.

@@ -25,7 +25,7 @@ impl Sealed for Fair {
 }
 
 static ACQUIRE: Script = script!(keys = 3, "expiry", "fair_acquire");
-static RELEASE: Script = script!(keys = 3, "fair_release");
+static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 

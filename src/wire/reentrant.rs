@@ -29,7 +29,7 @@ impl Sealed for Reentrant {
 pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
-static RELEASE: Script = script!(keys = 1, "reentrant_release");
+static RELEASE: Script = script!(keys = 1, "shorten", "reentrant_release");
 static HAND_OVER: Script = script!(keys = 1, "reentrant_hand_over");
 static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");

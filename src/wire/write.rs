@@ -23,7 +23,7 @@ impl Sealed for Write {
 }
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
-static RELEASE: Script = script!(keys = 1, "read_write", "write_release");
+static RELEASE: Script = script!(keys = 1, "read_write", "shorten", "write_release");
 static INTEND: Script = script!(keys = 1, "write_intend");
 static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");

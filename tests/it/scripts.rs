@@ -44,7 +44,7 @@ const THEM: &str = "22222222-2222-4222-8222-222222222222:7";
 const LEASE: i64 = 60_000;
 
 const ACQUIRE: &str = script!("expiry", "reentrant_acquire");
-const RELEASE: &str = script!("reentrant_release");
+const RELEASE: &str = script!("shorten", "reentrant_release");
 const RENEW: &str = script!("expiry", "reentrant_renew");
 const FORCE_RELEASE: &str = script!("reentrant_force_release");
 const INSPECT: &str = script!("reentrant_inspect");

@@ -28,7 +28,9 @@ pub fn lua(name: &str) -> String {
 /// The files that a script consists of, in order.
 pub fn files(script: &str) -> impl Iterator<Item = &str> {
     let shared: &[&str] = match script {
-        "read_release" | "write_release" => &["read_write"],
+        "read_release" => &["read_write"],
+        "write_release" => &["read_write", "shorten"],
+        "reentrant_release" | "fair_release" => &["shorten"],
         "read_acquire" | "read_renew" => &["read_write", "expiry"],
         _ if script.ends_with("acquire") || script.ends_with("renew") => &["expiry"],
         _ => &[],

@@ -137,6 +137,7 @@ async fn out_of_memory_releases_and_renewals_work() {
         assert_eq!(bed.admin.release(US, holds).await, Reply::Done);
         bed.expires_in_about(LEASE).await;
     }
+    assert_eq!(listener.messages().await, ["0"], "the lease is cut");
     assert_eq!(bed.admin.release(US, 0).await, Reply::Counted(1));
     assert_eq!(bed.ask::<u32>(&["EXISTS", LOCK]).await, 0);
     assert_eq!(listener.messages().await, ["0"]);
