@@ -138,6 +138,12 @@ impl LockClientBuilder {
         self
     }
 
+    #[cfg(feature = "test-util")]
+    pub(crate) fn target(mut self, target: Target) -> Self {
+        self.source = Some(Ok(target));
+        self
+    }
+
     /// Uses these settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;

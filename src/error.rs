@@ -98,7 +98,7 @@ pub enum Error {
         found: String,
     },
 
-    /// Redis did not answer in time. From an acquisition: nothing is held, and what was sent is taken back as soon as
+    /// Redis did not answer in time, or only that it could not yet (`LOADING`, `BUSY` and the like). From an acquisition: nothing is held, and what was sent is taken back as soon as
     /// Redis can be reached. From a release: it goes on in the background.
     #[error("Redis could not be reached in time: {reason}")]
     #[non_exhaustive]

@@ -9,6 +9,7 @@ mod durability;
 mod engine;
 mod error;
 mod guard;
+mod hash;
 mod inspect;
 mod lock;
 mod multi_guard;
@@ -17,6 +18,8 @@ mod owner;
 mod quorum;
 mod read_write_lock;
 mod redis;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod wire;
 
 pub use any_lock::AnyLock;

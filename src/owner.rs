@@ -141,6 +141,30 @@ impl fmt::Debug for Owner {
     }
 }
 
+/// Owners that a simulation repeats: those of a process go on from one history to the next.
+#[cfg(feature = "test-util")]
+pub(crate) mod simulation {
+    use std::cell::Cell;
+
+    use super::{Owner, Space, number};
+
+    thread_local! {
+        static NEXT: Cell<u64> = const { Cell::new(1) };
+    }
+
+    /// Has the next owner of this thread have this number.
+    pub fn count_owners_from(first: u64) {
+        NEXT.set(first);
+    }
+
+    /// An owner that no other of this thread equals since the last `count_owners_from`.
+    pub fn next_owner() -> Owner {
+        let count = NEXT.get();
+        NEXT.set(count + 1);
+        Owner(number(count, Space::Explicit))
+    }
+}
+
 /// Reads a number from what is written to it.
 struct Digits(u64);
 

@@ -1,11 +1,8 @@
 //! Releases of dropped guards that are not done yet. The client's later operations on the same lock come after them.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use futures_util::future::join_all;
@@ -14,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
+use crate::hash::HashMap;
 
 /// Tokens of releases, each cancelled when its release is done.
 type Pending = SmallVec<[CancellationToken; 1]>;

@@ -335,8 +335,8 @@ pub(crate) fn seats<'a>(
 ) -> Vec<Option<Seat>> {
     let locks: Vec<_> = locks.collect();
     let mut seats: Vec<Option<Seat>> = locks.iter().map(|_| None).collect();
-    let mut seen = std::collections::HashSet::new();
-    let mut by_client: std::collections::HashMap<_, Vec<usize>> = Default::default();
+    let mut seen = crate::hash::HashSet::default();
+    let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
     for (index, (engine, name)) in locks.iter().enumerate() {
         if seen.insert((engine.id, *name)) {
             by_client.entry(engine.id).or_default().push(index);

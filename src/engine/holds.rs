@@ -37,7 +37,7 @@ type Tenures = [Option<Arc<Tenure>>; Count::ALL];
 /// All slots that somebody uses.
 #[derive(Default)]
 pub(crate) struct Slots {
-    slots: DashMap<(Arc<str>, OwnerId), Arc<Slot>, foldhash::quality::RandomState>,
+    slots: DashMap<(Arc<str>, OwnerId), Arc<Slot>, crate::hash::Seeded>,
 }
 
 impl Slots {

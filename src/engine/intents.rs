@@ -9,14 +9,11 @@
 //! that it took. An intent comes after a wait of four times its length, so readers are kept out for a fifth of the time at
 //! most. Where not even the longest one works, or nobody reads, they become rarer: up to one in [`LONGEST_PAUSE`].
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::hash::HashMap;
 use crate::wire::Place;
 
 /// Longer than most critical sections of readers that do not wait for anything.
@@ -78,7 +75,7 @@ impl Intents {
     pub(super) fn new(on: bool) -> Self {
         Self {
             on,
-            locks: HashMap::new(),
+            locks: HashMap::default(),
             due: BTreeSet::new(),
             look_at: FEW,
         }

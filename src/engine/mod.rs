@@ -119,11 +119,13 @@ impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
     pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
+        let id = target.client_id.unwrap_or_else(Uuid::new_v4);
         let (redis, events) = redis::connect(target, &config).await?;
-        Ok(Self::start_on(redis, events, config, watchdog_lease))
+        Ok(Self::start_on(id, redis, events, config, watchdog_lease))
     }
 
     fn start_on(
+        id: Uuid,
         redis: Arc<dyn redis::Redis>,
         events: Events,
         config: Config,
@@ -138,7 +140,7 @@ impl EngineHandle {
             refused: None,
         };
         let engine = Arc::new(Engine {
-            id: Uuid::new_v4(),
+            id,
             terms: Arc::new(terms),
             lanes: Lanes::new(redis.clone(), Handle::current()),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
@@ -327,7 +329,9 @@ fn refused(place: &Place, refusal: Refusal) -> Error {
             name: place.name.clone(),
             found,
         },
-        Refusal::Passing { message } | Refusal::Failed { message } => Error::Redis { message },
+        // Retries have taken all the time that there was.
+        Refusal::Passing { message } => Error::unavailable(message),
+        Refusal::Failed { message } => Error::Redis { message },
     }
 }
 

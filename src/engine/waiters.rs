@@ -1,7 +1,7 @@
 //! Who waits for what, and who is to try next. Pure.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -16,6 +16,7 @@ use super::{
     turns::{Answered, Published, Ticket, Turn},
     yielding::{Neighbours, Yields},
 };
+use crate::hash::HashMap;
 use crate::wire::{Count, Place, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
@@ -60,7 +61,7 @@ pub(super) enum Rest {
 impl<S: Clone> Waiters<S> {
     pub(super) fn new(poll_floor: Duration, yields: bool) -> Self {
         Self {
-            channels: HashMap::new(),
+            channels: HashMap::default(),
             polls: BTreeSet::new(),
             offers: VecDeque::new(),
             yields: Yields::new(yields),

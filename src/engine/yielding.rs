@@ -20,11 +20,12 @@
 //! - After a yield that another client used, the next one is due sooner: for a client with one task a quarter of a yield's
 //!   length, with more of them when the row has lasted as long as the other clients had the lock, but never later than above.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::hash::HashMap;
 use crate::wire::{Count, Place};
 
 /// The first yield at a lock. In less, a script of a process on the same machine does not come back.
@@ -244,7 +245,7 @@ impl Yields {
     pub(super) fn new(on: bool) -> Self {
         Self {
             on,
-            locks: HashMap::new(),
+            locks: HashMap::default(),
             look_at: FEW,
         }
     }

@@ -33,7 +33,7 @@ pub(crate) enum Endpoint {
 
 impl Endpoint {
     /// The place of one that is not known yet: of a server that is asked for, or of a node of a cluster.
-    pub(super) fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Endpoint::Tcp((String::new(), 0))
     }
 }
@@ -41,23 +41,23 @@ impl Endpoint {
 /// A server, and as whom to connect to it.
 #[derive(Clone)]
 pub(crate) struct ServerConfig {
-    pub(super) transport: Arc<dyn Transport>,
-    pub(super) endpoint: Endpoint,
-    pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) database: Option<u8>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: Option<u8>,
 }
 
 impl ServerConfig {
     /// The same at another address.
-    pub(super) fn at(&self, address: Address) -> Self {
+    pub(crate) fn at(&self, address: Address) -> Self {
         Self {
             endpoint: Endpoint::Tcp(address),
             ..self.clone()
         }
     }
 
-    pub(super) fn log_in_as(&mut self, username: Option<String>, password: Option<String>) {
+    pub(crate) fn log_in_as(&mut self, username: Option<String>, password: Option<String>) {
         (self.username, self.password) = (username, password);
     }
 }
@@ -82,11 +82,11 @@ pub(crate) enum Version {
 /// How a connection is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    pub(super) version: Version,
+    pub(crate) version: Version,
     /// How long it may take to open.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Messages that are kept for a receiver that is behind.
-    pub(super) messages: usize,
+    pub(crate) messages: usize,
 }
 
 /// Opens connections.
@@ -106,11 +106,11 @@ pub(crate) trait Transport: Send + Sync {
 
 /// A connection that was just opened.
 pub(crate) struct Opened {
-    pub(super) connection: Arc<dyn Connection>,
+    pub(crate) connection: Arc<dyn Connection>,
     /// Completes, with the reason, when the connection ends. Dropped, it ends the connection.
-    pub(super) ended: BoxFuture<String>,
+    pub(crate) ended: BoxFuture<String>,
     /// What the server says of it, in answer to `CLIENT INFO`.
-    pub(super) info: Frame,
+    pub(crate) info: Frame,
 }
 
 /// The answer to a command, or why there is none.
@@ -143,8 +143,8 @@ pub(crate) enum Pushed {
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectError {
-    pub(super) kind: ConnectErrorKind,
-    pub(super) details: String,
+    pub(crate) kind: ConnectErrorKind,
+    pub(crate) details: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,17 @@ pub(crate) enum ConnectErrorKind {
 }
 
 impl ConnectError {
-    pub(super) fn timeout() -> Self {
+    /// The time limits of a real connection ended at once.
+    pub(crate) fn paused_clock() -> Self {
+        Self {
+            kind: ConnectErrorKind::Config,
+            details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
+                      use `InMemoryRedis` of the feature `test-util`"
+                .into(),
+        }
+    }
+
+    pub(crate) fn timeout() -> Self {
         Self {
             kind: ConnectErrorKind::Network,
             details: "the server did not answer".into(),

@@ -1,6 +1,6 @@
 //! Calls that wait for replicas: on a connection of their own, as `WAIT` holds up all behind it (P-FR13).
 
-use std::{collections::HashSet, future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -14,6 +14,7 @@ use super::{
     frame,
     line::{Line, Open},
 };
+use crate::hash::HashSet;
 use crate::{
     durability::Durability,
     wire::{
@@ -125,7 +126,7 @@ impl Durable {
             listed,
             connected: None,
             counted: None,
-            sent: HashSet::new(),
+            sent: HashSet::default(),
         };
         tasks.spawn(teller.serve(queued));
         Self(calls)
@@ -193,7 +194,7 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
                 if self.line.replaced(&open).await.is_err() {
                     return;
                 }
-                (self.sent, self.counted) = (HashSet::new(), None);
+                (self.sent, self.counted) = (HashSet::default(), None);
             }
             let mut answers = answers.map(Vec::into_iter);
             for call in batch.drain(..) {

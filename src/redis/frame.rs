@@ -1,8 +1,7 @@
 //! From the frames of RESP to the replies that [`wire`](crate::wire) reads.
 
-use std::collections::HashMap;
-
 use super::{CallError, connection::Frame};
+use crate::hash::HashMap;
 use crate::wire::{Refusal, Reply, packed, script::Detail};
 
 /// The message of an error frame.
@@ -39,7 +38,7 @@ pub(super) fn map(frame: &Frame) -> HashMap<String, String> {
             .chunks_exact(2)
             .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
             .collect(),
-        _ => HashMap::new(),
+        _ => HashMap::default(),
     }
 }
 

@@ -36,6 +36,9 @@ use crate::error::Error;
 /// How long closing waits for what is still on its way.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
 
+/// How far tokio's clock has to be ahead of the machine's to be a paused one.
+const PAUSED_AHEAD: Duration = Duration::from_millis(500);
+
 /// The client library that a caller may hand over a client of.
 pub(crate) use ::fred::clients::Client as FredClient;
 
@@ -138,10 +141,14 @@ impl Transport for Fred {
     ) -> BoxFuture<Result<Opened, ConnectError>> {
         let config = self.config(server, terms.version);
         Box::pin(async move {
-            let connecting = open(config, terms);
-            match timeout(terms.timeout, connecting).await {
+            let clocks = Clocks::now();
+            let opened = match timeout(terms.timeout, open(config, terms)).await {
                 Ok(opened) => opened.map_err(ConnectError::from),
                 Err(_) => Err(ConnectError::timeout()),
+            };
+            match opened {
+                Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
+                opened => opened,
             }
         })
     }
@@ -149,6 +156,19 @@ impl Transport for Fred {
     #[cfg(feature = "rustls")]
     fn is_encrypted(&self) -> bool {
         self.0.tls.is_some()
+    }
+}
+
+/// The time by tokio's clock and by the machine's, which differ while a test has paused the first.
+struct Clocks(tokio::time::Instant, std::time::Instant);
+
+impl Clocks {
+    fn now() -> Self {
+        Self(tokio::time::Instant::now(), std::time::Instant::now())
+    }
+
+    fn differ(&self) -> bool {
+        self.0.elapsed() > self.1.elapsed() + PAUSED_AHEAD
     }
 }
 

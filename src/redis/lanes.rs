@@ -6,7 +6,6 @@
 //! carriers, never by one of the callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
-    collections::HashMap,
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -23,6 +22,7 @@ use super::{
     bundle::{self, Seat},
     lane_queue::{Admission, Queue},
 };
+use crate::hash::HashMap;
 use crate::{
     durability::Durability,
     wire::{
@@ -42,7 +42,7 @@ const MOST_TOLD: usize = 8;
 pub(crate) struct Lanes {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    lanes: RwLock<HashMap<Course, Arc<Lane>, foldhash::fast::RandomState>>,
+    lanes: RwLock<HashMap<Course, Arc<Lane>>>,
     /// Operations that somebody waits for.
     load: AtomicUsize,
 }

@@ -34,7 +34,7 @@ mod subscriptions;
 mod url;
 mod verdict;
 
-use std::{collections::HashSet, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{runtime::Handle, sync::mpsc};
@@ -49,6 +49,7 @@ pub(crate) use locator::AddressMap;
 use server::SingleServer;
 pub(crate) use server::{Credentials, Target};
 
+use crate::hash::HashSet;
 use crate::{
     config::Config,
     durability::Durability,

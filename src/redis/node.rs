@@ -1,7 +1,6 @@
 //! One of those who know where the master is: a sentinel, or a server of a replicated set-up.
 
 use std::{
-    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,6 +14,7 @@ use super::{
     verdict::{Report, Role},
 };
 use crate::error::Error;
+use crate::hash::HashMap;
 
 /// How long a node may take to say what it knows.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);

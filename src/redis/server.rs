@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
@@ -48,6 +49,8 @@ pub(crate) struct Target {
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
     pub(super) map: Option<AddressMap>,
+    /// What the client is called, if not by chance.
+    pub(crate) client_id: Option<Uuid>,
 }
 
 /// Those who are asked where the master is.
@@ -73,6 +76,7 @@ impl Target {
             asked: None,
             seeds: None,
             map: None,
+            client_id: None,
         }
     }
 

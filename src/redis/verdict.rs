@@ -1,13 +1,11 @@
 //! Which of several answers about the master is right. Pure.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::connection::Address;
+use crate::hash::{HashMap, HashSet};
 /// How long nobody must have spoken of a failover before those are believed who have not heard of it: then sentinels
 /// have been set up anew, and count from nothing.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
@@ -124,7 +122,7 @@ impl Answers {
         let known = self.reports.iter().filter(|report| report.master.is_some());
         let epoch = known.clone().map(|report| report.epoch).max();
         let epoch = epoch.ok_or(Doubt::NoMaster)?;
-        let mut votes: HashMap<&Address, HashSet<&str>> = HashMap::new();
+        let mut votes: HashMap<&Address, HashSet<&str>> = HashMap::default();
         for report in known.filter(|report| report.epoch == epoch) {
             let voters = votes.entry(report.master.as_ref().ok_or(Doubt::NoMaster)?);
             voters.or_default().insert(&report.sentinel);

@@ -2,6 +2,7 @@
 //! in it and nothing left in Redis.
 
 mod endpoints;
+mod paused_clock;
 mod servers;
 #[cfg(feature = "rustls")]
 pub mod tls;

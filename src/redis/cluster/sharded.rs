@@ -1,6 +1,6 @@
 //! Which node listens to which channel, where messages stay in a shard.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::topology::{Node, Topology};
+use crate::hash::{HashMap, HashSet};
 use crate::redis::{
     BoxFuture, CallError, Event,
     fred::hash_slot,
@@ -87,7 +88,7 @@ impl Board {
         Self {
             topology,
             events,
-            placed: HashMap::new(),
+            placed: HashMap::default(),
             listeners: Vec::new(),
             answers: FuturesUnordered::new(),
             asked: 0,
@@ -169,7 +170,9 @@ impl Board {
         }
         if std::mem::take(&mut placed.moved) {
             let slot = hash_slot(&answer.channel);
-            let _ = self.events.send(Event::MissedIn([slot].into()));
+            let _ = self
+                .events
+                .send(Event::MissedIn(HashSet::from_iter([slot])));
         }
     }
 

@@ -1,7 +1,6 @@
 //! Where the slots are, and a connection to each node that has some.
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
@@ -17,6 +16,7 @@ use super::{
     seeds::{connector, first_answer, read},
     slot_map::{Listed, NodeIndex, SLOTS, SlotMap},
 };
+use crate::hash::{HashMap, HashSet};
 use crate::{
     redis::{
         Event, HashSlot, Tasks,
@@ -135,7 +135,7 @@ impl Topology {
     ) -> Self {
         let none = Routes {
             map: SlotMap::new(),
-            nodes: HashMap::new(),
+            nodes: HashMap::default(),
         };
         let topology = Self {
             server,
@@ -203,7 +203,7 @@ impl Topology {
 
     /// Changes the map, and the ways by it. Where slots have moved, what they have is to be looked at.
     fn change(&self, change: impl FnOnce(&mut SlotMap)) {
-        let mut moved = HashSet::new();
+        let mut moved = HashSet::default();
         self.routes.send_if_modified(|routes| {
             let mut map = routes.map.clone();
             change(&mut map);

@@ -1,6 +1,6 @@
 //! One connection's worth of subscribing. Nothing else uses the connection, and one change at a time is on its way.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -10,6 +10,7 @@ use super::{
     Channels,
     wanted::{Change, Wanted},
 };
+use crate::hash::HashSet;
 use crate::redis::{
     connection::Connection,
     frame,
@@ -42,8 +43,8 @@ impl<'a> Session<'a> {
             connection: link.connection.clone(),
             channels,
             counts: link.counts_subscriptions,
-            subscribed: HashSet::new(),
-            missing: HashSet::new(),
+            subscribed: HashSet::default(),
+            missing: HashSet::default(),
             pings: 0,
             looked: Instant::now(),
         }

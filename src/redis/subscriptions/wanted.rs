@@ -1,10 +1,9 @@
 //! What should be subscribed to. Pure.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::hash::HashSet;
 use crate::{
     redis::{BoxFuture, CallError},
     wire::Refusal,
@@ -72,7 +71,7 @@ pub(super) struct Change {
 impl Wanted {
     /// Takes up `wants` in order; says what changes once all of them are in.
     pub(super) fn take_up(&mut self, wants: impl IntoIterator<Item = Want>) -> Change {
-        let mut touched = HashSet::new();
+        let mut touched = HashSet::default();
         let mut forget = Vec::new();
         for want in wants {
             match want {
@@ -190,7 +189,7 @@ mod tests {
             a_done.try_recv().is_err(),
             "nobody hears of it before it is confirmed"
         );
-        wanted.confirmed(&HashSet::new());
+        wanted.confirmed(&HashSet::default());
         assert_eq!(a_done.try_recv(), Ok(Ok(())));
         let (again, mut again_done) = subscribe("a");
         assert_eq!(wanted.take_up([again]), Change::default());
@@ -204,7 +203,7 @@ mod tests {
         let (a, mut a_done) = subscribe("a");
         let (b, mut b_done) = subscribe("b");
         wanted.take_up([a, b]);
-        wanted.confirmed(&HashSet::from(["b".into()]));
+        wanted.confirmed(&HashSet::from_iter(["b".into()]));
         assert_eq!(a_done.try_recv(), Ok(Ok(())));
         assert!(matches!(
             b_done.try_recv(),
@@ -231,7 +230,7 @@ mod tests {
         assert!(wanted.one_by_one && a_done.try_recv().is_err());
         wanted.refuse(&["a".into()]);
         assert!(matches!(a_done.try_recv(), Ok(Err(CallError::Refused(_)))));
-        wanted.confirmed(&HashSet::new());
+        wanted.confirmed(&HashSet::default());
         assert_eq!(b_done.try_recv(), Ok(Ok(())));
         let (again, mut again_done) = subscribe("a");
         assert_eq!(wanted.take_up([again]), Change::default());

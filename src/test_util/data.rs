@@ -1,0 +1,59 @@
+//! What commands and scripts change: the databases, and the subscriptions that messages go to.
+
+use bytes::Bytes;
+
+use super::{Delivery, Refusal, key_space::KeySpace, subscriptions::Subscriptions};
+
+/// The number of databases.
+const DATABASES: usize = 16;
+
+/// Everything of a server that a script can reach. It moves into the interpreter while a script runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Data {
+    databases: Vec<KeySpace>,
+    /// The database of the command that runs.
+    pub(crate) selected: usize,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) refusal: Option<Refusal>,
+    /// The messages of the command that runs.
+    pub(crate) deliveries: Vec<Delivery>,
+    /// The number of write commands that took effect or failed by themselves.
+    pub(crate) writes: u64,
+}
+
+impl Data {
+    pub(crate) fn new() -> Self {
+        Self {
+            databases: vec![KeySpace::default(); DATABASES],
+            ..Self::default()
+        }
+    }
+
+    /// The keys of the selected database.
+    pub(crate) fn keys(&mut self) -> &mut KeySpace {
+        &mut self.databases[self.selected]
+    }
+
+    /// The keys of a database.
+    pub(crate) fn database(&self, number: usize) -> Option<&KeySpace> {
+        self.databases.get(number)
+    }
+
+    /// Replaces the keys of all databases by those of another server, as a full synchronization does.
+    pub(crate) fn copy_keys_from(&mut self, other: &Self) {
+        self.databases.clone_from(&other.databases);
+    }
+
+    pub(crate) fn clear_all(&mut self) {
+        self.databases.iter_mut().for_each(KeySpace::clear);
+    }
+
+    /// Sends a message to the subscribers of a channel, and returns their number.
+    pub(crate) fn publish(&mut self, channel: &[u8], payload: &[u8], sharded: bool) -> i64 {
+        let before = self.deliveries.len();
+        let payload = Bytes::copy_from_slice(payload);
+        self.subscriptions
+            .deliver(channel, &payload, sharded, &mut self.deliveries);
+        i64::try_from(self.deliveries.len() - before).unwrap_or(i64::MAX)
+    }
+}

@@ -1,0 +1,244 @@
+//! The server that users' tests run against.
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{Server, Settings, faults::Faults, network::Network};
+use crate::{
+    client::LockClient,
+    config::Config,
+    error::Error,
+    redis::{
+        Target,
+        connection::{Address, Endpoint, Frame, ServerConfig},
+    },
+};
+
+/// A Redis server in the process, for tests of code that takes locks.
+///
+/// It runs the crate's own Lua scripts on a key space in memory, and its clients are ordinary
+/// [`LockClient`]s: they queue, are woken, renew and lose locks as on a real server. Its clock is tokio's, so that under a
+/// paused one (`#[tokio::test(start_paused = true)]`) a lease of 30 s takes no time. A clone is the same server.
+///
+/// It is not a database: it has the commands that locks need, and refuses all others by name.
+///
+/// # Examples
+///
+/// A holder that is cut off from the server learns in time that its lock is lost:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redisson_lock::Error> {
+/// use std::time::Duration;
+/// use redisson_lock::test_util::InMemoryRedis;
+///
+/// let server = InMemoryRedis::new();
+/// let client = server.client().await?;
+/// let guard = client.reentrant_lock("order:42").lock().await?;
+///
+/// server.stop();
+/// server.advance(Duration::from_secs(30)).await;
+/// assert!(guard.is_lost());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InMemoryRedis {
+    network: Network,
+}
+
+impl InMemoryRedis {
+    /// A server without data, that nothing disturbs.
+    pub fn new() -> Self {
+        let network = Network::new();
+        network
+            .state()
+            .add(address(), Server::new(Settings::default()));
+        Self { network }
+    }
+
+    /// Has `faults` decide what goes wrong from now on.
+    #[doc(hidden)]
+    pub fn set_faults(&self, faults: impl Faults + 'static) {
+        self.network.state().faults = Box::new(faults);
+    }
+
+    /// The keys of the server that have not expired.
+    pub fn keys(&self) -> Vec<String> {
+        match self.run("KEYS", &["*"]) {
+            Frame::List(keys) => keys.iter().filter_map(text).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The channels that clients are subscribed to.
+    pub fn channels(&self) -> Vec<String> {
+        match self.run("PUBSUB", &["CHANNELS"]) {
+            Frame::List(channels) => channels.iter().filter_map(text).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How many connections clients have open.
+    pub fn connections(&self) -> usize {
+        self.network.state().connections()
+    }
+
+    /// How long the server keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end.
+    pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
+        match self.run("PTTL", &[name]) {
+            Frame::Number(-1) => Some(Duration::MAX),
+            Frame::Number(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+            _ => None,
+        }
+    }
+
+    /// A client of this server, with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] while the server is [stopped](Self::stop).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockClient::connect`].
+    pub async fn client(&self) -> Result<LockClient, Error> {
+        self.client_with(Config::default()).await
+    }
+
+    /// A client of this server, with these settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Self::client); [`Error::Config`] for settings that cannot work.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockClient::connect`].
+    pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
+        LockClient::builder()
+            .target(self.target())
+            .config(config)
+            .build()
+            .await
+    }
+
+    /// Ends all connections, as a network that fails for a moment. Clients connect again at once.
+    pub fn disconnect(&self) {
+        self.network.state().disconnect(None);
+    }
+
+    /// Ends all connections, and accepts none until [`start`](Self::start). The data stays, and goes on to expire.
+    pub fn stop(&self) {
+        self.network.state().set_up(&address(), false);
+        self.disconnect();
+    }
+
+    /// Accepts connections again.
+    pub fn start(&self) {
+        self.network.state().set_up(&address(), true);
+    }
+
+    /// Ends all connections and forgets all data, as a server without persistence that restarts.
+    pub fn restart(&self) {
+        let mut state = self.network.state();
+        state.disconnect(None);
+        state.add(address(), Server::new(Settings::default()));
+    }
+
+    /// Lets the next `count` scripts fail with an error of the server, unexecuted. Every operation on a lock is a script, or
+    /// goes along with others in one; the error is [`Error::Redis`].
+    pub fn fail_next(&self, count: usize) {
+        self.network.state().fail_next = count;
+    }
+
+    /// The owners that hold the lock `name`, and how many holds each has, by the server's data. A simple lock has its value
+    /// for an owner.
+    pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
+        if let Frame::Text(value) = self.run("GET", &[name]) {
+            return vec![(String::from_utf8_lossy(&value).into_owned(), 1)];
+        }
+        let state = self.network.state();
+        let millis = state.millis(Instant::now());
+        let host = state.servers.get(&address());
+        host.map_or_else(Vec::new, |host| host.server.holders(name, millis))
+    }
+
+    /// Forgets the scripts that it knows, as by `SCRIPT FLUSH`. Clients send them again.
+    pub fn forget_scripts(&self) {
+        self.run("SCRIPT", &["FLUSH"]);
+    }
+
+    /// Deletes the lock `name`, whatever its kind, as an operator does by hand. Its holders learn of it at their next renewal.
+    /// Says whether there was one.
+    pub fn delete(&self, name: &str) -> bool {
+        matches!(self.run("DEL", &[name]), Frame::Number(1))
+    }
+
+    /// Sets the string `key`, as a service does that uses the name of a lock for something else.
+    pub fn set(&self, key: &str, value: &str) {
+        self.run("SET", &[key, value]);
+    }
+
+    /// Lets `time` pass: under a paused clock in no time, with everything that is due meanwhile, in order.
+    ///
+    /// [`tokio::time::advance`] jumps: what is due in between, such as renewals, would be late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe; the time that has passed has passed.
+    pub async fn advance(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn run(&self, name: &str, args: &[&str]) -> Frame {
+        let args: Vec<Bytes> = args
+            .iter()
+            .map(|arg| Bytes::copy_from_slice(arg.as_bytes()))
+            .collect();
+        self.network.state().run(&address(), name, &args)
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        let server = ServerConfig {
+            transport: std::sync::Arc::new(self.network.clone()),
+            endpoint: Endpoint::Tcp(address()),
+            username: None,
+            password: None,
+            database: None,
+        };
+        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
+        let mut target = Target::fixed(server);
+        target.client_id = Some(id.into_uuid());
+        target
+    }
+}
+
+impl Default for InMemoryRedis {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for InMemoryRedis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.network.state();
+        f.debug_struct("InMemoryRedis")
+            .field("connections", &state.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+fn text(frame: &Frame) -> Option<String> {
+    match frame {
+        Frame::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    }
+}
+
+/// Where it is, on its own network.
+fn address() -> Address {
+    ("in-memory".into(), 6379)
+}

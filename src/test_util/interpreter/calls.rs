@@ -1,0 +1,156 @@
+//! The library `redis` of the scripts.
+
+use std::sync::{Arc, Mutex};
+
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
+use smallvec::SmallVec;
+
+use super::{
+    super::{
+        Failure, Frame,
+        command::{self, Action, Choice},
+        number::general,
+    },
+    State, errors, lock, replies, sha_of,
+};
+
+/// Makes the table `redis`.
+pub(super) fn library(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Table> {
+    let redis = lua.create_table()?;
+    let of_call = state.clone();
+    let call = lua.create_function(move |lua, words: MultiValue| call(lua, &of_call, &words))?;
+    let of_pcall = state.clone();
+    let pcall = lua.create_function(move |lua, words: MultiValue| pcall(lua, &of_pcall, &words))?;
+    redis.raw_set("call", call)?;
+    redis.raw_set("pcall", pcall)?;
+    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
+    redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
+    redis.raw_set("log", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"]
+        .iter()
+        .enumerate()
+    {
+        redis.raw_set(*name, level)?;
+    }
+    redis.raw_set("REDIS_VERSION", super::super::server::VERSION)?;
+    Ok(redis)
+}
+
+fn call(lua: &Lua, state: &Mutex<State>, words: &MultiValue) -> mlua::Result<Value> {
+    match execute(state, words) {
+        Ok(Frame::Error(message)) => Err(errors::failed(message, false)),
+        Ok(frame) => replies::to_lua(lua, frame),
+        Err(message) => Err(errors::failed(message, true)),
+    }
+}
+
+fn pcall(lua: &Lua, state: &Mutex<State>, words: &MultiValue) -> mlua::Result<Value> {
+    let frame = execute(state, words).unwrap_or_else(|message| Frame::Error(message.into_owned()));
+    replies::to_lua(lua, frame)
+}
+
+/// An argument of a command.
+type Word = SmallVec<[u8; 64]>;
+
+/// Runs a command. An error of the command is a frame; what the library refuses is a failure.
+fn execute(state: &Mutex<State>, words: &MultiValue) -> Result<Frame, Failure> {
+    if words.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call".into());
+    }
+    let words: Option<SmallVec<[Word; 8]>> = words.iter().map(word).collect();
+    let Some(words) = words else {
+        return Err("ERR Lua redis lib command arguments must be strings or integers".into());
+    };
+    let words: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &word[..]).collect();
+    dispatch(&mut lock(state), words[0], &words[1..])
+}
+
+fn word(value: &Value) -> Option<Word> {
+    match value {
+        Value::String(text) => Some(Word::from_slice(&text.as_bytes())),
+        Value::Integer(number) => Some(integer_word(*number)),
+        Value::Number(number) => Some(Word::from_slice(general(*number).as_bytes())),
+        _ => None,
+    }
+}
+
+/// The text of an integer as the format of floats writes it.
+fn integer_word(number: i64) -> Word {
+    match number {
+        0..=9 => Word::from_slice(&[b'0' + number as u8]),
+        _ => Word::from_slice(general(number as f64).as_bytes()),
+    }
+}
+
+fn dispatch(state: &mut State, name: &[u8], args: &[&[u8]]) -> Result<Frame, Failure> {
+    let unknown = "ERR Unknown Redis command called from script";
+    let wrong_number = "ERR Wrong number of args calling Redis command from script";
+    let command = command::find(name).ok_or(unknown)?;
+    let (command, args) = command.choose(args).map_err(|choice| match choice {
+        Choice::Missing => wrong_number,
+        Choice::Unknown => unknown,
+    })?;
+    if !command.takes(args.len()) {
+        return Err(wrong_number.into());
+    }
+    let run = match command.action {
+        Action::Data(run) if !command.has(command::NO_SCRIPT) => run,
+        _ => return Err("ERR This Redis command is not allowed from script".into()),
+    };
+    let refusal = state.data.refusal;
+    if let Some(refusal) = refusal.filter(|refusal| refusal.refuses_in_script(command, state.wrote))
+    {
+        let message = refusal.message();
+        return Err(message.into());
+    }
+    if command.has(command::WRITE) {
+        state.wrote = true;
+        state.data.writes += 1;
+    }
+    let outcome = run(&mut state.data, args, state.now);
+    Ok(outcome.unwrap_or_else(|message| Frame::Error(message.into_owned())))
+}
+
+fn sha1hex(lua: &Lua, texts: MultiValue) -> mlua::Result<LuaString> {
+    let mut texts = texts.iter();
+    match (texts.next().and_then(replies::text_of), texts.next()) {
+        (Some(text), None) => lua.create_string(sha_of(&text)),
+        _ => Err(errors::failed("ERR wrong number of arguments", true)),
+    }
+}
+
+fn single_field(lua: &Lua, field: &str, text: &[u8]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(field, lua.create_string(text)?)?;
+    Ok(table)
+}
+
+/// The only argument, if it is a string.
+fn only_text(texts: &MultiValue) -> Option<LuaString> {
+    match (texts.len(), texts.front()) {
+        (1, Some(Value::String(text))) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn status_reply(lua: &Lua, texts: MultiValue) -> mlua::Result<Table> {
+    match only_text(&texts) {
+        Some(text) => single_field(lua, "ok", &text.as_bytes()),
+        None => single_field(lua, "err", b"ERR wrong number or type of arguments"),
+    }
+}
+
+/// A message without a space gets the code `ERR`.
+fn error_reply(lua: &Lua, texts: MultiValue) -> mlua::Result<Table> {
+    let Some(text) = only_text(&texts) else {
+        return single_field(lua, "err", b"ERR wrong number or type of arguments");
+    };
+    let text = text.as_bytes();
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    if text.contains(&b' ') {
+        single_field(lua, "err", text)
+    } else {
+        single_field(lua, "err", &[b"ERR ", text].concat())
+    }
+}

@@ -1,0 +1,227 @@
+//! Errors of scripts on their way to the scripts and to the clients.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use mlua::{Error, Function, Lua, Table, Value, debug::DebugSource};
+
+use super::{super::Frame, Run, ScriptErrors, State, lock, replies, sandbox::PRELUDE_NAME};
+
+/// An error that `redis.call` or a library raises.
+#[derive(Debug, Clone)]
+pub(super) struct Failed {
+    pub(super) message: String,
+    /// Whether the text of servers before Redis 7 begins with the place in the script.
+    pub(super) placed: bool,
+}
+
+impl Failed {
+    /// Whether the message is a string of Lua that begins with the line.
+    fn is_of_line(&self) -> bool {
+        self.message.starts_with("user_script:")
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// An error of Rust as the library that raises it.
+pub(super) fn failed(message: impl Into<String>, placed: bool) -> Error {
+    Error::external(Failed {
+        message: message.into(),
+        placed,
+    })
+}
+
+/// An error of a function of the library, which begins with the place in the script, as `luaL_error` has it.
+pub(super) fn at_line(lua: &Lua, message: &str) -> Error {
+    let line = line(lua, 0).unwrap_or_default();
+    failed(format!("user_script:{line}: {message}"), false)
+}
+
+/// The message of what `redis.call` raised, if it is that.
+fn of_call(error: &Error) -> Option<&Failed> {
+    match error {
+        Error::CallbackError { cause, .. } => of_call(cause),
+        Error::WithContext { cause, .. } => of_call(cause),
+        Error::ExternalError(external) => external.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// The message without the traces that Rust adds.
+fn message(error: &Error) -> String {
+    match error {
+        Error::CallbackError { cause, .. } => message(cause),
+        Error::RuntimeError(message) | Error::MemoryError(message) => {
+            let mut lines = message.lines();
+            lines.next().unwrap_or_default().to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What the compiler says, without the name of the error's type.
+pub(super) fn syntax_message(error: &Error) -> String {
+    match error {
+        Error::SyntaxError { message, .. } => message.clone(),
+        other => message(other),
+    }
+}
+
+/// The line of the script that runs, seen from a function of Rust, from this level of the stack on.
+fn line(lua: &Lua, from: usize) -> Option<usize> {
+    let levels = (from..from + 8).map_while(|level| {
+        lua.inspect_stack(level, |at| {
+            let in_script = is_script(&at.source());
+            (in_script, at.current_line())
+        })
+    });
+    let mut in_script = levels.filter(|(in_script, _)| *in_script);
+    in_script.next().and_then(|(_, line)| line)
+}
+
+fn is_script(source: &DebugSource<'_>) -> bool {
+    let name = source.source.as_deref().unwrap_or_default();
+    source.what != "C" && name != PRELUDE_NAME && name.starts_with('@')
+}
+
+/// The error handler of a script: a table of the message and the place.
+pub(super) fn handler(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Function> {
+    let state = state.clone();
+    lua.create_function(move |lua, error: Value| {
+        let strings = lock(&state).errors == ScriptErrors::Strings;
+        let table = match error {
+            Value::Table(table) if !strings => table,
+            Value::Error(error) => {
+                let text = match of_call(&error) {
+                    Some(failed) if strings => in_script(lua, failed),
+                    Some(failed) if failed.is_of_line() => with_code(&failed.message),
+                    Some(failed) => failed.message.clone(),
+                    None => with_code(&message(&error)),
+                };
+                error_table(lua, text.as_bytes())?
+            }
+            Value::String(text) if strings => error_table(lua, &text.as_bytes())?,
+            Value::String(text) => error_table(lua, &[b"ERR ", &text.as_bytes()[..]].concat())?,
+            other => error_table(lua, format!("ERR {}", other.to_string()?).as_bytes())?,
+        };
+        if let Some(line) = line(lua, 1) {
+            table.raw_set("source", "@user_script")?;
+            table.raw_set("line", line)?;
+        }
+        Ok(table)
+    })
+}
+
+fn with_code(message: &str) -> String {
+    format!("ERR {message}")
+}
+
+pub(super) fn error_table(lua: &Lua, message: &[u8]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 3)?;
+    table.raw_set("err", lua.create_string(message)?)?;
+    Ok(table)
+}
+
+/// The text that a server before Redis 7 raises.
+fn in_script(lua: &Lua, failed: &Failed) -> String {
+    match line(lua, 0) {
+        Some(line) if failed.placed => format!("@user_script: {line}: {}", failed.message),
+        _ => failed.message.clone(),
+    }
+}
+
+/// Turns an error of Rust into what `pcall` returns; of a table, Redis 7.0.15 returns the message. With a second
+/// argument, into what an error handler receives.
+pub(super) fn plain(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Function> {
+    let state = state.clone();
+    lua.create_function(move |lua, (error, handled): (Value, Option<bool>)| {
+        let errors = lock(&state).errors;
+        let unwraps = errors == ScriptErrors::Unwrapped && handled.is_none();
+        match error {
+            Value::Error(error) => match of_call(&error) {
+                Some(failed) if failed.is_of_line() => text(lua, &failed.message),
+                Some(failed) if errors == ScriptErrors::Strings => {
+                    text(lua, &in_script(lua, failed))
+                }
+                Some(failed) if unwraps => text(lua, &failed.message),
+                Some(failed) => error_table(lua, failed.message.as_bytes()).map(Value::Table),
+                None => text(lua, &message(&error)),
+            },
+            Value::Table(table) if unwraps => match table.raw_get::<Value>("err")? {
+                message @ (Value::String(_) | Value::Integer(_) | Value::Number(_)) => Ok(message),
+                _ => Ok(Value::Table(table)),
+            },
+            other => Ok(other),
+        }
+    })
+}
+
+fn text(lua: &Lua, text: &str) -> mlua::Result<Value> {
+    lua.create_string(text).map(Value::String)
+}
+
+/// An error that ended a script.
+#[derive(Debug)]
+pub(super) struct Raised {
+    message: String,
+    line: Option<i64>,
+}
+
+impl Raised {
+    /// Reads the table of the [`handler`].
+    pub(super) fn from_handler(table: &Value) -> Self {
+        let Value::Table(table) = table else {
+            return Self {
+                message: "ERR execution failure".into(),
+                line: None,
+            };
+        };
+        let message = table.raw_get::<Value>("err").ok();
+        let message = message
+            .as_ref()
+            .and_then(replies::text_of)
+            .unwrap_or_default();
+        Self {
+            message: String::from_utf8_lossy(&message).into_owned(),
+            line: table.raw_get("line").ok(),
+        }
+    }
+
+    /// An error outside the script, such as one of memory.
+    pub(super) fn from_lua(error: &Error) -> Self {
+        Self {
+            message: with_code(&message(error)),
+            line: None,
+        }
+    }
+
+    pub(super) fn into_reply(self, run: &Run<'_>) -> Frame {
+        let sha = String::from_utf8_lossy(run.sha);
+        let Self { message, line } = self;
+        let place = line.filter(|_| !message.is_empty());
+        let text = match (run.errors, place) {
+            (ScriptErrors::Strings, Some(line)) => {
+                format!(
+                    "ERR Error running script (call to f_{sha}): @user_script:{line}: {message}"
+                )
+            }
+            (_, Some(line)) => format!("{message} script: {sha}, on @user_script:{line}."),
+            (_, None) => message,
+        };
+        Frame::Error(one_line(&text))
+    }
+}
+
+/// The text of an error reply: line breaks become spaces.
+pub(super) fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}

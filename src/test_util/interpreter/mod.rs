@@ -1,0 +1,161 @@
+//! Lua 5.1, as it runs in a Redis.
+
+mod calls;
+mod errors;
+mod message_pack;
+mod replies;
+mod sandbox;
+
+use std::{
+    collections::HashMap,
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use mlua::{BString, Function, Lua, LuaString};
+
+use super::{Data, Frame};
+use errors::Raised;
+
+/// A SHA-1 in hexadecimal digits.
+pub(crate) type Sha = [u8; 40];
+
+/// The SHA-1 of a script.
+pub(crate) fn sha_of(source: &[u8]) -> Sha {
+    let mut sha = [0; 40];
+    let digits = sha1_smol::Sha1::from(source).digest().to_string();
+    sha.copy_from_slice(digits.as_bytes());
+    sha
+}
+
+/// The way in which errors reach the scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ScriptErrors {
+    /// Of Redis 7.0.15: `redis.call` raises a table, and `pcall` returns its message.
+    #[default]
+    Unwrapped,
+    /// Of other servers since Redis 7: `redis.call` raises a table, and `pcall` returns this table.
+    Tables,
+    /// Of servers before Redis 7: `redis.call` raises a string.
+    Strings,
+}
+
+/// A Lua state with the scripts that it has compiled. Servers share it; one script runs at a time.
+pub(crate) struct Interpreter {
+    lua: Lua,
+    run: Function,
+    state: Arc<Mutex<State>>,
+    compiled: Mutex<HashMap<Sha, Function, FixedState>>,
+}
+
+impl fmt::Debug for Interpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interpreter").finish_non_exhaustive()
+    }
+}
+
+/// What the script that runs now has at hand.
+#[derive(Default)]
+struct State {
+    data: Data,
+    now: u64,
+    errors: ScriptErrors,
+    /// Whether the script has written.
+    wrote: bool,
+}
+
+/// A script to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) sha: &'a Sha,
+    pub(crate) source: &'a [u8],
+    pub(crate) keys: &'a [&'a [u8]],
+    pub(crate) args: &'a [&'a [u8]],
+    pub(crate) now: u64,
+    pub(crate) errors: ScriptErrors,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Interpreter {
+    /// Makes a Lua state with the libraries that Redis gives its scripts.
+    pub(crate) fn new() -> Self {
+        Self::try_new().expect("the libraries of the in-memory Redis are valid Lua")
+    }
+
+    fn try_new() -> mlua::Result<Self> {
+        let state = Arc::new(Mutex::new(State::default()));
+        let (lua, run) = sandbox::open(&state)?;
+        Ok(Self {
+            lua,
+            run,
+            state,
+            compiled: Mutex::default(),
+        })
+    }
+
+    /// Compiles a script, or answers what is wrong with it.
+    pub(crate) fn compile(&self, sha: &Sha, source: &[u8]) -> Result<(), String> {
+        self.function(&mut lock(&self.compiled), sha, source)
+            .map(drop)
+    }
+
+    fn function(
+        &self,
+        compiled: &mut HashMap<Sha, Function, FixedState>,
+        sha: &Sha,
+        source: &[u8],
+    ) -> Result<Function, String> {
+        if let Some(function) = compiled.get(sha) {
+            return Ok(function.clone());
+        }
+        let function = sandbox::compile(&self.lua, source).map_err(|error| {
+            let message = errors::syntax_message(&error);
+            format!("ERR Error compiling script (new function): {message}")
+        })?;
+        compiled.insert(*sha, function.clone());
+        Ok(function)
+    }
+
+    /// Runs a script on the data of a server.
+    pub(crate) fn run(&self, data: &mut Data, run: &Run<'_>) -> Frame {
+        // Held until the end, so that another thread cannot run its script with these data.
+        let mut compiled = lock(&self.compiled);
+        let function = match self.function(&mut compiled, run.sha, run.source) {
+            Ok(function) => function,
+            Err(message) => return Frame::Error(message),
+        };
+        *lock(&self.state) = State {
+            data: mem::take(data),
+            now: run.now,
+            errors: run.errors,
+            wrote: false,
+        };
+        let reply = self.call(&function, run);
+        *data = mem::take(&mut lock(&self.state).data);
+        reply.unwrap_or_else(|error| Raised::from_lua(&error).into_reply(run))
+    }
+
+    fn call(&self, function: &Function, run: &Run<'_>) -> mlua::Result<Frame> {
+        let keys = self
+            .lua
+            .create_sequence_from(run.keys.iter().map(|key| BString::from(*key)))?;
+        let args = self
+            .lua
+            .create_sequence_from(run.args.iter().map(|arg| BString::from(*arg)))?;
+        let (ran, reply): (bool, mlua::Value) = self.run.call((function, keys, args))?;
+        if ran {
+            return replies::to_frame(&reply);
+        }
+        Ok(Raised::from_handler(&reply).into_reply(run))
+    }
+}
+
+/// The bytes of a Lua string.
+fn bytes(text: &LuaString) -> Bytes {
+    Bytes::copy_from_slice(&text.as_bytes())
+}

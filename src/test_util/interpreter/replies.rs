@@ -1,0 +1,102 @@
+//! Replies on their way from commands to scripts, and from scripts to clients.
+
+use bytes::Bytes;
+use mlua::{Lua, Table, Value};
+
+use super::{
+    super::{Frame, number::general},
+    bytes,
+    errors::{error_table, one_line},
+};
+
+/// How deep a list of a script may be.
+const MOST_LEVELS: usize = 200;
+
+/// What a script gets for a reply.
+pub(super) fn to_lua(lua: &Lua, frame: Frame) -> mlua::Result<Value> {
+    Ok(match frame {
+        Frame::Null => Value::Boolean(false),
+        // Numbers of Lua are floats.
+        Frame::Number(number) => Value::Number(number as f64),
+        Frame::Text(text) => Value::String(lua.create_string(&text)?),
+        Frame::Status(text) => {
+            let table = lua.create_table_with_capacity(0, 1)?;
+            table.raw_set("ok", lua.create_string(&text)?)?;
+            Value::Table(table)
+        }
+        Frame::Error(message) => Value::Table(error_table(lua, message.as_bytes())?),
+        Frame::List(frames) => Value::Table(list(lua, frames)?),
+        Frame::Map(pairs) => {
+            let flat = pairs.into_iter().flat_map(|(name, value)| [name, value]);
+            Value::Table(list(lua, flat.collect())?)
+        }
+    })
+}
+
+fn list(lua: &Lua, frames: Vec<Frame>) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(frames.len(), 0)?;
+    for frame in frames {
+        table.raw_push(to_lua(lua, frame)?)?;
+    }
+    Ok(table)
+}
+
+/// What a client gets for the value of a script.
+pub(super) fn to_frame(value: &Value) -> mlua::Result<Frame> {
+    to_frame_at(value, 0)
+}
+
+fn to_frame_at(value: &Value, level: usize) -> mlua::Result<Frame> {
+    Ok(match value {
+        Value::String(text) => Frame::Text(bytes(text)),
+        Value::Integer(number) => Frame::Number(*number),
+        Value::Number(number) => Frame::Number(truncated(*number)),
+        Value::Boolean(true) => Frame::Number(1),
+        Value::Table(_) if level >= MOST_LEVELS => {
+            Frame::Error("ERR reached lua stack limit".into())
+        }
+        Value::Table(table) => of_table(table, level)?,
+        _ => Frame::Null,
+    })
+}
+
+/// A float as the C compiler for x86 makes an integer of it.
+fn truncated(number: f64) -> i64 {
+    if number.is_nan() || number >= 9_223_372_036_854_775_808.0 {
+        i64::MIN
+    } else {
+        number as i64
+    }
+}
+
+fn of_table(table: &Table, level: usize) -> mlua::Result<Frame> {
+    // An error or a status has no first element; looking for one first is quicker.
+    let first: Value = table.raw_get(1)?;
+    if first.is_nil() || table.raw_len() == 0 {
+        if let Some(message) = text_of(&table.raw_get("err")?) {
+            return Ok(Frame::Error(one_line(&String::from_utf8_lossy(&message))));
+        }
+        if let Some(status) = text_of(&table.raw_get("ok")?) {
+            return Ok(Frame::Status(
+                one_line(&String::from_utf8_lossy(&status)).into(),
+            ));
+        }
+    }
+    let mut frames = Vec::with_capacity(table.raw_len());
+    let mut next = first;
+    while !next.is_nil() {
+        frames.push(to_frame_at(&next, level + 1)?);
+        next = table.raw_get(frames.len() + 1)?;
+    }
+    Ok(Frame::List(frames))
+}
+
+/// The text of a string or a number.
+pub(super) fn text_of(value: &Value) -> Option<Bytes> {
+    match value {
+        Value::String(text) => Some(bytes(text)),
+        Value::Integer(number) => Some(general(*number as f64).into()),
+        Value::Number(number) => Some(general(*number).into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,134 @@
+//! A Redis in the process, for tests: see [`InMemoryRedis`].
+
+// Worlds of several servers, which use the rest of it, are not part of this module yet.
+#![allow(dead_code)]
+
+mod command;
+mod commands;
+mod data;
+mod faults;
+mod fields;
+mod glob;
+mod in_memory_redis;
+mod interpreter;
+mod key_space;
+mod line;
+mod network;
+mod number;
+mod pipe;
+mod pool;
+mod server;
+mod sorted_set;
+mod subscriptions;
+
+#[cfg(test)]
+mod core_tests;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+pub(crate) use crate::redis::connection::Frame;
+pub(crate) use data::Data;
+pub use in_memory_redis::InMemoryRedis;
+pub(crate) use interpreter::Interpreter;
+#[allow(unused_imports)]
+pub(crate) use key_space::{Entry, KeySpace, Value};
+#[allow(unused_imports)]
+pub(crate) use server::{Role, Server, Settings};
+
+/// What the crate's own simulator needs. It may change at any time.
+#[doc(hidden)]
+pub mod simulation {
+    pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults};
+    pub use crate::owner::simulation::{count_owners_from, next_owner};
+}
+
+/// The message of an error reply.
+type Failure = Cow<'static, str>;
+
+/// What a command answers.
+type Outcome = Result<Frame, Failure>;
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// A connection to a server, by the number that `CLIENT ID` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// A message on its way to one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) connection: ConnectionId,
+    pub(crate) channel: Bytes,
+    /// The pattern that the channel matched, for a subscription by pattern.
+    pub(crate) pattern: Option<Bytes>,
+    pub(crate) payload: Bytes,
+}
+
+/// A state of the server in which it answers errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The data is being loaded.
+    Loading,
+    /// A script runs for too long.
+    Busy,
+    /// The server is a replica: writes are refused.
+    ReadOnly,
+    /// Commands that may need memory are refused.
+    OutOfMemory,
+    /// The server is a replica that has lost its master and does not serve old data.
+    MasterDown,
+    /// The server has fewer replicas than it needs for writes.
+    NoReplicas,
+}
+
+impl Refusal {
+    /// What the server answers.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Loading => "LOADING Redis is loading the dataset in memory",
+            Self::Busy => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
+            Self::ReadOnly => "READONLY You can't write against a read only replica.",
+            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Self::MasterDown => {
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+            }
+            Self::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
+        }
+    }
+
+    /// Whether this state refuses a command of a connection.
+    fn refuses(self, command: &command::Command) -> bool {
+        match self {
+            Self::Loading => !command.has(command::LOADING),
+            Self::Busy => !command.has(command::ALLOW_BUSY),
+            Self::ReadOnly | Self::NoReplicas => command.has(command::WRITE),
+            Self::OutOfMemory => command.has(command::DENY_OOM),
+            Self::MasterDown => !command.has(command::STALE),
+        }
+    }
+
+    /// Whether this state refuses a command of a script. A script that has written once may go on.
+    fn refuses_in_script(self, command: &command::Command, wrote: bool) -> bool {
+        match self {
+            Self::ReadOnly | Self::NoReplicas => !wrote && command.has(command::WRITE),
+            Self::OutOfMemory => !wrote && command.has(command::DENY_OOM),
+            Self::Loading | Self::Busy | Self::MasterDown => false,
+        }
+    }
+}
+
+/// The reply for a connection of RESP2, which has no maps.
+fn without_maps(frame: Frame) -> Frame {
+    match frame {
+        Frame::Map(pairs) => {
+            let flat = pairs.into_iter().flat_map(|(name, value)| [name, value]);
+            Frame::List(flat.map(without_maps).collect())
+        }
+        Frame::List(frames) => Frame::List(frames.into_iter().map(without_maps).collect()),
+        frame => frame,
+    }
+}

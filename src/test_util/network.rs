@@ -1,0 +1,449 @@
+//! Connections to servers in memory.
+//!
+//! A connection has a task that does what a network and the server's event loop do: it executes what has arrived at the
+//! server and hands out what has arrived at the client, each in the order in which it was sent. Everything else happens
+//! under one mutex, at the time that tokio's clock shows.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::{
+    ConnectionId, Delivery, Server,
+    faults::{Calm, Delivering, Ending, Executed, Faults},
+    line::{Leave, Line},
+    pipe::{Arrival, Pipe, Request},
+    pool::Pooled,
+};
+use crate::redis::{
+    BoxFuture,
+    connection::{
+        Address, ConnectError, ConnectErrorKind, Endpoint, Frame, Opened, Pushed, ServerConfig,
+        Terms, Transport,
+    },
+};
+
+/// The time that the clock of every server shows when its network is made, in milliseconds since 1970.
+const EPOCH: u64 = 1_700_000_000_000;
+
+/// Servers, and the connections to them.
+#[derive(Clone)]
+pub(crate) struct Network(Arc<Mutex<State>>);
+
+pub(crate) struct State {
+    interpreter: Pooled,
+    pub(super) servers: BTreeMap<Address, Host>,
+    pub(super) faults: Box<dyn Faults>,
+    /// Scripts that are to fail.
+    pub(super) fail_next: usize,
+    began: Instant,
+    pub(super) pipes: BTreeMap<PipeId, Pipe>,
+    opened: u64,
+}
+
+/// A server, and whether it can be reached.
+pub(super) struct Host {
+    pub(super) server: Server,
+    pub(super) is_up: bool,
+    /// For questions of the test itself.
+    own: ConnectionId,
+    /// It executes nothing before.
+    pub(super) paused_until: Option<Instant>,
+}
+
+/// The number of a connection among all of a network.
+pub(crate) type PipeId = u64;
+
+/// When a pipe is to be looked at again.
+enum Next {
+    At(Instant),
+    OnWake,
+    Never,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(State {
+            interpreter: Pooled::take(),
+            servers: BTreeMap::new(),
+            faults: Box::new(Calm),
+            fail_next: 0,
+            began: Instant::now(),
+            pipes: BTreeMap::new(),
+            opened: 0,
+        })))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a connection, and begins to move what is sent on it.
+    async fn dial(&self, address: &Address) -> Result<(Line, BoxFuture<String>), ConnectError> {
+        let delay = self.state().faults.connecting();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let (end, told) = oneshot::channel();
+        let (pipe, wake) = self
+            .state()
+            .open(address, end)
+            .ok_or_else(|| ConnectError {
+                kind: ConnectErrorKind::Network,
+                details: "connection refused".into(),
+            })?;
+        tokio::spawn(drive(self.clone(), pipe, wake));
+        let line = Line {
+            network: self.clone(),
+            pipe,
+        };
+        let leave = Leave(line.clone());
+        let ended = Box::pin(async move {
+            let _leave = leave;
+            told.await.unwrap_or("the connection ended").to_owned()
+        });
+        Ok((line, ended))
+    }
+
+    async fn open(&self, server: &ServerConfig, terms: Terms) -> Result<Opened, ConnectError> {
+        let Endpoint::Tcp(address) = &server.endpoint else {
+            return Err(ConnectError {
+                kind: ConnectErrorKind::Config,
+                details: "a server in memory has no socket".into(),
+            });
+        };
+        let (line, ended) = self.dial(address).await?;
+        line.log_in(server, terms.version).await?;
+        let info = line.ask("CLIENT", &["INFO"]).await?;
+        Ok(Opened {
+            connection: Arc::new(line),
+            ended,
+            info,
+        })
+    }
+
+    /// Does what is due on a connection.
+    fn step(&self, pipe: PipeId) -> Next {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.execute_due(pipe, now);
+        state.hand_out_due(pipe, now)
+    }
+}
+
+async fn drive(network: Network, pipe: PipeId, wake: Arc<Notify>) {
+    loop {
+        match network.step(pipe) {
+            Next::OnWake => wake.notified().await,
+            Next::At(due) => tokio::select! {
+                biased;
+                () = wake.notified() => {}
+                () = tokio::time::sleep_until(due) => {}
+            },
+            Next::Never => return,
+        }
+    }
+}
+
+impl Transport for Network {
+    fn connect(
+        &self,
+        server: &ServerConfig,
+        terms: Terms,
+    ) -> BoxFuture<Result<Opened, ConnectError>> {
+        let (network, server) = (self.clone(), server.clone());
+        Box::pin(async move {
+            let opening = tokio::time::timeout(terms.timeout, network.open(&server, terms));
+            opening
+                .await
+                .unwrap_or_else(|_| Err(ConnectError::timeout()))
+        })
+    }
+}
+
+impl State {
+    /// What the clocks of the servers show.
+    pub(super) fn millis(&self, now: Instant) -> u64 {
+        EPOCH + now.saturating_duration_since(self.began).as_millis() as u64
+    }
+
+    pub(super) fn add(&mut self, address: Address, mut server: Server) {
+        let own = server.open("10.0.0.2:10000", EPOCH);
+        let host = Host {
+            server,
+            own,
+            is_up: true,
+            paused_until: None,
+        };
+        self.servers.insert(address, host);
+    }
+
+    /// Runs a command of the test itself.
+    pub(super) fn run(&mut self, address: &Address, name: &str, args: &[Bytes]) -> Frame {
+        let now = Instant::now();
+        let millis = self.millis(now);
+        let Some(host) = self.servers.get_mut(address) else {
+            return Frame::Null;
+        };
+        let (interpreter, own) = (self.interpreter.get(), host.own);
+        let mut deliveries = Vec::new();
+        let answer = host
+            .server
+            .execute(interpreter, own, name, args, millis, &mut deliveries);
+        for delivery in deliveries {
+            self.deliver(address, delivery, now);
+        }
+        answer
+    }
+
+    pub(super) fn set_up(&mut self, address: &Address, is_up: bool) {
+        if let Some(host) = self.servers.get_mut(address) {
+            host.is_up = is_up;
+        }
+    }
+
+    fn open(
+        &mut self,
+        address: &Address,
+        end: oneshot::Sender<&'static str>,
+    ) -> Option<(PipeId, Arc<Notify>)> {
+        let millis = self.millis(Instant::now());
+        let host = self.servers.get_mut(address).filter(|host| host.is_up)?;
+        self.opened += 1;
+        let pipe = self.opened;
+        let id = host
+            .server
+            .open(&format!("10.0.0.1:{}", 10_000 + pipe % 50_000), millis);
+        let wake = Arc::new(Notify::new());
+        let opened = Pipe {
+            address: address.clone(),
+            id,
+            requests: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            messages: None,
+            end: Some(end),
+            wake: wake.clone(),
+        };
+        self.pipes.insert(pipe, opened);
+        Some((pipe, wake))
+    }
+
+    /// Puts a command on its way; `None` if the connection has ended.
+    pub(super) fn send(
+        &mut self,
+        pipe: PipeId,
+        name: &'static str,
+        args: Vec<Bytes>,
+    ) -> Option<oneshot::Receiver<Frame>> {
+        let now = Instant::now();
+        let found = self.pipes.get_mut(&pipe)?;
+        let fate = self.faults.sending(pipe, name);
+        let (answer, answered) = oneshot::channel();
+        let request = Request {
+            name,
+            args,
+            answer,
+            is_answered: fate.ending.is_none(),
+        };
+        match fate.ending {
+            Some(Ending::Unsent) => {
+                found.arrive(now + fate.delay, Arrival::End("the connection was cut"));
+            }
+            Some(Ending::Unheard) => {
+                found.arrive(now, Arrival::End("the connection was cut"));
+                found.depart(now + fate.delay, request);
+            }
+            Some(Ending::Unanswered) | None => found.depart(now + fate.delay, request),
+        }
+        found.wake.notify_one();
+        Some(answered)
+    }
+
+    /// Executes what has arrived at the server.
+    fn execute_due(&mut self, pipe: PipeId, now: Instant) {
+        let millis = self.millis(now);
+        loop {
+            let Some(found) = self.pipes.get_mut(&pipe) else {
+                return;
+            };
+            let Some(host) = self.servers.get_mut(&found.address) else {
+                return;
+            };
+            if !host.is_up || !host.server.is_connected(found.id) {
+                found.requests.clear();
+                found.arrive(now, Arrival::End("the server closed the connection"));
+                return;
+            }
+            let due = found.requests.front().map(|(due, _)| *due);
+            let paused = host.paused_until.is_some_and(|until| now < until);
+            if paused || due.is_none_or(|due| due > now) {
+                return;
+            }
+            let Some((_, request)) = found.requests.pop_front() else {
+                return;
+            };
+            self.execute(pipe, request, now, millis);
+        }
+    }
+
+    fn execute(&mut self, pipe: PipeId, request: Request, now: Instant, millis: u64) {
+        let Some(found) = self.pipes.get(&pipe) else {
+            return;
+        };
+        let (address, id) = (found.address.clone(), found.id);
+        let Some(host) = self.servers.get_mut(&address) else {
+            return;
+        };
+        let Request {
+            name,
+            args,
+            answer,
+            is_answered,
+        } = request;
+        let mut deliveries = Vec::new();
+        let is_failing = name.starts_with("EVAL") && self.fail_next > 0;
+        self.fail_next -= usize::from(is_failing);
+        let frame = match self.faults.refusal(name) {
+            _ if is_failing => Frame::Error("ERR this failure was asked for by a test".into()),
+            Some(refusal) => Frame::Error(refusal),
+            None => host.server.execute(
+                self.interpreter.get(),
+                id,
+                name,
+                &args,
+                millis,
+                &mut deliveries,
+            ),
+        };
+        self.faults.executed(&Executed {
+            connection: pipe,
+            command: name,
+            args: &args,
+            answer: &frame,
+            millis,
+        });
+        let killed = host.server.take_ended();
+        for delivery in deliveries {
+            self.deliver(&address, delivery, now);
+        }
+        let delay = self.faults.answering(pipe) + waited(name, &args, &frame);
+        let Some(found) = self.pipes.get_mut(&pipe) else {
+            return;
+        };
+        match is_answered {
+            true => found.arrive(now + delay, Arrival::Reply(answer, frame)),
+            false => found.arrive(now + delay, Arrival::End("the connection was cut")),
+        }
+        for other in self.pipes.values() {
+            if killed.contains(&other.id) && other.address == address {
+                other.wake.notify_one();
+            }
+        }
+    }
+
+    fn deliver(&mut self, address: &Address, delivery: Delivery, now: Instant) {
+        let receiver = self
+            .pipes
+            .iter_mut()
+            .find(|(_, pipe)| pipe.id == delivery.connection && pipe.address == *address);
+        let Some((id, pipe)) = receiver else { return };
+        let message = Pushed::Message {
+            channel: delivery.channel,
+            payload: delivery.payload,
+        };
+        let (pushed, delay) = match self.faults.delivering(*id) {
+            Delivering::After(delay) => (message, delay),
+            Delivering::Missed => (Pushed::Missed, Duration::ZERO),
+            Delivering::Never => return,
+        };
+        pipe.arrive(now + delay, Arrival::Message(pushed));
+        pipe.wake.notify_one();
+    }
+
+    /// Hands out what has arrived at the client.
+    fn hand_out_due(&mut self, pipe: PipeId, now: Instant) -> Next {
+        let Some(found) = self.pipes.get_mut(&pipe) else {
+            return Next::Never;
+        };
+        while let Some(arrival) = found.arrived(now) {
+            match arrival {
+                Arrival::Reply(answer, frame) => drop(answer.send(frame)),
+                Arrival::Message(pushed) => {
+                    if let Some(messages) = &found.messages {
+                        let _ = messages.send(pushed);
+                    }
+                }
+                Arrival::End(reason) => {
+                    if let Some(end) = found.leave() {
+                        let _ = end.send(reason);
+                    }
+                }
+            }
+        }
+        let paused = self
+            .servers
+            .get(&found.address)
+            .and_then(|host| host.paused_until);
+        let request = found.requests.front().map(|(due, _)| *due);
+        let request = request.map(|due| paused.map_or(due, |paused| due.max(paused)));
+        let arrival = found.arrivals.front().map(|(due, _)| *due);
+        match [request, arrival].into_iter().flatten().min() {
+            Some(due) => Next::At(due),
+            None if found.end.is_none() => {
+                self.close(pipe);
+                Next::Never
+            }
+            None => Next::OnWake,
+        }
+    }
+
+    fn close(&mut self, pipe: PipeId) {
+        if let Some(closed) = self.pipes.remove(&pipe)
+            && let Some(host) = self.servers.get_mut(&closed.address)
+        {
+            host.server.close(closed.id);
+        }
+    }
+
+    /// Ends all connections to a server, or to all, from the server's side.
+    pub(super) fn disconnect(&mut self, address: Option<&Address>) {
+        let now = Instant::now();
+        for pipe in self.pipes.values_mut() {
+            if address.is_none_or(|address| pipe.address == *address) {
+                pipe.requests.clear();
+                pipe.arrive(now, Arrival::End("the server closed the connection"));
+                pipe.wake.notify_one();
+            }
+        }
+    }
+
+    /// How many connections clients have open.
+    pub(super) fn connections(&self) -> usize {
+        self.pipes
+            .values()
+            .filter(|pipe| pipe.end.is_some())
+            .count()
+    }
+}
+
+/// How long `WAIT` holds up what is behind it.
+fn waited(name: &str, args: &[Bytes], answer: &Frame) -> Duration {
+    let number = |arg: Option<&Bytes>| std::str::from_utf8(arg?).ok()?.parse::<i64>().ok();
+    let (Frame::Number(acknowledged), Some(wanted), Some(millis)) =
+        (answer, number(args.first()), number(args.get(1)))
+    else {
+        return Duration::ZERO;
+    };
+    match name == "WAIT" && *acknowledged < wanted {
+        true => Duration::from_millis(millis.unsigned_abs()),
+        false => Duration::ZERO,
+    }
+}

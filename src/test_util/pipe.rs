@@ -1,0 +1,75 @@
+//! A connection, as a network sees it: what is on its way, in both directions.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::Instant,
+};
+
+use super::ConnectionId;
+use crate::redis::connection::{Address, Frame, Pushed};
+
+/// A connection, from its one end to the other.
+pub(super) struct Pipe {
+    pub(super) address: Address,
+    /// What the server calls it.
+    pub(super) id: ConnectionId,
+    pub(super) requests: VecDeque<(Instant, Request)>,
+    pub(super) arrivals: VecDeque<(Instant, Arrival)>,
+    pub(super) messages: Option<mpsc::UnboundedSender<Pushed>>,
+    /// Tells the client of the end. Without it, the client has left; what it sent is on its way all the same.
+    pub(super) end: Option<oneshot::Sender<&'static str>>,
+    pub(super) wake: Arc<Notify>,
+}
+
+pub(super) struct Request {
+    pub(super) name: &'static str,
+    pub(super) args: Vec<Bytes>,
+    /// Dropped, it says that the connection has ended.
+    pub(super) answer: oneshot::Sender<Frame>,
+    pub(super) is_answered: bool,
+}
+
+pub(super) enum Arrival {
+    Reply(oneshot::Sender<Frame>, Frame),
+    Message(Pushed),
+    End(&'static str),
+}
+
+impl Pipe {
+    /// Puts a command on its way to the server, behind those before it.
+    pub(super) fn depart(&mut self, due: Instant, request: Request) {
+        let due = self.requests.back().map_or(due, |(last, _)| due.max(*last));
+        self.requests.push_back((due, request));
+    }
+
+    /// Puts something on its way to the client, behind what was before it.
+    pub(super) fn arrive(&mut self, due: Instant, arrival: Arrival) {
+        if self.end.is_some() {
+            let due = self.arrivals.back().map_or(due, |(last, _)| due.max(*last));
+            self.arrivals.push_back((due, arrival));
+        }
+    }
+
+    /// The first that has arrived at the client.
+    pub(super) fn arrived(&mut self, now: Instant) -> Option<Arrival> {
+        let (due, _) = self.arrivals.front()?;
+        if *due > now {
+            return None;
+        }
+        self.arrivals.pop_front().map(|(_, arrival)| arrival)
+    }
+
+    /// The client has left: nothing arrives there any more.
+    pub(super) fn leave(&mut self) -> Option<oneshot::Sender<&'static str>> {
+        self.arrivals.clear();
+        self.messages = None;
+        for (_, request) in &mut self.requests {
+            // The caller learns that no answer will come.
+            request.answer = oneshot::channel().0;
+        }
+        self.end.take()
+    }
+}

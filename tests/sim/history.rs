@@ -1,0 +1,322 @@
+//! One history: a seed, and everything that follows from it.
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use redisson_lock::{
+    LockClient,
+    test_util::{InMemoryRedis, simulation},
+};
+use tokio::{
+    runtime::{Builder, RngSeed},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    played::{
+        actor::{Actor, PATIENCE, Scene},
+        log::{self, Event, Log, What},
+        oracle::judge,
+        profiles::{CALM, CUTS, FORCED, FREEZES, Profile},
+        subjects::{self, Subject},
+        verdict::{Rules, Tally},
+    },
+    weather::Weather,
+};
+
+pub const ACTORS: usize = 8;
+const CLIENTS: usize = 3;
+/// Holds in a history: as many calls of `lock`, and as many of `unlock`.
+const HOLDS: u64 = 100;
+/// How long a history lasts at the longest, by its own clock.
+const LONGEST: Duration = Duration::from_secs(20);
+
+pub const SUBJECTS: [Subject; 11] = [
+    subjects::REENTRANT,
+    subjects::FAIR,
+    subjects::READ_WRITE,
+    subjects::FENCED,
+    subjects::SPIN,
+    subjects::NON_REENTRANT,
+    subjects::NON_REENTRANT_FAIR,
+    subjects::SIMPLE,
+    subjects::MULTI,
+    subjects::MULTI_MIXED,
+    subjects::RED,
+];
+
+pub const PROFILES: [(&str, Profile); 4] = [
+    ("calm", CALM),
+    ("cuts", CUTS),
+    ("freezes", FREEZES),
+    ("forced", FORCED),
+];
+
+/// What is played. Everything but the seed makes the same history smaller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub seed: u64,
+    /// The tasks that take part.
+    pub actors: Vec<usize>,
+    /// How many episodes each plays at most.
+    pub episodes: u32,
+}
+
+/// A history that broke a rule.
+pub struct Failure {
+    pub rule: String,
+    pub story: String,
+}
+
+/// A history that kept the rules.
+pub struct Kept {
+    pub tally: Tally,
+    /// Every line of it, if that was asked for.
+    pub story: String,
+}
+
+impl Plan {
+    pub fn whole(seed: u64) -> Self {
+        Self {
+            seed,
+            actors: (0..ACTORS).collect(),
+            episodes: u32::MAX,
+        }
+    }
+
+    /// The kind of lock, by the seed: neighbouring seeds have different ones.
+    pub fn subject(&self) -> Subject {
+        SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
+    }
+
+    /// What happens to the connections. A group cannot be forced open.
+    pub fn profile(&self) -> (&'static str, Profile) {
+        let profiles = if self.subject().group || !self.subject().exact {
+            3
+        } else {
+            4
+        };
+        PROFILES[(self.seed / SUBJECTS.len() as u64 % profiles) as usize]
+    }
+
+    /// Plays it, and judges it.
+    pub fn play(&self, told: bool) -> Result<Kept, Failure> {
+        fastrand::seed(self.seed);
+        simulation::count_owners_from(1);
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            let seed = RngSeed::from_bytes(&self.seed.to_le_bytes());
+            let mut builder = Builder::new_current_thread();
+            let runtime = builder
+                .enable_time()
+                .start_paused(true)
+                .rng_seed(seed)
+                .build();
+            runtime.expect("a runtime").block_on(history(self, told))
+        }));
+        played.unwrap_or_else(|panic| {
+            Err(Failure {
+                rule: format!("a panic: {}", text(&*panic)),
+                story: String::new(),
+            })
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (profile, _) = self.profile();
+        write!(f, "seed {}: {}, {profile}", self.seed, self.subject().name)
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
+    let mut random = Rng::with_seed(plan.seed);
+    let (_, profile) = plan.profile();
+    let server = InMemoryRedis::new();
+    let scene = scene(plan, profile, &server);
+    let weather = Weather::new(random.fork(), scene.clone(), told);
+    server.set_faults(weather.clone());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = server.client_with(profile.config()).await;
+        clients.push(client.expect("the server is up"));
+    }
+    let mut tasks = JoinSet::new();
+    for actor in 0..ACTORS {
+        let mut clients = clients.clone();
+        clients.rotate_left(actor % CLIENTS);
+        let played = Actor {
+            scene: scene.clone(),
+            clients,
+            random: random.fork(),
+            episodes: plan.episodes,
+        };
+        let owner = simulation::next_owner();
+        if plan.actors.contains(&actor) {
+            tasks.spawn(owner.scope(played.act()));
+        }
+    }
+    let playing = async {
+        let mut ended = Ok(());
+        while let Some(task) = tasks.join_next().await {
+            if let Err(error) = task {
+                ended = Err(format!("a task failed: {error}"));
+            }
+        }
+        ended
+    };
+    let disturbing = async {
+        if let Some(longest) = profile.disturbed {
+            weather.blow(&server, longest).await;
+        }
+    };
+    let limit = LONGEST + 5 * PATIENCE;
+    let (ended, _) = tokio::join!(timeout(limit, playing), timeout(limit, disturbing));
+    let judged = judged(&scene).and_then(|tally| match ended {
+        Ok(Ok(())) => Ok(tally),
+        Ok(Err(rule)) => Err(rule),
+        Err(_) => Err("not all tasks came to their end".into()),
+    });
+    let judged = match judged {
+        Ok(tally) => is_left_clean(&server, &clients, profile)
+            .await
+            .map(|()| tally),
+        broken => broken,
+    };
+    let story = |told: bool| match told {
+        true => scene
+            .log
+            .events()
+            .iter()
+            .map(|event| format!("{event}\n"))
+            .collect(),
+        false => String::new(),
+    };
+    match judged {
+        Ok(tally) => Ok(Kept {
+            tally,
+            story: story(told),
+        }),
+        Err(rule) => Err(Failure {
+            rule,
+            story: story(true),
+        }),
+    }
+}
+
+fn scene(plan: &Plan, profile: Profile, server: &InMemoryRedis) -> Arc<Scene> {
+    let subject = plan.subject();
+    let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
+        .map(|index| format!("{}:{index}", subject.name))
+        .collect();
+    // What is forced open may be another hold's by now, of the same owner.
+    let single = !subject.group && subject.exact && !profile.forced;
+    let watched = (server.clone(), names.clone());
+    let observer = move |event: &Event| {
+        let (server, names) = &watched;
+        outlives_the_servers(event, server, names)
+    };
+    Arc::new(Scene {
+        subject,
+        profile,
+        names,
+        log: Log::observed(if single {
+            Some(Box::new(observer))
+        } else {
+            None
+        }),
+        least: Instant::now(),
+        most: Instant::now() + LONGEST,
+        enough: HOLDS,
+        new_owner: simulation::next_owner,
+    })
+}
+
+/// A guard relies on its hold for longer than the server keeps it.
+fn outlives_the_servers(event: &Event, server: &InMemoryRedis, names: &[String]) -> Option<String> {
+    let (What::Enters {
+        until, valid: true, ..
+    }
+    | What::Valid { until, .. }) = event.what
+    else {
+        return None;
+    };
+    let name = &names[event.spot.names.trailing_zeros() as usize];
+    let kept = server.remaining_lease(name)?;
+    let relied = until.checked_sub(event.at)?;
+    (relied > kept)
+        .then(|| format!("a guard is valid for {relied:?}, the server's lease for {kept:?}"))
+}
+
+fn judged(scene: &Scene) -> Result<Tally, String> {
+    if let Some(rule) = scene.log.broken() {
+        return Err(rule);
+    }
+    let events = scene.log.events();
+    let rules = Rules {
+        reentrant: scene.subject.reentrant,
+        exact: scene.subject.exact,
+        fair: scene.subject.fair && scene.profile.disturbed.is_none(),
+        disturbed: scene.profile.disturbed.is_some(),
+    };
+    judge(&events, rules)
+        .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))
+}
+
+/// No lock is left, no subscription and no connection.
+async fn is_left_clean(
+    server: &InMemoryRedis,
+    clients: &[LockClient],
+    profile: Profile,
+) -> Result<(), String> {
+    server.start();
+    let lease = profile
+        .disturbed
+        .map_or(Duration::ZERO, |_| profile.watchdog_lease);
+    // Tokens outlive their locks.
+    let locks = || {
+        let mut keys = server.keys();
+        keys.retain(|key| !key.starts_with("redisson_lock_token"));
+        keys
+    };
+    sleep(Duration::from_millis(100)).await;
+    if !locks().is_empty() {
+        sleep(Duration::from_secs(10) + lease).await;
+    }
+    none("locks are left", locks())?;
+    if !server.channels().is_empty() {
+        sleep(Duration::from_secs(10)).await;
+    }
+    none("subscriptions are left", server.channels())?;
+    for client in clients {
+        let report = client.shutdown().await;
+        if profile.disturbed.is_none() {
+            none("a client did not release", report.unreleased)?;
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+    match server.connections() {
+        0 => Ok(()),
+        left => Err(format!("{left} connections are left")),
+    }
+}
+
+fn none<T: fmt::Debug>(what: &str, left: Vec<T>) -> Result<(), String> {
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{what}: {left:?}")),
+    }
+}

@@ -1,0 +1,46 @@
+//! What a waiter learns of leases, by a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, Kind, Lock, LockClient, Owner, test_util::InMemoryRedis};
+use tokio::time::Instant;
+
+const SHORT: Duration = Duration::from_secs(1);
+/// What an undisturbed waiter may take to be inside once it can be.
+const SOON: Duration = Duration::from_millis(50);
+
+/// A client that never asks by itself.
+async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config {
+        poll_floor: Duration::from_secs(3_600),
+        ..Config::default()
+    };
+    server.client_with(config).await.expect("the server is up")
+}
+
+/// A watched hold inside one with a short lease ends: the waiter, which has heard of the long one, enters when the short
+/// one is over.
+async fn enters_when_the_outer_lease_is_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = InMemoryRedis::new();
+    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let owner = Owner::new();
+    let held = lock(&holding).owned_by(&owner);
+    let outer = held.with_lease(SHORT).lock().await.unwrap();
+    let inner = held.lock().await.unwrap();
+    let waiter = lock(&waiting);
+    let entering = tokio::spawn(async move { waiter.lock().await.map(|_guard| Instant::now()) });
+    server.advance(SHORT / 2).await;
+    inner.unlock().await.unwrap();
+    let end = Instant::now() + server.remaining_lease("a").expect("the outer hold is left");
+    let entered = entering.await.unwrap().unwrap();
+    assert!(entered < end + SOON, "{:?} too late", entered - end);
+    drop(outer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_hears_of_a_lease_that_a_release_cuts() {
+    enters_when_the_outer_lease_is_over(|client| client.reentrant_lock("a")).await;
+    enters_when_the_outer_lease_is_over(|client| client.fenced_lock("a")).await;
+    enters_when_the_outer_lease_is_over(|client| client.fair_lock("a")).await;
+    enters_when_the_outer_lease_is_over(|client| client.read_write_lock("a").write().clone()).await;
+}

@@ -1,0 +1,48 @@
+//! Makes a history that broke a rule smaller: fewer tasks and fewer episodes that still break one.
+
+use crate::history::{ACTORS, Plan};
+
+/// The longest story that is told whole.
+const LINES: usize = 400;
+
+/// The smallest plan found, its rule and its story.
+pub fn told(plan: Plan) -> String {
+    let small = smallest(plan);
+    let Err(failure) = small.play(true) else {
+        return format!("{small} broke a rule once and not again: it is not deterministic");
+    };
+    let lines: Vec<&str> = failure.story.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(LINES)..];
+    format!(
+        "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\nmake simulate SEED={}",
+        shown.join("\n"),
+        small.actors,
+        match small.episodes {
+            u32::MAX => "all".to_owned(),
+            episodes => episodes.to_string(),
+        },
+        failure.rule,
+        small.seed
+    )
+}
+
+fn smallest(mut plan: Plan) -> Plan {
+    let breaks = |plan: &Plan| plan.play(false).is_err();
+    for actor in 0..ACTORS {
+        let mut without = plan.clone();
+        without.actors.retain(|other| *other != actor);
+        if !without.actors.is_empty() && breaks(&without) {
+            plan = without;
+        }
+    }
+    for episodes in [1, 2, 3, 5, 8, 13, 21, 34] {
+        let fewer = Plan {
+            episodes,
+            ..plan.clone()
+        };
+        if breaks(&fewer) {
+            return fewer;
+        }
+    }
+    plan
+}

@@ -1,0 +1,250 @@
+//! What goes wrong in a history, by chance: on the connections, and at the server.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use redisson_lock::test_util::{
+    InMemoryRedis,
+    simulation::{Delivering, Ending, Executed, Fate, Faults},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::played::actor::Scene;
+
+/// The connections are divided into so many lines, each of which is disturbed by itself.
+const LINES: u64 = 3;
+
+/// What a line suffers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Trouble {
+    Nothing,
+    /// Commands are lost, and their connections with them.
+    LosesRequests,
+    LosesReplies,
+    /// Connections end, and their last commands are executed later.
+    ExecutesLate,
+    IsSlow(Duration),
+    LosesMessages,
+    SkipsMessages,
+    Stalls,
+    StallsReplies,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    trouble: Trouble,
+    until: Instant,
+}
+
+struct State {
+    random: Rng,
+    /// The longest that a command takes where nothing is wrong.
+    slowest: Duration,
+    lines: [Line; LINES as usize],
+    /// The server answers so instead of executing a script.
+    refusal: Option<&'static str>,
+}
+
+/// The weather of a history.
+#[derive(Clone)]
+pub struct Weather {
+    state: Arc<Mutex<State>>,
+    scene: Arc<Scene>,
+    /// Whether each command is written down.
+    told: bool,
+}
+
+impl Weather {
+    pub fn new(mut random: Rng, scene: Arc<Scene>, told: bool) -> Self {
+        let calm = Line {
+            trouble: Trouble::Nothing,
+            until: Instant::now(),
+        };
+        let slowest = Duration::from_millis(random.choice([0, 1, 1, 3]).unwrap_or(0));
+        let state = State {
+            random,
+            slowest,
+            lines: [calm; LINES as usize],
+            refusal: None,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            scene,
+            told,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Disturbs one line after the other, and seldom the server, each time for up to `longest`, until the history is over.
+    pub async fn blow(&self, server: &InMemoryRedis, longest: Duration) {
+        while !self.scene.is_over() {
+            let pause = longest.mul_f64(self.state().random.f64() / 4.0);
+            sleep(pause).await;
+            let lasting = longest.mul_f64(self.state().random.f64());
+            self.disturb(server, lasting);
+            sleep(lasting).await;
+            self.heal(server);
+        }
+    }
+
+    fn heal(&self, server: &InMemoryRedis) {
+        server.start();
+        let mut state = self.state();
+        state.refusal = None;
+        for line in &mut state.lines {
+            line.trouble = Trouble::Nothing;
+        }
+        drop(state);
+        self.scene.log.weather("healed".into());
+    }
+
+    fn disturb(&self, server: &InMemoryRedis, lasting: Duration) {
+        let mut state = self.state();
+        let at = state.random.usize(..LINES as usize);
+        let slow = Duration::from_millis(state.random.u64(1..30));
+        let refusals = [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script.",
+            "MASTERDOWN Link with MASTER is down.",
+        ];
+        let (told, trouble) = match state.random.u8(..12) {
+            0 => ("commands are lost", Trouble::LosesRequests),
+            1 => ("answers are lost", Trouble::LosesReplies),
+            2 => ("commands are executed late", Trouble::ExecutesLate),
+            3 => ("slow", Trouble::IsSlow(slow)),
+            4 => ("messages are lost", Trouble::LosesMessages),
+            5 => ("messages are skipped", Trouble::SkipsMessages),
+            6 => ("stalled", Trouble::Stalls),
+            7 => ("answers are stalled", Trouble::StallsReplies),
+            8 => ("scripts are forgotten", Trouble::Nothing),
+            9 => ("connections are cut", Trouble::Nothing),
+            10 => ("the server is stopped", Trouble::Nothing),
+            _ => ("the server refuses", Trouble::Nothing),
+        };
+        state.lines[at] = Line {
+            trouble,
+            until: Instant::now() + lasting,
+        };
+        if told == "the server refuses" {
+            state.refusal = state.random.choice(refusals);
+        }
+        drop(state);
+        match told {
+            "scripts are forgotten" => server.forget_scripts(),
+            "connections are cut" => server.disconnect(),
+            "the server is stopped" => server.stop(),
+            _ => {}
+        }
+        self.scene
+            .log
+            .weather(format!("line {at}: {told} for {lasting:?}"));
+    }
+}
+
+impl State {
+    fn line(&self, connection: u64) -> Line {
+        self.lines[(connection % LINES) as usize]
+    }
+
+    fn delay(&mut self) -> Duration {
+        self.slowest.mul_f64(self.random.f64())
+    }
+
+    fn one_in(&mut self, times: u32) -> bool {
+        self.random.u32(..times) == 0
+    }
+}
+
+impl Faults for Weather {
+    fn connecting(&mut self) -> Duration {
+        self.state().delay()
+    }
+
+    fn sending(&mut self, connection: u64, _command: &'static str) -> Fate {
+        let mut state = self.state();
+        let Line { trouble, until } = state.line(connection);
+        let delay = state.delay();
+        let rest = until.saturating_duration_since(Instant::now());
+        let (extra, ending) = match trouble {
+            Trouble::LosesRequests if state.one_in(5) => (Duration::ZERO, Some(Ending::Unsent)),
+            Trouble::LosesReplies if state.one_in(5) => (Duration::ZERO, Some(Ending::Unanswered)),
+            Trouble::ExecutesLate if state.one_in(5) => {
+                (rest.mul_f64(state.random.f64()), Some(Ending::Unheard))
+            }
+            Trouble::IsSlow(slow) => (slow, None),
+            Trouble::Stalls => (rest, None),
+            _ => (Duration::ZERO, None),
+        };
+        Fate {
+            delay: delay + extra,
+            ending,
+        }
+    }
+
+    fn refusal(&mut self, command: &'static str) -> Option<String> {
+        let refusal = self.state().refusal.filter(|_| command.starts_with("EVAL"));
+        refusal.map(str::to_owned)
+    }
+
+    fn answering(&mut self, connection: u64) -> Duration {
+        let mut state = self.state();
+        let Line { trouble, until } = state.line(connection);
+        let delay = state.delay();
+        match trouble {
+            Trouble::StallsReplies => until.saturating_duration_since(Instant::now()) + delay,
+            _ => delay,
+        }
+    }
+
+    fn delivering(&mut self, connection: u64) -> Delivering {
+        let mut state = self.state();
+        match state.line(connection).trouble {
+            Trouble::LosesMessages => Delivering::Never,
+            Trouble::SkipsMessages => Delivering::Missed,
+            _ => Delivering::After(state.delay()),
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if self.told {
+            self.scene.log.weather(story(executed));
+        }
+    }
+}
+
+/// A command as a line of the story.
+fn story(executed: &Executed<'_>) -> String {
+    let mut line = format!("  {} <- {}", executed.connection, executed.command);
+    for (index, arg) in executed.args.iter().enumerate() {
+        let text = String::from_utf8_lossy(arg);
+        line.push(' ');
+        match executed.command {
+            "EVAL" if index == 0 => line.push_str(subject(&text)),
+            "EVALSHA" if index == 0 => line.push_str(&text[..8]),
+            _ => line.push_str(&text),
+        }
+    }
+    format!("{line} = {:?}", executed.answer)
+}
+
+/// The sentence that says what a script does: the first of the comment that names its keys, which is the last to do so.
+fn subject(script: &str) -> &str {
+    let before = script
+        .rsplit_once("\n-- KEYS")
+        .map_or(script, |(before, _)| before);
+    let mut sentence = before;
+    for line in before.lines().rev() {
+        match line.strip_prefix("-- ") {
+            Some(comment) => sentence = comment,
+            None if line == "--" => {}
+            None => break,
+        }
+    }
+    sentence
+}
