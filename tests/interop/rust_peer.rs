@@ -47,7 +47,7 @@ pub fn command(url: &str, counting: &str, config: &Value, args: &[&str]) -> Comm
     command
 }
 
-/// Is a peer, to the end of the process, if the program was started by [`command`]; else does nothing.
+/// Is a peer, to the end of the process, if the program was started by [`command`]; else returns at once.
 pub fn serve_if_asked(kinds: Kinds) {
     let Ok(asked) = std::env::var(TO_BE_ONE) else {
         return;

@@ -11,7 +11,7 @@ use testbed::{Peer, eventually, java};
 use tokio::sync::Mutex;
 
 use crate::ground::{Ground, Topology};
-use crate::kinds::{ALL, Kind, MADE_BY, Waits};
+use crate::kinds::{ALL, Kind, MADE_BY, REENTRANT, Waits};
 use crate::rust_peer::{self, NO_POLLS};
 use crate::worker::{Lock, Worker};
 
@@ -68,16 +68,12 @@ impl Version {
         }
     }
 
-    /// The version, or nothing where Java is left out on purpose; panics when it is left out by mistake.
-    pub fn unless_skipped(self) -> Option<Self> {
-        if std::env::var("INTEROP").is_ok_and(|interop| interop == "skip") {
-            println!("INTEROP=skip: skipped, nothing was tested against Redisson {self}");
-            return None;
-        }
+    /// The version; panics if it cannot be started. `INTEROP=skip` has the Makefile leave these tests out and count them.
+    pub fn that_is_built(self) -> Self {
         if let Err(missing) = java::check(self.number) {
-            panic!("{missing}. INTEROP=skip leaves the tests against Java out.");
+            panic!("{missing}. `INTEROP=skip make test` leaves the tests against Java out.");
         }
-        Some(self)
+        self
     }
 
     /// Whether it came before this one.
@@ -178,7 +174,7 @@ impl Pace {
 async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     let test = [
         "--exact",
-        "rust_peer_process",
+        "rust_service_locks_and_unlocks",
         "--nocapture",
         "--test-threads=2",
     ];
@@ -191,9 +187,22 @@ async fn rust_peer(server: &Ground, on: Topology, pace: Pace) -> Peer {
     Peer::start("Rust", command).await
 }
 
-/// To be called by the test `rust_peer_process`.
+/// Is the Rust service, to the end of the process, if a test has started this binary as one.
 pub fn serve_if_asked() {
     rust_peer::serve_if_asked(MADE_BY);
+}
+
+/// The Rust service without Java.
+pub async fn rust_service_locks_and_unlocks() {
+    let server = Topology::Single.start().await;
+    let rust = rust_peer(&server, Topology::Single, Pace::REDISSONS).await;
+    let lock = Lock::new(&REENTRANT);
+    let worker = lock.worker(&rust);
+    worker.lock().await;
+    let pttl = async || server.command::<i64>(&["PTTL", &lock.name]).await;
+    assert!(pttl().await > 0);
+    worker.unlock().await;
+    assert_eq!(pttl().await, -2);
 }
 
 #[derive(Debug)]

@@ -149,12 +149,16 @@ async fn a_fred_client_with_tls_settings_of_its_own() {
     }
 }
 
-/// In a process of its own: which authorities are trusted is a matter of the whole process.
+/// The test runs itself again as a child process: the trusted authorities apply to a whole process.
 #[tokio::test]
 async fn a_tls_url_works_with_a_trusted_authority() {
+    if let Ok(url) = std::env::var(CHILD_URL) {
+        return lock_over_tls(&url).await;
+    }
     let secure = Secure::start().await;
+    let this = "bad_input::tls::a_tls_url_works_with_a_trusted_authority";
     let child = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "bad_input::tls::in_a_child", "--nocapture"])
+        .args(["--exact", this, "--nocapture"])
         .env("SSL_CERT_FILE", secure.certificates.dir().join("ca.crt"))
         .env(CHILD_URL, secure.url("localhost"))
         .kill_on_drop(true)
@@ -173,13 +177,9 @@ async fn a_tls_url_works_with_a_trusted_authority() {
 const CHILD_URL: &str = "REDISSON_LOCK_TEST_TLS_URL";
 const CHILD_DONE: &str = "locked over TLS";
 
-/// The other process of [`a_tls_url_works_with_a_trusted_authority`]; by itself it has nothing to do.
-#[tokio::test]
-async fn in_a_child() {
-    let Ok(url) = std::env::var(CHILD_URL) else {
-        return;
-    };
-    let client = LockClient::connect(&url).await.unwrap();
+/// What the child process does.
+async fn lock_over_tls(url: &str) {
+    let client = LockClient::connect(url).await.unwrap();
     let lock = client.reentrant_lock("order:42");
     assert_eq!(lock.run(async |_| lock.is_held().await).await, Ok(Ok(true)));
     println!("{CHILD_DONE}");

@@ -1,5 +1,5 @@
-//! Whole processes that stop, die and compete. The others are this test binary, run again: see
-//! [`child_process_holder`].
+//! Whole processes that stop, die and compete. The child processes are this test binary, run again: see
+//! [`child_process_holds_and_releases`].
 
 use std::{
     env,
@@ -32,26 +32,43 @@ const LEASE: &str = "HAZARDS_CHILD_LEASE";
 /// In front of a child's answers: the test harness writes lines of its own.
 const ANSWER: &str = "> ";
 
-/// Not a test by itself: the process that the tests below start, stop and kill. It obeys lines.
+/// The test runs itself again as the child process that it and the tests below start, stop and kill.
 #[test]
-fn child_process_holder() {
-    let Ok(url) = env::var(URL) else { return };
-    let kind = env::var(KIND).expect("a kind");
-    let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
+fn child_process_holds_and_releases() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let mut config = watched(Duration::from_millis(lease));
-        config.poll_floor = Duration::from_secs(300);
-        let client = connect(&url, config).await;
-        match kind.as_str() {
-            Reentrant::NAME => obey::<Reentrant>(client).await,
-            Fair::NAME => obey::<Fair>(client).await,
-            Read::NAME => obey::<Read>(client).await,
-            Write::NAME => obey::<Write>(client).await,
-            Simple::NAME => obey::<Simple>(client).await,
-            other => panic!("what is `{other}`?"),
+        match env::var(URL) {
+            Ok(url) => serve(&url).await,
+            Err(_) => holds_and_releases().await,
         }
     });
+}
+
+async fn holds_and_releases() {
+    let server = Server::start().await;
+    let name = unique_name("child");
+    let mut peer = Peer::start::<Reentrant>(&server, Duration::from_secs(60)).await;
+    assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
+    assert!(pttl(&server, &name).await > 30_000);
+    assert_eq!(peer.ask("unlock").await, "done");
+    nothing_left(&server, PROMPT).await;
+}
+
+/// The child process: obeys lines.
+async fn serve(url: &str) {
+    let kind = env::var(KIND).expect("a kind");
+    let lease = env::var(LEASE).expect("a lease").parse().expect("in ms");
+    let mut config = watched(Duration::from_millis(lease));
+    config.poll_floor = Duration::from_secs(300);
+    let client = connect(url, config).await;
+    match kind.as_str() {
+        Reentrant::NAME => obey::<Reentrant>(client).await,
+        Fair::NAME => obey::<Fair>(client).await,
+        Read::NAME => obey::<Read>(client).await,
+        Write::NAME => obey::<Write>(client).await,
+        Simple::NAME => obey::<Simple>(client).await,
+        other => panic!("what is `{other}`?"),
+    }
 }
 
 /// What the child has going on.
@@ -156,7 +173,7 @@ impl Peer {
     async fn start<S: Subject>(server: &Server, lease: Duration) -> Self {
         let mut command = Command::new(env::current_exe().expect("this binary"));
         command
-            .args(["--exact", "hazards::processes::child_process_holder"])
+            .args(["--exact", "hazards::processes::child_process_holds_and_releases"])
             .args(["--nocapture", "--test-threads=1"])
             .env(URL, server.url())
             .env(KIND, S::NAME)

@@ -166,11 +166,15 @@ async fn calls_and_processor_time_are_counted() {
     assert!(after > before, "{before} {after}");
 }
 
-/// Holding a server in a static, or being killed, skips `Drop`.
+/// Holding a server in a static, or being killed, skips `Drop`. The test runs itself again as the process that forgets.
 #[tokio::test]
 async fn a_server_dies_with_a_process_that_does_not_drop_it() {
+    if std::env::var_os(FORGETS).is_some() {
+        return forget_a_paused_server().await;
+    }
+    let this = "server::a_server_dies_with_a_process_that_does_not_drop_it";
     let mut run = Command::new(std::env::current_exe().expect("this is a test binary"));
-    run.args(["server::forgets_a_paused_server", "--exact", "--nocapture"]);
+    run.args([this, "--exact", "--nocapture"]);
     run.env(FORGETS, "1");
     let output = tokio::task::spawn_blocking(move || run.output())
         .await
@@ -192,12 +196,7 @@ async fn a_server_dies_with_a_process_that_does_not_drop_it() {
 /// Set in the process that forgets its server.
 const FORGETS: &str = "TESTBED_FORGETS_A_SERVER";
 
-/// The other process of the test above; nothing, when run by itself.
-#[tokio::test]
-async fn forgets_a_paused_server() {
-    if std::env::var_os(FORGETS).is_none() {
-        return;
-    }
+async fn forget_a_paused_server() {
     let server = Server::start().await;
     server.pause();
     println!("\nforgotten {} {}", server.pid(), server.dir().display());
