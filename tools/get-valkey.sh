@@ -15,6 +15,7 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/target/valkey
 new=$root/target/valkey.new
+. "$root/tools/debian.sh"
 
 say() { printf 'valkey: %s\n' "$*" >&2; }
 
@@ -67,59 +68,13 @@ if is_valkey "$home/valkey-server"; then found "$home/valkey-server"; fi
 
 # shellcheck source=/dev/null
 codename=$(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && printf '%s' "${VERSION_CODENAME:-}") || codename=
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -n "$codename" ] && [ -r "$keys" ] && command -v apt-get >/dev/null 2>&1 || stop \
+[ -n "$codename" ] && has_debian_packages || stop \
     "There is no valkey-server of version 8 or later in PATH, and this is not a Debian, whose package could be used."
 
 rm -rf "$new"
 trap 'rm -rf "$new"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-mkdir -p "$new/apt/state/lists/partial" "$new/apt/cache/archives/partial" "$new/debs"
-: >"$new/apt/status"
-
-cat >"$new/apt/debian.sources" <<END
-Types: deb
-URIs: http://deb.debian.org/debian
-Suites: $codename $codename-backports
-Components: main
-Signed-By: $keys
-END
-
-# Sources and lists of our own. Of the system's configuration only the way to the network is kept: its hooks, which
-# clean the system's caches after an update, are not ours to run. The empty status makes installed packages count for
-# nothing: what is asked for is fetched.
-{
-    apt-config dump | grep -i '^Acquire::https\{0,1\}::' || true
-    cat <<END
-Dir::Etc::Main "/dev/null";
-Dir::Etc::Parts "/dev/null";
-Dir::Etc::Preferences "/dev/null";
-Dir::Etc::PreferencesParts "/dev/null";
-Dir::Etc::SourceList "$new/apt/debian.sources";
-Dir::Etc::SourceParts "/dev/null";
-Dir::State "$new/apt/state";
-Dir::State::status "$new/apt/status";
-Dir::Cache "$new/apt/cache";
-Acquire::Languages "none";
-Acquire::Retries "3";
-Acquire::http::Timeout "20";
-APT::Sandbox::User "root";
-APT::Update::Error-Mode "any";
-END
-} >"$new/apt/apt.conf"
-
-apt() { # program and its arguments
-    APT_CONFIG=$new/apt/apt.conf "$@" </dev/null
-}
-
-# Downloads packages and unpacks them; apt's own words only if it fails.
-unpack() {
-    (cd "$new/debs" && apt apt-get -q download "$@") >"$new/log" 2>&1 || give_up "apt-get download $*"
-    for deb in "$new"/debs/*.deb; do
-        dpkg -x "$deb" "$new/root"
-    done
-}
 
 give_up() {
     cat "$new/log" >&2
@@ -127,7 +82,7 @@ give_up() {
 }
 
 say "fetching Debian's package into $home"
-apt apt-get -q update >"$new/log" 2>&1 || give_up "apt-get update"
+begin_packages "$new" "debian $codename $codename-backports"
 unpack valkey-server valkey-tools
 ln -s root/usr/bin/valkey-server "$new/valkey-server"
 
@@ -135,7 +90,7 @@ ln -s root/usr/bin/valkey-server "$new/valkey-server"
 # through a script in the program's place.
 if ! is_valkey "$new/valkey-server"; then
     # shellcheck disable=SC2046 # one word for each package
-    unpack $(apt apt-cache depends --important valkey-tools | sed -n 's/^ *Depends: \(lib.*\)/\1/p' | grep -vx libc6)
+    unpack $(packages apt-cache depends --important valkey-tools | sed -n 's/^ *Depends: \(lib.*\)/\1/p' | grep -vx libc6)
     rm "$new/valkey-server"
     cat >"$new/valkey-server" <<'END'
 #!/bin/sh
@@ -152,6 +107,5 @@ is_valkey "$new/valkey-server" || stop \
     "Debian's package does not start as a Valkey of version 8 or later." \
     "Asked for its version it says: $(version_of "$new/valkey-server")"
 
-rm -rf "$home" "$new/apt" "$new/debs" "$new/log"
-mv "$new" "$home"
+end_packages "$home"
 found "$home/valkey-server"

@@ -1,0 +1,71 @@
+# Sourced by the scripts that fetch servers; not run by itself. Fetches Debian packages and unpacks them into a folder.
+# Nothing is installed, and neither the system's package lists nor its sources are touched.
+
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# has_debian_packages: whether this machine can fetch them.
+has_debian_packages() {
+    [ -r "$keys" ] && command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1
+}
+
+# begin_packages <folder> <source>...: sources are `<archive> <suites>`, such as `debian trixie`.
+# The caller defines give_up, which is told what failed when <folder>/log says why.
+begin_packages() {
+    into=$1
+    shift
+    mkdir -p "$into/apt/state/lists/partial" "$into/apt/cache/archives/partial" "$into/debs"
+    : >"$into/apt/status"
+    for source; do
+        cat <<END
+Types: deb
+URIs: http://deb.debian.org/${source%% *}
+Suites: ${source#* }
+Components: main
+Signed-By: $keys
+
+END
+    done >"$into/apt/debian.sources"
+
+    # The system's configuration contributes the way to the network only: its hooks, which clean the system's caches
+    # after an update, must not run. The empty status makes installed packages count for nothing.
+    {
+        apt-config dump | grep -i '^Acquire::https\{0,1\}::' || true
+        cat <<END
+Dir::Etc::Main "/dev/null";
+Dir::Etc::Parts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::Etc::SourceList "$into/apt/debian.sources";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State "$into/apt/state";
+Dir::State::status "$into/apt/status";
+Dir::Cache "$into/apt/cache";
+Acquire::Languages "none";
+Acquire::Retries "3";
+Acquire::http::Timeout "20";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+END
+    } >"$into/apt/apt.conf"
+    packages apt-get -q update >"$into/log" 2>&1 || give_up "apt-get update"
+}
+
+# packages <program> <argument>...: runs an apt program on these sources.
+packages() {
+    APT_CONFIG=$into/apt/apt.conf "$@" </dev/null
+}
+
+# unpack <package>...: apt's own words appear only if it fails.
+unpack() {
+    (cd "$into/debs" && packages apt-get -q download "$@") >"$into/log" 2>&1 || give_up "apt-get download $*"
+    for deb in "$into"/debs/*.deb; do
+        dpkg -x "$deb" "$into/root"
+        rm "$deb"
+    done
+}
+
+# end_packages <folder>: removes what only the fetching needed, and puts the rest in its place.
+end_packages() {
+    rm -rf "$1" "$into/apt" "$into/debs" "$into/log"
+    mv "$into" "$1"
+}
