@@ -56,14 +56,28 @@ fn with_user(url: &str, user: &str) -> String {
     url.replacen("://", &format!("://{user}:{PASSWORD}@"), 1)
 }
 
+/// Whether the server cannot be told these rights: it has none to channels, nor to commands that came later.
+async fn is_before_redis_7(server: &Server) -> bool {
+    let version = &server.info("server").await["redis_version"];
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok());
+    major.is_some_and(|major: u32| major < 7)
+}
+
 /// Servers that belong together, for a user who may do with locks of some kinds what the page says, and nothing else.
 pub struct Admitted(String);
 
 impl Admitted {
-    /// To `servers`, for locks of `kinds` in this sort of set-up.
+    /// To `servers`, for locks of `kinds` in this sort of set-up; on Redis before 7.0 a user who may do everything.
     pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
         let user = kinds.join(".");
-        let rights = all_rights(&[kinds, set_up].concat());
+        let mut rights = all_rights(&[kinds, set_up].concat());
+        if is_before_redis_7(&servers[0]).await {
+            let all = ["on", ">secret", "~*", "+@all"];
+            rights = all.map(str::to_owned).to_vec();
+        }
         for server in servers {
             admit_with(server, &user, &rights).await;
         }

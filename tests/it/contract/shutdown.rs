@@ -150,7 +150,8 @@ pub async fn nothing_stays_connected<S: Subject>() {
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     bed.awaited().await;
     let (idle, waiting) = (of_a_client(&bed, false), of_a_client(&bed, true));
-    assert_eq!(connections(&bed).await, idle + waiting);
+    let both = async || connections(&bed).await == idle + waiting;
+    eventually("both clients are connected", SOON, both).await;
     client.shutdown().await;
     waiter.await.unwrap().unwrap_err();
     let gone = async || connections(&bed).await == idle && bed.channels().await.is_empty();
@@ -206,7 +207,8 @@ pub async fn the_last_clone_releases_and_disconnects<S: Subject>() {
     let clone = client.clone();
     drop(client);
     let idle = of_a_client(&bed, false);
-    assert_eq!(connections(&bed).await, 2 * idle);
+    let both = async || connections(&bed).await == 2 * idle;
+    eventually("both clients are connected", SOON, both).await;
     drop(clone);
     let gone = async || connections(&bed).await == idle;
     eventually("the client is gone", SOON, gone).await;

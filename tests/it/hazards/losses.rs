@@ -59,9 +59,10 @@ async fn replies_are_lost<S: Subject>(pairs: u64) {
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_replies(0.05);
-    contend::<S>(&stage, random, pairs).await;
-    let lost = stage.faults().lost_replies();
-    assert!(lost > pairs / 3, "{lost} replies were lost");
+    // Attempts that wait together share a request: on a busy machine few requests travel, and few replies are lost.
+    while stage.faults().lost_replies() <= pairs / 3 {
+        contend::<S>(&stage, random.split(), pairs).await;
+    }
 }
 
 pub async fn p_a1_p_a5_five_percent_of_replies_are_lost<S: Subject>() {
@@ -77,9 +78,9 @@ async fn requests_are_lost<S: Subject>(pairs: u64) {
     let mut random = Random::new();
     stage.faults().seed(random.next());
     stage.faults().lose_requests(0.05);
-    contend::<S>(&stage, random, pairs).await;
-    let lost = stage.faults().lost_requests();
-    assert!(lost > pairs / 3, "{lost} requests were lost");
+    while stage.faults().lost_requests() <= pairs / 3 {
+        contend::<S>(&stage, random.split(), pairs).await;
+    }
 }
 
 pub async fn five_percent_of_requests_are_lost<S: Subject>() {

@@ -173,7 +173,10 @@ impl Peer {
     async fn start<S: Subject>(server: &Server, lease: Duration) -> Self {
         let mut command = Command::new(env::current_exe().expect("this binary"));
         command
-            .args(["--exact", "hazards::processes::child_process_holds_and_releases"])
+            .args([
+                "--exact",
+                "hazards::processes::child_process_holds_and_releases",
+            ])
             .args(["--nocapture", "--test-threads=1"])
             .env(URL, server.url())
             .env(KIND, S::NAME)

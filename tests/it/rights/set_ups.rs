@@ -24,6 +24,15 @@ fn without(all: &[String], right: &str) -> Vec<String> {
     others.cloned().collect()
 }
 
+/// A client that waits for servers and replicas as long as a busy machine needs.
+async fn patient(url: &str) -> LockClient {
+    let mut config = Config::default();
+    config.command_wait = SURE;
+    config.replica_wait = SURE;
+    let builder = LockClient::builder().url(url).config(config);
+    builder.build().await.expect("the user may connect")
+}
+
 /// A lock is taken and released, and a sentinel that the URL does not name is asked too.
 async fn works(url: &str, unnamed: Option<&Server>, limit: Duration) -> Result<(), String> {
     let all = async {
@@ -80,7 +89,7 @@ async fn the_rights_where_sentinels_are_asked() {
     assert_eq!(works(SURE).await, Ok(()));
 
     // After a failover as before.
-    let client = LockClient::connect(&url).await.unwrap();
+    let client = patient(&url).await;
     let guard = client.reentrant_lock("app:42").lock().await.unwrap();
     set_up.replicated.caught_up(0).await;
     set_up.order_failover().await;
@@ -197,7 +206,7 @@ async fn the_rights_to_wait_for_replicas() {
     let url = with_user(&set_up.url(), USER);
     for (right, acknowledgements) in [("", Some(1)), ("+wait", None)] {
         admit_to_all(&set_up.servers, &without(&all, right)).await;
-        let client = LockClient::connect(&url).await.unwrap();
+        let client = patient(&url).await;
         for durability in [Durability::Auto, Durability::All] {
             let lock = client.reentrant_lock("app:42").with_durability(durability);
             let guard = timeout(SURE, lock.lock()).await.expect("it is answered");
