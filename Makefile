@@ -7,8 +7,10 @@ REDISSON ?= 4.7.0 3.27.0
 REDISSON_BETWEEN := 3.37.0 3.44.0 3.52.0
 # INTEROP=skip leaves Java out: nothing of it is installed, built or run.
 INTEROP ?=
-# VALKEY=skip leaves the run on Valkey out: no Valkey is looked for, fetched or run.
+# VALKEY=skip leaves the run on Valkey out of `make test`: no Valkey is looked for, fetched or run.
 VALKEY ?=
+# The servers that `make servers` fetches and runs on, beside the machine's own redis-server.
+SERVERS ?= redis-6.0 redis-7.0 redis-8.0 valkey-8.1
 # How often `make soak` runs the integration tests, how long each of their histories lasts, and which of them: part of
 # their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
@@ -20,20 +22,42 @@ UPDATE ?=
 
 # How often `make topologies` and `make failovers` let masters die.
 TOPOLOGY_ROUNDS ?= 3
-# Of the contract's kinds, those that `make test` runs on a cluster.
-ON_A_CLUSTER := contract::reentrant:: contract::fair:: contract::read::
 
-# Tests at a time in `make test`: they wait more than they work, and more than twice the cores would make leases short.
-TEST_THREADS ?= 4
+# Tests at a time: they wait more than they work, but too many make leases short.
+TEST_THREADS ?= 8
+
+# One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
+PACKAGES := -p redisson-lock -p testbed --all-features
+
+# --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
+
+RUN := tools/run-tests.sh --note 'make test-all runs them'
+# On redis-server: everything, but for what differs from another test by the kind of lock or of failure only.
+SKIPPED_ON_REDIS := hazards::read::slow hazards::write::slow hazards::simple::slow \
+	histories::multi_mixed histories::fenced histories::spin histories::non_reentrant:: \
+	histories::non_reentrant_fair::calm histories::non_reentrant_fair::freezes \
+	cluster::migration::write cluster::migration::fenced cluster::migration::spin cluster::migration::simple \
+	cluster::upheaval::another_cluster sentinel::timing
+# On a cluster: a kind that has several keys, and one that shares its messages.
+ON_A_CLUSTER := contract::fair:: contract::read::
+# On Valkey: every script, the rights, and the contract of three kinds.
+ON_VALKEY := scripts:: rights:: contract::reentrant:: contract::fair:: contract::write::
+# Beside the newest Java Redisson: everything on one server but what the fair lock shows too, and a kind each on a cluster
+# and behind sentinels. Beside the older one: the data that each step leaves, exclusion, order, and wake-ups both ways.
+BESIDE_JAVA := rust_service redisson_4_7_0 --skip non_reentrant_fair \
+	topologies::clusters::reentrant_lock topologies::clusters::messages topologies::sentinels::read_lock:: \
+	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::everybody_enters
 
 export INTEROP
 
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
-ON_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
+WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint unit it valkey interop without-tls doc bench-peers bench-compare bench-shares bench-check soak peers interop-all on-a-cluster topologies failovers
+.PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
+	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
+	run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,45 +74,101 @@ demo: setup ## A Java and a Rust service contend for one lock (two Rust processe
 	elif ! tools/build-peer.sh $(firstword $(REDISSON)); then echo "demo: the Java service could not be built (see above): without Java"; fi
 	@$(CARGO) run --quiet --example demo
 
-test: ## Everything that must pass: formatting, lints, docs, all tests
-	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
+test: ## What every change must pass, in minutes: lints, docs, and a test of every promise
+	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) || \
 		{ echo "make test: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
-	@$(if $(ON_VALKEY),tools/get-valkey.sh >/dev/null)
-	@$(MAKE) --no-print-directory lint doc peers
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --features rustls $(if $(JAVA),,--lib --bins --examples --test it)
-	@$(MAKE) --no-print-directory on-a-cluster $(ON_VALKEY) without-tls
+	@$(if $(WITH_VALKEY),tools/get-valkey.sh >/dev/null)
+	@mkdir -p target
+	@: $(if $(JAVA),Maven waits for the network while cargo works.); \
+	$(MAKE) --no-print-directory peers >target/peers.log 2>&1 & peers=$$!; \
+	$(MAKE) --no-print-directory lint doc programs; built=$$?; \
+	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
+	tools/run-tests.sh lib "no server needed"
+	tools/run-tests.sh testbed:lib "no server needed"
+	tools/run-tests.sh testbed:it "on redis-server"
+	tools/run-tests.sh fenced_store "on redis-server"
+	$(CARGO) test --quiet $(PACKAGES) --doc
+	$(RUN) it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
+	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER)
+	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY))
+	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA))
+	@echo
+	@tools/run-tests.sh --left-out
+	@echo "left out: other servers, topologies and failovers, a build without TLS, instruction counts (make test-all runs them)"
+	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
+	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
+	@echo "make test: passed"
+
+test-all: ## Everything: `make test` in full, all servers, all versions of Redisson, topologies, failovers
+	@tools/setup.sh --need rust --need cc --need redis $(JAVA:%=--need %) --want valgrind || \
+		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
+	@$(MAKE) --no-print-directory lint-all doc peers programs
+	tools/run-tests.sh lib "no server needed"
+	tools/run-tests.sh testbed:lib "no server needed"
+	tools/run-tests.sh testbed:it "on redis-server"
+	tools/run-tests.sh fenced_store "on redis-server"
+	$(CARGO) test --quiet $(PACKAGES) --doc
+	tools/run-tests.sh it "on redis-server"
+	@$(MAKE) --no-print-directory servers run-interop-all run-topologies
+	@$(MAKE) --no-print-directory without-tls
+	$(CARGO) test --quiet -p compare
 	@tools/bench-check.sh --if-possible
-	@$(if $(JAVA),,echo "make test: INTEROP=skip: passed WITHOUT the tests against Java")
-	@$(if $(ON_VALKEY),,echo "make test: VALKEY=skip: passed WITHOUT the run on Valkey")
+	@echo
+	@tools/run-tests.sh --left-out
+	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
+	@echo "make test-all: passed"
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
+
+# Also the benchmarks, and the library without any feature.
+lint-all: lint
 	$(CARGO) clippy --workspace --all-targets --features rustls -- -D warnings
+	$(CARGO) check -p redisson-lock --no-default-features
 
-unit: ## Unit and property tests: no server needed
-	$(CARGO) test --lib --features rustls
+doc: ## The API documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps $(PACKAGES)
 
-it: ## Integration tests on a redis-server that they start
-	$(CARGO) test --test it --features rustls
+# Builds all test programs, and notes where they are, for tools/run-tests.sh. Forgets what earlier runs have left out.
+programs:
+	@tools/build-tests.sh $(PACKAGES)
 
-# All but the long tests of faults, which are about the client, not about the server. The rest waits more than it works:
-# more threads than cores. It names what it leaves out, not what it runs, so that a new module runs here too.
-valkey: ## Integration tests, but the long ones of faults, on Valkey 8 (fetched if need be)
-	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" $(CARGO) test --test it --features rustls -- \
-		--test-threads=4 --skip hazards::
+unit: programs ## Unit and property tests: no server needed
+	tools/run-tests.sh lib "no server needed" $(ONLY)
 
-# They wait most of the time: more of them at once than there are cores.
-RUN_INTEROP := $(CARGO) test --test interop --features rustls -- --test-threads=6
+it: programs ## Integration tests on a redis-server that they start (ONLY=part of their names)
+	tools/run-tests.sh it "on $${REDIS_SERVER:-redis-server}" $(ONLY)
 
-interop: peers ## Conformance tests with a running Java Redisson
-	@$(if $(JAVA),set -x; $(RUN_INTEROP),echo "interop: INTEROP=skip: left out, every test against Java")
+valkey: programs ## Integration tests, but the long ones of faults, on Valkey 8 (fetched if need be)
+	server=$$(tools/get-valkey.sh) && REDIS_SERVER="$$server" tools/run-tests.sh it "on Valkey" --skip hazards::
 
-interop-all: interop ## Conformance tests with all versions of Redisson that are looked after
-	@$(if $(JAVA),tools/build-peer.sh $(REDISSON_BETWEEN),echo "interop-all: INTEROP=skip: not built")
+# On every server but redis-server the long tests of faults are left out: they are about the client. Redis 6.0 has
+# neither the rights nor the commands that the other tests use; what the test bed cannot ask it for is left out.
+servers: programs ## Integration tests, but the long ones of faults, on Redis 6.0, 7.0, 8.0 and Valkey 8.1 (fetched)
+	@for server in $(SERVERS); do \
+		program=$$(tools/get-server.sh $$server) || exit 1; \
+		case $$server in \
+		redis-6.0) set -- --note "Redis 6.0 lacks commands of the test bed" it "on $$server" contract:: --skip ::foreign:: ;; \
+		*) set -- --note "they concern the client" it "on $$server" --skip hazards:: --skip histories:: ;; \
+		esac; \
+		REDIS_SERVER="$$program" tools/run-tests.sh "$$@" || exit 1; \
+	done
+
+interop: peers programs ## Conformance tests with a running Java Redisson
+	@$(MAKE) --no-print-directory run-interop
+
+interop-all: peers programs ## Conformance tests with all versions of Redisson that are looked after
+	@$(MAKE) --no-print-directory run-interop-all
+
+run-interop:
+	$(if $(JAVA),tools/run-tests.sh interop "beside Java",@echo "interop: INTEROP=skip: left out, every test against Java")
+
+run-interop-all: run-interop
+	@$(if $(JAVA),tools/build-peer.sh $(REDISSON_BETWEEN))
 	@for version in $(if $(JAVA),$(REDISSON_BETWEEN)); do \
-		echo "interop-all: Redisson $$version"; \
-		OLDER_REDISSON=$$version $(RUN_INTEROP) older_redisson || exit 1; \
+		OLDER_REDISSON=$$version tools/run-tests.sh --note "they do not depend on the older version" \
+			interop "beside Redisson $$version" older_redisson || exit 1; \
 	done
 
 # What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.
@@ -98,9 +178,6 @@ without-tls:
 
 peers:
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON),echo "peers: INTEROP=skip: not built")
-
-doc: ## The API documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --features rustls
 
 # Peers in other languages that cannot be built are left out, and said to be: target/bench-peers.log.
 bench-peers:
@@ -123,24 +200,26 @@ bench-check: ## Instructions of lock, renewal and wake-up against the committed 
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind
 	tools/bench-check.sh $(if $(UPDATE),--update)
 
-# A cluster of real processes, and a kind of each sort: what a set-up changes is the way to the server, not the lock.
-on-a-cluster: ## The contract of some kinds on a cluster
-	TOPOLOGY=cluster RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- $(ON_A_CLUSTER)
-
 # Bounded: about half an hour on two cores.
-topologies: peers ## The contract of all kinds on a cluster and behind sentinels, and failovers TOPOLOGY_ROUNDS times
-	TOPOLOGY=cluster RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- contract::
-	TOPOLOGY=sentinel RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --test it --features rustls -- contract::
-	TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) $(CARGO) test --test it --features rustls -- --test-threads=2 cluster:: sentinel:: durability::
-	@$(MAKE) --no-print-directory failovers
+topologies: peers programs ## The contract of all kinds on a cluster and behind sentinels, and failovers TOPOLOGY_ROUNDS times
+	@$(MAKE) --no-print-directory run-topologies
 
-failovers: peers ## Failovers beside Java, TOPOLOGY_ROUNDS of each sort, with their times
-	@$(if $(JAVA),TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) $(CARGO) test --test interop --features rustls -- \
-		--test-threads=1 --nocapture losses,echo "failovers: INTEROP=skip: not run")
+run-topologies:
+	TOPOLOGY=cluster tools/run-tests.sh --note "they choose their servers" it "on a cluster" contract::
+	TOPOLOGY=sentinel tools/run-tests.sh --note "they choose their servers" it "behind sentinels" contract::
+	TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) tools/run-tests.sh --threads 2 --note "no failovers" it "$(TOPOLOGY_ROUNDS) failovers" \
+		cluster:: sentinel:: durability::
+	@$(MAKE) --no-print-directory run-failovers
 
-soak: ## The integration tests, ROUNDS times, with long histories; stops at the first failure
-	@$(CARGO) test --test it --features rustls --no-run
+failovers: peers programs ## Failovers beside Java, TOPOLOGY_ROUNDS of each sort, with their times
+	@$(MAKE) --no-print-directory run-failovers
+
+run-failovers:
+	@$(if $(JAVA),TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) tools/run-tests.sh --threads 1 --note "no failovers" \
+		interop "$(TOPOLOGY_ROUNDS) failovers" --nocapture losses,echo "failovers: INTEROP=skip: left out, failovers beside Java")
+
+soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "soak: round $$round of $(ROUNDS)"; \
-		HISTORY_SECONDS=$(HISTORY_SECONDS) $(CARGO) test --quiet --test it --features rustls -- $(ONLY) || exit 1; \
+		HISTORY_SECONDS=$(HISTORY_SECONDS) tools/run-tests.sh it "with long histories" --quiet $(ONLY) || exit 1; \
 	done

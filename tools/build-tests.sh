@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds the test programs of the given packages, and notes in target/test-programs where they are, a line each: name,
+# path, folder to run in. A name is that of the cargo target, `lib` for a library; testbed's begin with `testbed:`.
+#
+# Usage: tools/build-tests.sh CARGO_ARGUMENT...
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+cd "$root"
+mkdir -p "$target"
+rm -f "$target/left-out" "$target/test-programs"
+"${CARGO:-cargo}" test "$@" --no-run --message-format=json-render-diagnostics >"$target/test-messages"
+# shellcheck disable=SC2016 # the expressions are sed's
+sed -nE '/"test":true.*"executable":"/s|.*"manifest_path":"([^"]*)/Cargo.toml".*"kind":\["([^"]*)"\].*"name":"([^"]*)".*"executable":"([^"]*)".*|\2 \3 \4 \1|p' \
+    "$target/test-messages" |
+    while read -r kind name path folder; do
+        [ "$kind" != lib ] || name=lib
+        case $folder in */testbed) name=testbed:$name ;; esac
+        printf '%s %s %s\n' "$name" "$path" "$folder"
+    done >"$target/test-programs"

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Runs a part of a test program, and says what it leaves out: a test that is left out is counted, and never passes.
+#
+# Usage: tools/run-tests.sh [--note TEXT] [--threads N] PROGRAM WHERE [FILTER | --skip FILTER | --nocapture]...
+#        tools/run-tests.sh --left-out
+#
+#   PROGRAM   a test program of `target/test-programs` (`make programs` writes it): it, interop, testbed:it, ...
+#   WHERE     what the tests run on, in words, for the messages
+#   FILTER    libtest's: a part of a test's name; without one, all tests that no --skip names
+#   --note    which tier runs what is left out here
+#
+# With --left-out: prints what all runs have left out since `make programs`.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+programs=$target/test-programs
+notes=$target/left-out
+
+if [ "${1:-}" = --left-out ]; then
+    if [ -s "$notes" ]; then cat "$notes"; else echo "left out: nothing"; fi
+    exit
+fi
+
+threads=${TEST_THREADS:-8} note=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --threads) threads=$2 && shift 2 ;;
+    --note) note=$2 && shift 2 ;;
+    *) break ;;
+    esac
+done
+program=$1 where=$2
+shift 2
+
+line=$(grep "^$program " "$programs") || { echo "run-tests: no program $program: run 'make programs'" >&2; exit 1; }
+read -r _ path folder <<<"$line"
+cd "$folder"
+
+names() { "$path" "$@" --list --format terse | sed -n 's/: test$//p' | sort; }
+
+all=$(names)
+chosen=$(names "$@")
+run=$(grep -c . <<<"$chosen" || true) of=$(grep -c . <<<"$all" || true)
+[ "$run" -gt 0 ] || { echo "run-tests: no test of $program is called like this: $*" >&2; exit 1; }
+
+# Names a module once where all of it is left out, at most three levels deep.
+groups() {
+    awk -F'::' '
+        NR == FNR { left[$0]; next }
+        {
+            name = ""
+            for (i = 1; i <= 3 && i <= NF; i++) {
+                name = i == 1 ? $1 : name "::" $i
+                total[name]++
+                if ($0 in left) out[name]++
+                if (!(name in seen)) { seen[name]; order[++count] = name; depth[name] = i }
+                last[name] = i == NF
+            }
+        }
+        END {
+            for (i = 1; i <= count; i++) {
+                name = order[i]
+                parent = name; sub(/::[^:]*$/, "", parent)
+                if (!(name in out) || parent != name && (parent in told)) { if (parent in told) told[name]; continue }
+                if (out[name] == total[name]) { told[name]; printf "%s%s (%d)", sep, name, out[name]; sep = ", " }
+                else if (depth[name] == 3) { printf "%s%s (%d of %d)", sep, name, out[name], total[name]; sep = ", " }
+            }
+            print ""
+        }' <(comm -23 <(echo "$all") <(echo "$chosen")) <(echo "$all")
+}
+
+echo "run-tests: $run of $of tests of $program, $where, $threads at a time"
+if [ "$run" -lt "$of" ]; then
+    printf 'left out of %s, %s: %d of %d%s: %s\n' "$program" "$where" $((of - run)) "$of" "${note:+ ($note)}" "$(groups)" >>"$notes"
+fi
+start=$SECONDS
+"$path" --test-threads="$threads" "$@"
+echo "run-tests: $program, $where: $((SECONDS - start)) s"
