@@ -24,7 +24,7 @@ UPDATE ?=
 TOPOLOGY_ROUNDS ?= 3
 
 # Tests at a time: they wait more than they work, but too many make leases short.
-TEST_THREADS ?= 8
+TEST_THREADS ?= 10
 
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
 PACKAGES := -p redisson-lock -p testbed --all-features

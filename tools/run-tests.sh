@@ -44,27 +44,32 @@ chosen=$(names "$@")
 run=$(grep -c . <<<"$chosen" || true) of=$(grep -c . <<<"$all" || true)
 [ "$run" -gt 0 ] || { echo "run-tests: no test of $program is called like this: $*" >&2; exit 1; }
 
-# Names a module once where all of it is left out, at most three levels deep.
+# Names the modules that are left out, at most three levels deep: one that is left out as a whole once, without its parts.
 groups() {
     awk -F'::' '
         NR == FNR { left[$0]; next }
         {
+            deepest = NF > 3 ? 3 : (NF > 1 ? NF - 1 : 1)
             name = ""
-            for (i = 1; i <= 3 && i <= NF; i++) {
+            for (i = 1; i <= deepest; i++) {
                 name = i == 1 ? $1 : name "::" $i
+                if (!(name in total)) order[++count] = name
                 total[name]++
                 if ($0 in left) out[name]++
-                if (!(name in seen)) { seen[name]; order[++count] = name; depth[name] = i }
-                last[name] = i == NF
+                if (i == deepest) is_last[name]
             }
         }
         END {
             for (i = 1; i <= count; i++) {
                 name = order[i]
-                parent = name; sub(/::[^:]*$/, "", parent)
-                if (!(name in out) || parent != name && (parent in told)) { if (parent in told) told[name]; continue }
-                if (out[name] == total[name]) { told[name]; printf "%s%s (%d)", sep, name, out[name]; sep = ", " }
-                else if (depth[name] == 3) { printf "%s%s (%d of %d)", sep, name, out[name], total[name]; sep = ", " }
+                parent = name
+                sub(/::[^:]*$/, "", parent)
+                if (parent != name && parent in told) { told[name]; continue }
+                if (!(name in out)) continue
+                if (out[name] == total[name]) { told[name]; printf "%s%s (%d)", sep, name, out[name] }
+                else if (name in is_last) printf "%s%s (%d of %d)", sep, name, out[name], total[name]
+                else continue
+                sep = ", "
             }
             print ""
         }' <(comm -23 <(echo "$all") <(echo "$chosen")) <(echo "$all")

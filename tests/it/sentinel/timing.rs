@@ -1,6 +1,6 @@
 //! How long a failover takes, and which part of it is the client's: printed, not judged.
 //!
-//! `TOPOLOGY_ROUNDS=10 cargo test --test it --features rustls sentinel::timing -- --nocapture --test-threads=1`
+//! `TOPOLOGY_ROUNDS=10 tools/run-tests.sh --threads 1 it 'with sentinels' sentinel::timing --nocapture` (after `make programs`)
 
 use std::time::{Duration, Instant};
 
