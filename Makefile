@@ -24,7 +24,7 @@ UPDATE ?=
 TOPOLOGY_ROUNDS ?= 3
 
 # Tests at a time: they wait more than they work, but too many make leases short.
-TEST_THREADS ?= 10
+TEST_THREADS ?= 8
 
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
 PACKAGES := -p redisson-lock -p testbed --all-features
@@ -48,7 +48,7 @@ BESIDE_JAVA := rust_service redisson_4_7_0 --skip non_reentrant_fair \
 	topologies::clusters::reentrant_lock topologies::clusters::messages topologies::sentinels::read_lock:: \
 	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::everybody_enters
 
-export INTEROP
+export INTEROP TEST_THREADS
 
 JAVA := $(if $(filter skip,$(INTEROP)),,java)
 WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
