@@ -88,7 +88,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
 	$(CARGO) test --quiet $(PACKAGES) --doc
-	$(RUN) it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
+	$(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER)
 	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY))
 	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA))
