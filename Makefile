@@ -23,6 +23,11 @@ UPDATE ?=
 # How often `make topologies` and `make failovers` let masters die.
 TOPOLOGY_ROUNDS ?= 3
 
+# What `make simulate` plays: as many histories from this seed on, or the one of SEED, told line by line.
+HISTORIES ?= 20000
+FIRST_SEED ?= 1
+SEED ?=
+
 # Tests at a time: they wait more than they work, but too many make leases short.
 TEST_THREADS ?= 8
 
@@ -57,7 +62,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
 	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
-	run-interop run-interop-all run-topologies run-failovers
+	simulate run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +89,8 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(MAKE) --no-print-directory lint doc programs; built=$$?; \
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
 	tools/run-tests.sh lib "no server needed"
+	tools/run-tests.sh unit_test "in memory"
+	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
@@ -104,6 +111,8 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(MAKE) --no-print-directory lint-all doc peers programs
 	tools/run-tests.sh lib "no server needed"
+	tools/run-tests.sh unit_test "in memory"
+	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
@@ -218,8 +227,16 @@ run-failovers:
 	@$(if $(JAVA),TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) tools/run-tests.sh --threads 1 --note "no failovers" \
 		interop "$(TOPOLOGY_ROUNDS) failovers" --nocapture losses,echo "failovers: INTEROP=skip: left out, failovers beside Java")
 
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
+		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
+
 soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@for round in $$(seq $(ROUNDS)); do \
-		echo "soak: round $$round of $(ROUNDS)"; \
+		echo "simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
+		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
+
+soak: round $$round of $(ROUNDS)"; \
 		HISTORY_SECONDS=$(HISTORY_SECONDS) tools/run-tests.sh it "with long histories" --quiet $(ONLY) || exit 1; \
 	done

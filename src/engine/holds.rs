@@ -38,6 +38,8 @@ type Tenures = [Option<Arc<Tenure>>; Count::ALL];
 #[derive(Default)]
 pub(crate) struct Slots {
     slots: DashMap<(Arc<str>, OwnerId), Arc<Slot>, crate::hash::Seeded>,
+    /// How many tenures there have been.
+    tenures: AtomicU64,
 }
 
 impl Slots {
@@ -200,7 +202,7 @@ impl SlotRef {
             told: Mutex::new(None),
             durability: Mutex::new(durability),
             fence: token.map(OnceLock::from).unwrap_or_default(),
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            number: self.slots.tenures.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
@@ -220,8 +222,6 @@ pub(super) struct Grant<'a> {
     pub(super) token: Option<i64>,
 }
 
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
-
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
 pub(crate) struct Tenure {
     slot: SlotRef,
@@ -233,7 +233,7 @@ pub(crate) struct Tenure {
     durability: Mutex<Durability>,
     /// The fencing token of the first hold that had one.
     fence: OnceLock<i64>,
-    /// Different from every other tenure's.
+    /// Different from every other tenure's of this client.
     pub(super) number: u64,
     /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
     pub(super) on_agenda: Mutex<Option<Instant>>,

@@ -1,17 +1,20 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::{sync::Notify, time::Instant};
 
 use super::{CallError, Engine, agenda::Agenda, holding::Duty, holds::Tenure};
-use crate::hash::{HashMap, HashSet};
 use crate::{
     durability::Durability,
     error::LostReason,
+    hash::HashSet,
     redis::HashSlot,
     wire::{Lease, Presence, Refusal, Request, presence},
 };
@@ -209,7 +212,7 @@ impl Engine {
     /// Sends renewals of one script and slot in batches. Each is a task of its own: what befalls one befalls no other
     /// (P-R1), and a node that is silent holds up none of the others (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
-        let mut courses: HashMap<_, Vec<Renewal>> = HashMap::default();
+        let mut courses: BTreeMap<_, Vec<Renewal>> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
             let course = self.lanes.course(&renewal.request(), durability);

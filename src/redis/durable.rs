@@ -14,9 +14,9 @@ use super::{
     frame,
     line::{Line, Open},
 };
-use crate::hash::HashSet;
 use crate::{
     durability::Durability,
+    hash::HashSet,
     wire::{
         Reply, decimal,
         script::{Acknowledged, Operation, Publishing, Script},

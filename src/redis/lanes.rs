@@ -22,9 +22,9 @@ use super::{
     bundle::{self, Seat},
     lane_queue::{Admission, Queue},
 };
-use crate::hash::HashMap;
 use crate::{
     durability::Durability,
+    hash::HashMap,
     wire::{
         Place, Refusal, Reply, Request,
         script::{Operation, Script},

@@ -49,11 +49,11 @@ pub(crate) use locator::AddressMap;
 use server::SingleServer;
 pub(crate) use server::{Credentials, Target};
 
-use crate::hash::HashSet;
 use crate::{
     config::Config,
     durability::Durability,
     error::Error,
+    hash::HashSet,
     wire::{
         Refusal, Reply,
         script::{Operation, Script},

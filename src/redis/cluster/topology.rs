@@ -16,8 +16,8 @@ use super::{
     seeds::{connector, first_answer, read},
     slot_map::{Listed, NodeIndex, SLOTS, SlotMap},
 };
-use crate::hash::{HashMap, HashSet};
 use crate::{
+    hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
         connection::ServerConfig,

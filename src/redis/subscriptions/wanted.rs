@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::hash::HashSet;
 use crate::{
+    hash::HashSet,
     redis::{BoxFuture, CallError},
     wire::Refusal,
 };

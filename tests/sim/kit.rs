@@ -1,0 +1,206 @@
+//! What `InMemoryRedis` promises to those who test with it.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, Error, LostReason, Owner, test_util::InMemoryRedis};
+use tokio::time::{Instant, timeout};
+
+const LEASE: Duration = Duration::from_secs(30);
+const NEVER: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(start_paused = true)]
+async fn holders_are_told_with_their_counts() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let owner = Owner::new();
+    let lock = client.reentrant_lock("a").owned_by(&owner);
+    assert_eq!(server.holders("a"), []);
+    let outer = lock.lock().await.unwrap();
+    let _inner = lock.lock().await.unwrap();
+    assert_eq!(
+        server.holders("a"),
+        [(format!("{}:{owner}", client.id()), 2)]
+    );
+    assert_eq!(server.remaining_lease("a"), Some(LEASE));
+    assert_eq!(server.keys(), ["a"]);
+    outer.unlock().await.unwrap();
+    let _simple = client.simple_lock("b").lock().await.unwrap();
+    assert_eq!(server.holders("b").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_keep_a_lock_while_time_passes() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    server.advance(NEVER).await;
+    assert!(!guard.is_lost());
+    let fixed = client
+        .reentrant_lock("b")
+        .with_lease(LEASE)
+        .lock()
+        .await
+        .unwrap();
+    // A key lives until the clock shows more than its time.
+    server.advance(LEASE + Duration::from_millis(1)).await;
+    assert!(fixed.is_lost());
+    assert_eq!(fixed.lost().await, LostReason::Expired);
+    assert_eq!(server.holders("b"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_deleted_is_lost_at_the_next_renewal() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    assert!(server.delete("a"));
+    assert!(!server.delete("a"));
+    server.advance(LEASE / 3).await;
+    assert_eq!(timeout(NEVER, guard.lost()).await, Ok(LostReason::Gone));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_costs_nothing() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let before = server.connections();
+    server.disconnect();
+    server.advance(Duration::from_secs(1)).await;
+    assert_eq!(server.connections(), before);
+    server.advance(NEVER).await;
+    guard.unlock().await.unwrap();
+    assert_eq!(server.holders("a"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_stopped_is_out_of_reach_until_it_is_started() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    server.stop();
+    assert!(matches!(
+        server.client().await,
+        Err(Error::Unavailable { .. })
+    ));
+    let lock = client.reentrant_lock("a");
+    let busy = lock.try_lock().await;
+    assert!(matches!(busy, Err(Error::Unavailable { .. })), "{busy:?}");
+    server.start();
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_forgets_every_lock() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    server.restart();
+    assert_eq!(timeout(LEASE, guard.lost()).await, Ok(LostReason::Gone));
+    assert_eq!(server.keys(), [""; 0]);
+    assert!(
+        client
+            .reentrant_lock("a")
+            .try_lock()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_scripts_fail_as_were_asked_for() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let lock = client.reentrant_lock("a");
+    server.fail_next(2);
+    for _ in 0..2 {
+        assert!(matches!(lock.try_lock().await, Err(Error::Redis { .. })));
+    }
+    assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_no_lock_is_the_wrong_kind() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    server.set("a", "text");
+    let taken = client.reentrant_lock("a").try_lock().await;
+    assert!(matches!(taken, Err(Error::WrongKind { .. })), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scripts_that_are_forgotten_are_sent_again() {
+    let server = InMemoryRedis::new();
+    let client = server.client().await.unwrap();
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    server.forget_scripts();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_the_waiter_of_another_client() {
+    let server = InMemoryRedis::new();
+    let config = Config {
+        poll_floor: NEVER,
+        ..Config::default()
+    };
+    let (one, other) = (
+        server.client().await.unwrap(),
+        server.client_with(config).await.unwrap(),
+    );
+    let guard = one.reentrant_lock("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        other
+            .reentrant_lock("a")
+            .lock()
+            .await
+            .map(|_| Instant::now())
+    });
+    server.advance(Duration::from_secs(5)).await;
+    assert_eq!(server.channels(), ["redisson_lock__channel:{a}"]);
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap() < released + Duration::from_millis(50));
+}
+
+/// One server, used from several threads and runtimes, under a clock that runs.
+#[test]
+fn runtimes_share_a_server() {
+    let server = InMemoryRedis::new();
+    let inside = std::sync::Mutex::new(0);
+    let work = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let client = server.client().await.unwrap();
+            for _ in 0..20 {
+                let guard = client.reentrant_lock("a").lock().await.unwrap();
+                *inside.try_lock().expect("no other thread is inside") += 1;
+                guard.unlock().await.unwrap();
+            }
+            client.shutdown().await;
+        });
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(work);
+        }
+    });
+    assert_eq!(*inside.lock().unwrap(), 60);
+    assert_eq!((server.keys(), server.connections()), (vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_debugger_shows_says_how_many_connections_there_are() {
+    let server = InMemoryRedis::new();
+    let _client = server.client().await.unwrap();
+    assert_eq!(
+        format!("{server:?}"),
+        "InMemoryRedis { connections: 2, .. }"
+    );
+    fn is_shared<T: Send + Sync + Clone + Default + std::panic::UnwindSafe>(_: &T) {}
+    is_shared(&server);
+}
