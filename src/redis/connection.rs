@@ -10,14 +10,20 @@ use super::BoxFuture;
 
 /// A value as the server sends it, whichever version of the protocol carries it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Frame {
+pub enum Frame {
+    /// Nothing is there.
     Null,
+    /// An integer.
     Number(i64),
     /// A short text of the server's own, such as `OK`.
     Status(Bytes),
+    /// A string of bytes.
     Text(Bytes),
+    /// A refusal, with its message.
     Error(String),
+    /// Several values.
     List(Vec<Frame>),
+    /// Names and values.
     Map(Vec<(Frame, Frame)>),
 }
 
@@ -131,9 +137,12 @@ pub(crate) trait Connection: Send + Sync {
 
 /// What a server sends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub enum Pushed {
+    /// A message on a channel.
     Message {
+        /// Where it was published.
         channel: Bytes,
+        /// What was published.
         payload: Bytes,
     },
     /// The receiver was behind, and messages are gone.

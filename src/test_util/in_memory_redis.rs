@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Server, Settings, faults::Faults, network::Network};
+use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection};
 use crate::{
     client::LockClient,
     config::Config,
@@ -184,7 +184,7 @@ impl InMemoryRedis {
 
     /// Lets `time` pass: under a paused clock in no time, with everything that is due meanwhile, in order.
     ///
-    /// [`tokio::time::advance`] jumps: what is due in between, such as renewals, would be late.
+    /// `tokio::time::advance` jumps: what is due in between, such as renewals, would be late.
     ///
     /// # Cancel safety
     ///
@@ -201,16 +201,29 @@ impl InMemoryRedis {
         self.network.state().run(&address(), name, &args)
     }
 
-    pub(crate) fn target(&self) -> Target {
-        let server = ServerConfig {
+    /// A connection for a client that is not of this crate.
+    ///
+    /// # Errors
+    ///
+    /// As [`client`](Self::client).
+    #[doc(hidden)]
+    pub async fn raw(&self) -> Result<RawConnection, Error> {
+        RawConnection::open(&self.network, &self.server()).await
+    }
+
+    fn server(&self) -> ServerConfig {
+        ServerConfig {
             transport: std::sync::Arc::new(self.network.clone()),
             endpoint: Endpoint::Tcp(address()),
             username: None,
             password: None,
             database: None,
-        };
+        }
+    }
+
+    pub(crate) fn target(&self) -> Target {
         let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
-        let mut target = Target::fixed(server);
+        let mut target = Target::fixed(self.server());
         target.client_id = Some(id.into_uuid());
         target
     }

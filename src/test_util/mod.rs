@@ -17,6 +17,7 @@ mod network;
 mod number;
 mod pipe;
 mod pool;
+mod raw;
 mod server;
 mod sorted_set;
 mod subscriptions;
@@ -41,7 +42,9 @@ pub(crate) use server::{Role, Server, Settings};
 #[doc(hidden)]
 pub mod simulation {
     pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults};
+    pub use super::raw::RawConnection;
     pub use crate::owner::simulation::{count_owners_from, next_owner};
+    pub use crate::redis::connection::{Frame, Pushed};
 }
 
 /// The message of an error reply.

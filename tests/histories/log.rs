@@ -213,6 +213,21 @@ impl Log {
         hold
     }
 
+    /// A hold is had by a client that has no guards, and relies on it for as long as it lasts on the server.
+    pub fn enters_without_guard(&self, spot: Spot, lease: Duration) -> HoldId {
+        let hold = HoldId(self.holds.fetch_add(1, Relaxed));
+        self.look(spot, |log| {
+            Some(What::Enters {
+                hold,
+                lease,
+                valid: true,
+                until: log.start.elapsed(),
+                token: None,
+            })
+        });
+        hold
+    }
+
     /// Asks the guard about its hold, and notes it if it is valid; else says how it was lost.
     pub fn probe(&self, spot: Spot, hold: HoldId, guard: &dyn Peek) -> Option<LostReason> {
         let mut lost = None;

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use crate::{
+    java::Thread,
     played::{
         actor::{Actor, PATIENCE, Scene},
         log::{self, Event, Log, What},
@@ -33,6 +34,7 @@ use crate::{
 
 pub const ACTORS: usize = 8;
 const CLIENTS: usize = 3;
+const JAVA_THREADS: u64 = 2;
 /// Holds in a history: as many calls of `lock`, and as many of `unlock`.
 const HOLDS: u64 = 100;
 /// How long a history lasts at the longest, by its own clock.
@@ -142,6 +144,12 @@ fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
+/// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
+fn with_java(plan: &Plan) -> bool {
+    let kinds = ["reentrant", "non_reentrant", "spin"];
+    plan.profile().0 == "calm" && kinds.contains(&plan.subject().name)
+}
+
 async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
@@ -168,6 +176,14 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         if plan.actors.contains(&actor) {
             tasks.spawn(owner.scope(played.act()));
         }
+    }
+    for thread in 0..if with_java(plan) { JAVA_THREADS } else { 0 } {
+        let thread = Thread {
+            scene: scene.clone(),
+            random: random.fork(),
+            owner: thread + 1,
+        };
+        tasks.spawn(thread.run(server.clone()));
     }
     let playing = async {
         let mut ended = Ok(());

@@ -6,6 +6,7 @@
 
 mod campaign;
 mod history;
+mod java;
 mod kit;
 mod leases;
 #[path = "../histories/mod.rs"]

@@ -17,6 +17,9 @@ use crate::played::actor::Scene;
 /// The connections are divided into so many lines, each of which is disturbed by itself.
 const LINES: u64 = 3;
 
+/// More than any history sends.
+const MOST_COMMANDS: u64 = 100_000;
+
 /// What a line suffers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trouble {
@@ -46,6 +49,7 @@ struct State {
     lines: [Line; LINES as usize],
     /// The server answers so instead of executing a script.
     refusal: Option<&'static str>,
+    commands: u64,
 }
 
 /// The weather of a history.
@@ -69,6 +73,7 @@ impl Weather {
             slowest,
             lines: [calm; LINES as usize],
             refusal: None,
+            commands: 0,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -212,6 +217,11 @@ impl Faults for Weather {
     }
 
     fn executed(&mut self, executed: &Executed<'_>) {
+        let mut state = self.state();
+        state.commands += 1;
+        // Where answers take no time, a client that asks without a pause would stop the clock.
+        assert!(state.commands < MOST_COMMANDS, "a client asks without end");
+        drop(state);
         if self.told {
             self.scene.log.weather(story(executed));
         }

@@ -1,0 +1,72 @@
+//! A connection for clients that are not of this crate.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::Stream;
+
+use crate::{
+    error::Error,
+    redis::{
+        BoxFuture,
+        connection::{Connection, Frame, Opened, Pushed, ServerConfig, Terms, Transport, Version},
+    },
+};
+
+/// How long it may take to open.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection on which commands are sent as they are.
+pub struct RawConnection {
+    connection: Arc<dyn Connection>,
+    /// Dropped, it ends the connection; of no other use here.
+    _ended: Mutex<BoxFuture<String>>,
+}
+
+impl RawConnection {
+    pub(super) async fn open(
+        transport: &dyn Transport,
+        server: &ServerConfig,
+    ) -> Result<Self, Error> {
+        let terms = Terms {
+            version: Version::Resp3,
+            timeout: TIMEOUT,
+            messages: 1,
+        };
+        let opened = transport.connect(server, terms).await;
+        let Opened {
+            connection, ended, ..
+        } = opened.map_err(|error| Error::unavailable(error.details))?;
+        Ok(Self {
+            connection,
+            _ended: Mutex::new(ended),
+        })
+    }
+
+    /// Sends a command, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn send(&self, name: &'static str, args: &[&str]) -> Result<Frame, Arc<str>> {
+        let args = args
+            .iter()
+            .map(|arg| Bytes::copy_from_slice(arg.as_bytes()));
+        self.connection.send(name, args.collect()).await
+    }
+
+    /// The messages that arrive from now on.
+    pub fn messages(&self) -> impl Stream<Item = Pushed> + Send + Unpin + use<> {
+        self.connection.messages()
+    }
+}
+
+impl fmt::Debug for RawConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawConnection").finish_non_exhaustive()
+    }
+}
