@@ -28,6 +28,8 @@ HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
 
+DIFFERENTIAL_ROUNDS ?= 1000
+
 # Tests at a time: they wait more than they work, but too many make leases short.
 TEST_THREADS ?= 8
 
@@ -62,7 +64,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
 	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
-	simulate run-interop run-interop-all run-topologies run-failovers
+	simulate differential run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -226,6 +228,11 @@ failovers: peers programs ## Failovers beside Java, TOPOLOGY_ROUNDS of each sort
 run-failovers:
 	@$(if $(JAVA),TOPOLOGY_ROUNDS=$(TOPOLOGY_ROUNDS) tools/run-tests.sh --threads 1 --note "no failovers" \
 		interop "$(TOPOLOGY_ROUNDS) failovers" --nocapture losses,echo "failovers: INTEROP=skip: left out, failovers beside Java")
+
+differential: ## The server in memory beside redis-server and Valkey, DIFFERENTIAL_ROUNDS of 100 commands and scripts each
+	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
+	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
+		$(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
 
 simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
 	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \

@@ -201,6 +201,15 @@ impl InMemoryRedis {
         self.network.state().run(&address(), name, &args)
     }
 
+    /// Has the server's clock show `time` now.
+    #[doc(hidden)]
+    pub fn set_clock(&self, time: std::time::SystemTime) {
+        let since = time
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        self.network.state().set_millis(since.as_millis() as u64);
+    }
+
     /// A connection for a client that is not of this crate.
     ///
     /// # Errors

@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// Scripts that are to fail.
     pub(super) fail_next: usize,
     began: Instant,
+    /// What the clocks of the servers showed then, in milliseconds since 1970.
+    epoch: u64,
     pub(super) pipes: BTreeMap<PipeId, Pipe>,
     opened: u64,
 }
@@ -77,6 +79,7 @@ impl Network {
             faults: Box::new(Calm),
             fail_next: 0,
             began: Instant::now(),
+            epoch: EPOCH,
             pipes: BTreeMap::new(),
             opened: 0,
         })))
@@ -172,7 +175,7 @@ impl Transport for Network {
 impl State {
     /// What the clocks of the servers show.
     pub(super) fn millis(&self, now: Instant) -> u64 {
-        EPOCH + now.saturating_duration_since(self.began).as_millis() as u64
+        self.epoch + now.saturating_duration_since(self.began).as_millis() as u64
     }
 
     pub(super) fn add(&mut self, address: Address, mut server: Server) {
@@ -184,6 +187,10 @@ impl State {
             paused_until: None,
         };
         self.servers.insert(address, host);
+    }
+
+    pub(super) fn set_millis(&mut self, millis: u64) {
+        (self.began, self.epoch) = (Instant::now(), millis);
     }
 
     /// Runs a command of the test itself.

@@ -52,10 +52,12 @@ impl RawConnection {
     /// # Errors
     ///
     /// Why there is no answer.
-    pub async fn send(&self, name: &'static str, args: &[&str]) -> Result<Frame, Arc<str>> {
-        let args = args
-            .iter()
-            .map(|arg| Bytes::copy_from_slice(arg.as_bytes()));
+    pub async fn send(
+        &self,
+        name: &'static str,
+        args: &[impl AsRef<[u8]>],
+    ) -> Result<Frame, Arc<str>> {
+        let args = args.iter().map(|arg| Bytes::copy_from_slice(arg.as_ref()));
         self.connection.send(name, args.collect()).await
     }
 

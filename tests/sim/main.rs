@@ -5,6 +5,7 @@
 //! `make simulate` plays many.
 
 mod campaign;
+mod differential;
 mod history;
 mod java;
 mod kit;

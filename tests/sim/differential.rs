@@ -1,0 +1,224 @@
+//! The server in memory beside a real one: the same commands and scripts by chance, and the same answers, keys, times to
+//! live and messages from both. `DIFFERENTIAL_ROUNDS` sets how many rounds are played, `DIFFERENTIAL_SEED` the first seed;
+//! `REDIS_SERVER` names another server than `redis-server`, such as Valkey's.
+
+mod answer;
+mod words;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fastrand::Rng;
+use futures_util::{Stream, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redisson_lock::test_util::{
+    InMemoryRedis,
+    simulation::{Pushed, RawConnection},
+};
+use testbed::Server;
+use tokio::time::timeout;
+
+use answer::{Answer, agree, fields, of_memory, of_real};
+use words::{COMMANDS, Script, Word, call, command, scripts, words_of};
+
+/// Commands and scripts in a round, after every tenth of which the key spaces are compared.
+const STEPS: usize = 100;
+/// Rounds in which every command and script comes to be called.
+const ENOUGH: u64 = 60;
+
+/// The two servers, and what their subscribers hear.
+struct Pair<R, M> {
+    real: MultiplexedConnection,
+    memory: RawConnection,
+    heard: R,
+    heard_in_memory: M,
+}
+
+impl<R, M> Pair<R, M>
+where
+    R: Stream<Item = (String, String)> + Unpin,
+    M: Stream<Item = Pushed> + Unpin,
+{
+    async fn ask(&mut self, words: &[Word]) -> (Answer, Answer) {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        let real = match self.real.send_packed_command(&command).await {
+            Ok(value) => of_real(value),
+            Err(error) => {
+                let code = error.code().unwrap_or_default().to_owned();
+                Answer::Error(format!("{code} {}", error.detail().unwrap_or_default()))
+            }
+        };
+        let name = String::from_utf8_lossy(&words[0]).into_owned();
+        let name: &'static str = Box::leak(name.into_boxed_str());
+        let memory = self.memory.send(name, &words[1..]).await;
+        let memory = memory.expect("it is undisturbed");
+        (real, of_memory(memory))
+    }
+
+    /// Asks both, and compares the answers and the messages.
+    async fn compare(&mut self, words: &[Word]) -> Result<Answer, String> {
+        let (real, memory) = self.ask(words).await;
+        let shown = words.iter().map(|word| match word.len() {
+            ..=200 => String::from_utf8_lossy(word).into_owned(),
+            _ => "<script>".to_owned(),
+        });
+        let shown: Vec<String> = shown.collect();
+        if !agree(&real, &memory) {
+            return Err(format!("{shown:?}: {real:?}, in memory {memory:?}"));
+        }
+        // Their own message ends what there is to hear.
+        self.ask(&words_of("PUBLISH end end")).await;
+        let (mut real_heard, mut memory_heard) = (Vec::new(), Vec::new());
+        let within = Duration::from_secs(10);
+        while let Ok(Some((channel, payload))) = timeout(within, self.heard.next()).await {
+            if channel == "end" {
+                break;
+            }
+            real_heard.push((channel, payload));
+        }
+        while let Ok(Some(Pushed::Message { channel, payload })) =
+            timeout(within, self.heard_in_memory.next()).await
+        {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            if channel == "end" {
+                break;
+            }
+            memory_heard.push((text(&channel), text(&payload)));
+        }
+        if real_heard != memory_heard {
+            return Err(format!(
+                "{shown:?}: heard {real_heard:?}, in memory {memory_heard:?}"
+            ));
+        }
+        Ok(real)
+    }
+
+    /// Compares all keys: type, value, and time to live.
+    async fn compare_keys(&mut self) -> Result<(), String> {
+        let mut lists = Vec::new();
+        for answer in [self.ask(&words_of("KEYS *")).await] {
+            for keys in [answer.0, answer.1] {
+                let Answer::List(keys) = keys else {
+                    panic!("{keys:?}")
+                };
+                let mut keys: Vec<_> = keys.into_iter().map(|key| format!("{key:?}")).collect();
+                keys.sort();
+                lists.push(keys);
+            }
+        }
+        if lists[0] != lists[1] {
+            return Err(format!("keys {:?}, in memory {:?}", lists[0], lists[1]));
+        }
+        for key in lists.swap_remove(0) {
+            let key = key
+                .trim_start_matches("Text(\"")
+                .trim_end_matches("\")")
+                .to_owned();
+            let Answer::Text(kind) = self.compare(&words_of(&format!("TYPE {key}"))).await? else {
+                continue;
+            };
+            self.compare(&words_of(&format!("PTTL {key}"))).await?;
+            let read = match kind.as_str() {
+                "string" => format!("GET {key}"),
+                "list" => format!("LRANGE {key} 0 -1"),
+                "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+                _ => format!("HLEN {key}"),
+            };
+            self.compare(&words_of(&read)).await?;
+            if kind == "hash" {
+                let (real, memory) = self.ask(&words_of(&format!("HGETALL {key}"))).await;
+                let (real, memory) = (fields(real), fields(memory));
+                if real != memory {
+                    return Err(format!("{key}: {real:?}, in memory {memory:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn round(
+    seed: u64,
+    server: &Server,
+    scripts: &[Script],
+    done: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let mut random = Rng::with_seed(seed);
+    let memory_server = InMemoryRedis::new();
+    memory_server.set_clock(std::time::SystemTime::now());
+    server.command::<()>(&["FLUSHALL"]).await;
+    let client = redis::Client::open(server.url()).expect("a URL");
+    let mut subscriber = client.get_async_pubsub().await.expect("the server is up");
+    subscriber.psubscribe("*").await.expect("it may subscribe");
+    let heard = subscriber.into_on_message().map(|message| {
+        let payload: String = message.get_payload().expect("text");
+        (message.get_channel_name().to_owned(), payload)
+    });
+    let listening = memory_server.raw().await.expect("it is up");
+    let heard_in_memory = listening.messages();
+    listening
+        .send("PSUBSCRIBE", &["*"])
+        .await
+        .expect("it is undisturbed");
+    let memory = memory_server.raw().await.expect("it is up");
+    memory
+        .send("HELLO", &["2"])
+        .await
+        .expect("it is undisturbed");
+    let mut pair = Pair {
+        real: server.admin().await,
+        memory,
+        heard: Box::pin(heard),
+        heard_in_memory,
+    };
+    for step in 0..STEPS {
+        let words = match random.u8(..10) {
+            0..5 => command(&mut random),
+            _ => {
+                let script = &scripts[random.usize(..scripts.len())];
+                call(&mut random, script)
+            }
+        };
+        let is_called = |script: &&Script| {
+            words
+                .get(1)
+                .is_some_and(|text| *text == script.text.as_bytes())
+        };
+        let name = match scripts.iter().find(is_called) {
+            Some(script) => script.name.clone(),
+            None => String::from_utf8_lossy(&words[0]).into_owned(),
+        };
+        let told =
+            |difference| format!("DIFFERENTIAL_SEED={seed}, step {step}, {name}: {difference}");
+        if !matches!(pair.compare(&words).await.map_err(told)?, Answer::Error(_)) {
+            done.insert(name.clone());
+        }
+        if step % 10 == 9 {
+            pair.compare_keys().await.map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_real_server_does_the_same() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let rounds = number("DIFFERENTIAL_ROUNDS").unwrap_or(ENOUGH);
+    let first = number("DIFFERENTIAL_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let server = Server::start().await;
+    let (scripts, mut done) = (scripts(), BTreeSet::new());
+    for seed in first..first + rounds {
+        if let Err(difference) = round(seed, &server, &scripts, &mut done).await {
+            panic!("{difference}");
+        }
+    }
+    // Each has done something, and not only been refused.
+    let commands = COMMANDS.iter().filter_map(|line| line.split(' ').next());
+    let names = commands.chain(scripts.iter().map(|script| script.name.as_str()));
+    let missing: Vec<&str> = names
+        .filter(|name| !["NOSUCH", "EVALSHA"].contains(name) && !done.contains(*name))
+        .collect();
+    assert!(rounds < ENOUGH || missing.is_empty(), "{missing:?}");
+}

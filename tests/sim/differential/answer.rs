@@ -1,0 +1,116 @@
+//! The answers of two servers, in one form.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+use redisson_lock::test_util::simulation::Frame;
+
+/// How far two times may be apart: those of two servers that execute one after the other.
+const APART: i64 = 200;
+/// Numbers from here on are taken for times.
+const TIME: i64 = 5_000;
+
+/// An answer of either server.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    Nothing,
+    Number(i64),
+    Text(String),
+    Error(String),
+    List(Vec<Answer>),
+}
+
+pub fn of_text(text: &[u8]) -> Answer {
+    unpack(text).unwrap_or_else(|| Answer::Text(String::from_utf8_lossy(text).into_owned()))
+}
+
+pub fn of_real(value: Value) -> Answer {
+    match value {
+        Value::Nil => Answer::Nothing,
+        Value::Int(number) => Answer::Number(number),
+        Value::BulkString(text) => of_text(&text),
+        Value::SimpleString(text) => Answer::Text(text),
+        Value::Okay => Answer::Text("OK".into()),
+        Value::ServerError(error) => Answer::Error(format!(
+            "{} {}",
+            error.code(),
+            error.details().unwrap_or_default()
+        )),
+        Value::Array(values) | Value::Set(values) => {
+            Answer::List(values.into_iter().map(of_real).collect())
+        }
+        other => panic!("RESP2 has no {other:?}"),
+    }
+}
+
+pub fn of_memory(frame: Frame) -> Answer {
+    match frame {
+        Frame::Null => Answer::Nothing,
+        Frame::Number(number) => Answer::Number(number),
+        Frame::Text(text) | Frame::Status(text) => of_text(&text),
+        Frame::Error(message) => Answer::Error(message),
+        Frame::List(frames) => Answer::List(frames.into_iter().map(of_memory).collect()),
+        other => panic!("RESP2 has no {other:?}"),
+    }
+}
+
+/// Whether two answers are the same, but for times.
+pub fn agree(one: &Answer, other: &Answer) -> bool {
+    let near =
+        |one: i64, other: i64| one == other || one.min(other) > TIME && (one - other).abs() < APART;
+    match (one, other) {
+        (Answer::Number(one), Answer::Number(other)) => near(*one, *other),
+        (Answer::Text(one), Answer::Text(other)) => match (one.parse(), other.parse()) {
+            (Ok(one), Ok(other)) => near(one, other),
+            _ => one == other,
+        },
+        (Answer::List(one), Answer::List(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| agree(one, other))
+        }
+        // Other servers than Redis 7.0 say the same in other words.
+        (Answer::Error(one), Answer::Error(other))
+            if std::env::var_os("REDIS_SERVER").is_some() =>
+        {
+            one.split(' ').next() == other.split(' ').next()
+        }
+        (one, other) => one == other,
+    }
+}
+
+pub fn fields(answer: Answer) -> BTreeMap<String, String> {
+    let Answer::List(list) = answer else {
+        panic!("{answer:?}")
+    };
+    let pairs = list.chunks_exact(2);
+    pairs
+        .map(|pair| (format!("{:?}", pair[0]), format!("{:?}", pair[1])))
+        .collect()
+}
+
+/// A list in MessagePack of numbers, texts and lists; nothing of what is not one.
+fn unpack(bytes: &[u8]) -> Option<Answer> {
+    let mut rest = bytes;
+    let list = unpack_one(&mut rest)?;
+    (rest.is_empty() && matches!(list, Answer::List(_))).then_some(list)
+}
+
+fn unpack_one(rest: &mut &[u8]) -> Option<Answer> {
+    use rmp::{Marker, decode};
+    Some(match Marker::from_u8(*rest.first()?) {
+        Marker::FixArray(_) | Marker::Array16 => {
+            let length = decode::read_array_len(rest).ok()?;
+            Answer::List(
+                (0..length)
+                    .map(|_| unpack_one(rest))
+                    .collect::<Option<_>>()?,
+            )
+        }
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 => {
+            let length = decode::read_str_len(rest).ok()? as usize;
+            let (text, after) = rest.split_at_checked(length)?;
+            *rest = after;
+            Answer::Text(String::from_utf8_lossy(text).into_owned())
+        }
+        _ => Answer::Number(decode::read_int(rest).ok()?),
+    })
+}
