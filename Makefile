@@ -64,7 +64,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
 	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
-	simulate differential run-interop run-interop-all run-topologies run-failovers
+	simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -237,6 +237,9 @@ differential: ## The server in memory beside redis-server and Valkey, DIFFERENTI
 simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
 	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
 		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
+
+simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)
+	tools/simulate-mutants.sh
 
 soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@for round in $$(seq $(ROUNDS)); do \

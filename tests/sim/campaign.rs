@@ -16,6 +16,8 @@ use crate::{history::Plan, shrink};
 pub struct Campaign {
     pub first: u64,
     pub histories: u64,
+    /// Whether a history that breaks a rule is made smaller before it is told.
+    pub shrinks: bool,
 }
 
 /// What a campaign came to.
@@ -32,7 +34,7 @@ impl Campaign {
     pub fn run(&self) -> Report {
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let kinds = Mutex::new(BTreeMap::new());
-        let broken = Mutex::new(None);
+        let broken: Mutex<Option<(u64, Plan, String)>> = Mutex::new(None);
         let entered = AtomicU64::new(0);
         let began = Instant::now();
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -50,10 +52,13 @@ impl Campaign {
                         *kinds.entry(kind).or_default() += 1;
                         entered.fetch_add(kept.tally.entered as u64, Relaxed);
                     }
-                    Err(_) => {
+                    Err(failure) => {
                         failed.store(true, Relaxed);
                         let mut broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
-                        broken.get_or_insert(plan);
+                        let earlier = broken.as_ref().is_some_and(|(other, ..)| *other < index);
+                        if !earlier {
+                            *broken = Some((index, plan, failure.rule));
+                        }
                     }
                 }
             }
@@ -63,8 +68,16 @@ impl Campaign {
                 scope.spawn(work);
             }
         });
-        if let Some(plan) = broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            panic!("{}", shrink::told(plan));
+        let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some((index, plan, rule)) = broken {
+            let told = match self.shrinks {
+                true => shrink::told(plan.clone()),
+                false => format!("{plan}: {rule}"),
+            };
+            // Read by tools/simulate-mutants.sh: the seed, how many histories it took, and the rule.
+            let rule = rule.lines().next().unwrap_or_default();
+            println!("{told}");
+            panic!("\nBROKEN\t{}\t{}\t{plan}: {rule}", plan.seed, index + 1);
         }
         Report {
             kinds: kinds.into_inner().unwrap_or_else(PoisonError::into_inner),

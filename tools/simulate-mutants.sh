@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Builds the simulator with one seeded bug after the other (tests/sim/mutants/*.patch), in a copy of the working tree under
+# target/, and says how many histories each needs until one breaks a rule. Fails if a bug survives or a patch does not apply.
+#
+#   tools/simulate-mutants.sh
+#
+# Environment
+#   MUTANT_HISTORIES  the most histories per bug (20000)
+#   MUTANT_SECONDS    the most seconds per bug (300): one that never ends counts as found
+#   ONLY              part of the names of the bugs to run, a regular expression
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+most=${MUTANT_HISTORIES:-20000}
+seconds=${MUTANT_SECONDS:-300}
+only=${ONLY:-.}
+here=$PWD/target/mutants
+source=$here/source
+tree=$here/tree
+table=$here/table
+mkdir -p "$here"
+: >"$table"
+
+# As quick to build as to run: optimized a little, in many parts that are built again only where they change.
+profile=(--profile mutants --config 'profile.mutants.inherits="release"' --config 'profile.mutants.opt-level=1'
+  --config 'profile.mutants.debug=false' --config 'profile.mutants.incremental=true'
+  --config 'profile.mutants.codegen-units=64' --config 'profile.mutants.package."*".opt-level=3')
+
+# The sources as they are now: what is edited later is not built.
+rm -rf "$source" && mkdir -p "$source"
+git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' file; do
+  [[ -f $file ]] && printf '%s\0' "$file"
+done | xargs -0 cp -p --parents -t "$source"
+
+# Undoes what an earlier bug has left. A file that is as it should be keeps its time, so that nothing is built twice; one
+# that is not gets the present time, so that it is.
+restore() {
+  (cd "$source" && find . -type f -print) | while IFS= read -r file; do
+    cmp -s "$source/$file" "$tree/$file" && continue
+    mkdir -p "$(dirname "$tree/$file")"
+    cp "$source/$file" "$tree/$file"
+  done
+}
+
+build() {
+  (cd "$tree" && "${CARGO:-cargo}" test --quiet --locked "${profile[@]}" --features test-util --test sim --no-run \
+    --target-dir "$here/build" --message-format json-render-diagnostics 2>"$here/build.log") |
+    sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -1
+}
+
+# Plays histories; the last line that begins with BROKEN says what was found.
+play() {
+  (cd "$tree" && SHRINK=skip HISTORIES=$most SEED='' timeout -k 5 "$seconds" "$1" --nocapture \
+    histories_keep_the_rules) >"$here/play.log" 2>&1
+}
+
+# The rules that are checked by single tests, not by chance.
+test_singly() {
+  (cd "$tree" && timeout -k 5 "$seconds" "$1" --skip histories_keep_the_rules --skip a_seed_gives) >"$here/play.log" 2>&1
+}
+
+row() {
+  printf '%-40s %-9s %7s %9s  %s\n' "$@" | tee -a "$table"
+}
+
+restore
+failed=0
+row mutant result seed histories rule
+for patch in "$source"/tests/sim/mutants/*.patch; do
+  name=$(basename "$patch" .patch)
+  [[ $name =~ $only ]] || continue
+  if ! patch --quiet --directory "$tree" --strip 1 --forward --no-backup-if-mismatch <"$patch" >"$here/patch.log" 2>&1; then
+    row "$name" 'NO PATCH' - - "$(head -1 "$here/patch.log")"
+    failed=1
+    restore
+    continue
+  fi
+  program=$(build)
+  if [[ -z $program ]]; then
+    row "$name" 'NO BUILD' - - "$(grep -m1 '^error' "$here/build.log")"
+    failed=1
+  elif play "$program"; status=$?; [[ $status -eq 0 ]]; then
+    if test_singly "$program"; then
+      row "$name" SURVIVED - "$most" "$(head -1 "$patch")"
+      failed=1
+    else
+      row "$name" found - - "test $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1)"
+    fi
+  elif broken=$(grep -a '^BROKEN' "$here/play.log" | tail -1) && [[ -n $broken ]]; then
+    IFS=$'\t' read -r _ seed histories rule <<<"$broken"
+    row "$name" found "$seed" "$histories" "$rule"
+  else
+    row "$name" found - - "no end or no verdict (exit status $status)"
+  fi
+  restore
+done
+echo
+awk 'NR > 1 { if ($2 == "found") found++; else left++ } END { printf "%d found, %d not\n", found, left }' "$table"
+exit $failed
