@@ -1,5 +1,5 @@
--- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue. So does one that leaves a
--- lease which ends much earlier.
+-- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue. A release
+-- that cuts the lease by more than a third wakes it, too.
 --
 -- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait; places: zset of when each of
 --       their places ends, in ms of this server's clock

@@ -1,5 +1,5 @@
--- Gives up one hold of an owner; the last one frees the lock and wakes a waiter. So does one that leaves a lease which ends
--- much earlier.
+-- Gives up one hold of an owner; the last one frees the lock and wakes a waiter. A release that cuts the lease by more than
+-- a third wakes a waiter, too.
 --
 -- KEYS  lock: the hash of owners and their counts
 -- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the

@@ -1,5 +1,5 @@
 -- Gives up one write hold of an owner. The last one frees the lock, or leaves it to the owner's own read holds, and
--- wakes every waiter. One that leaves a lease which ends much earlier wakes a waiter too.
+-- wakes every waiter. One that cuts the lease by more than a third does so, too.
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner; holds: the owner's count of write holds once this has been done; lease: ms, set while write holds
@@ -23,7 +23,7 @@ local function operation(k, owner, holds, lease, channel, base)
   if holds > 0 then
     if lease ~= '0' then
       -- Its own read holds are not cut.
-      shorten(lock, math.max(tonumber(lease), longest), channel, '0')
+      shorten(lock, math.max(tonumber(lease), longest), channel, '1')
     end
     redis.pcall('HSET', lock, writer, holds)
     return DONE

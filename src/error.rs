@@ -98,8 +98,9 @@ pub enum Error {
         found: String,
     },
 
-    /// Redis did not answer in time, or only that it could not yet (`LOADING`, `BUSY` and the like). From an acquisition: nothing is held, and what was sent is taken back as soon as
-    /// Redis can be reached. From a release: it goes on in the background.
+    /// Redis did not answer in time, or answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). From an
+    /// acquisition: nothing is held, and what was sent is taken back as soon as Redis can be reached. From a release: it goes
+    /// on in the background, unless Redis refused until the lease was over.
     #[error("Redis could not be reached in time: {reason}")]
     #[non_exhaustive]
     Unavailable {

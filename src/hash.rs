@@ -1,27 +1,46 @@
-//! Hash maps whose order comes from the thread's generator, as all chance of the engine does: a simulation that seeds the
-//! generator has the same order again.
+//! Hash maps whose order a simulation repeats: there, their seeds come from the thread's generator, as all chance of the
+//! engine does.
 
-use std::{collections, hash::BuildHasher};
+use std::collections;
 
-use foldhash::quality::{FixedState, FoldHasher};
+#[cfg(not(feature = "test-util"))]
+pub(crate) use foldhash::quality::RandomState as Seeded;
+#[cfg(feature = "test-util")]
+pub(crate) use simulated::Seeded;
 
 pub(crate) type HashMap<K, V> = collections::HashMap<K, V, Seeded>;
 pub(crate) type HashSet<T> = collections::HashSet<T, Seeded>;
 
-/// A state that is drawn when a map is made.
-#[derive(Debug, Clone)]
-pub(crate) struct Seeded(FixedState);
+#[cfg(feature = "test-util")]
+mod simulated {
+    use std::hash::BuildHasher;
 
-impl Default for Seeded {
-    fn default() -> Self {
-        Self(FixedState::with_seed(fastrand::u64(..)))
+    use foldhash::quality::{FixedState, FoldHasher, RandomState};
+
+    /// A state that is drawn when a map is made.
+    #[derive(Debug, Clone)]
+    pub(crate) enum Seeded {
+        Random(RandomState),
+        Repeated(FixedState),
     }
-}
 
-impl BuildHasher for Seeded {
-    type Hasher = FoldHasher<'static>;
+    impl Default for Seeded {
+        fn default() -> Self {
+            match crate::owner::simulation::is_running() {
+                true => Self::Repeated(FixedState::with_seed(fastrand::u64(..))),
+                false => Self::Random(RandomState::default()),
+            }
+        }
+    }
 
-    fn build_hasher(&self) -> Self::Hasher {
-        self.0.build_hasher()
+    impl BuildHasher for Seeded {
+        type Hasher = FoldHasher<'static>;
+
+        fn build_hasher(&self) -> Self::Hasher {
+            match self {
+                Self::Random(state) => state.build_hasher(),
+                Self::Repeated(state) => state.build_hasher(),
+            }
+        }
     }
 }

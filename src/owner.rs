@@ -150,10 +150,17 @@ pub(crate) mod simulation {
 
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(1) };
+        static RUNNING: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Has the next owner of this thread have this number.
+    /// Whether this thread repeats a simulation: all chance then comes from fastrand, which the simulation seeds.
+    pub(crate) fn is_running() -> bool {
+        RUNNING.get()
+    }
+
+    /// Begins a simulation on this thread, whose next owner has this number.
     pub fn count_owners_from(first: u64) {
+        RUNNING.set(true);
         NEXT.set(first);
     }
 

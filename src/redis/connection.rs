@@ -124,14 +124,15 @@ pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>
 
 /// An open connection to one server.
 pub(crate) trait Connection: Send + Sync {
-    /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
+    /// Sends one command; the answer may be an error frame. That to `SUBSCRIBE` and `UNSUBSCRIBE` may come before the server
+    /// has done so. Commands are sent in the order in which their futures are first
     /// polled, and one that is sent after the connection's end may stay unanswered.
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
 
     /// The messages that arrive from now on.
     fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>>;
 
-    /// Takes leave of the server, which answers after all that was sent.
+    /// Sends `QUIT`. The server answers it after all earlier commands.
     fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 

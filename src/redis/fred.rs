@@ -26,8 +26,8 @@ use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use super::{
     BoxFuture, HashSlot,
     connection::{
-        Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, Pushed,
-        ServerConfig, Terms, Transport, Version,
+        Address, Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened,
+        Pushed, ServerConfig, Terms, Transport, Version,
     },
     server::Target,
 };
@@ -78,6 +78,13 @@ impl Fred {
         ))
     }
 
+    fn is_server_of_donor(&self, (host, port): &Address) -> bool {
+        match &self.0.server {
+            FredServer::Centralized { server } => *server.host == **host && server.port == *port,
+            _ => false,
+        }
+    }
+
     fn config(&self, server: &ServerConfig, version: Version) -> Config {
         let mut config = self.0.clone();
         config.fail_fast = true;
@@ -86,6 +93,8 @@ impl Fred {
             Version::Resp3 => RespVersion::RESP3,
         };
         config.server = match &server.endpoint {
+            // A donor's own server may have a name of its own for TLS.
+            Endpoint::Tcp(address) if self.is_server_of_donor(address) => self.0.server.clone(),
             Endpoint::Tcp((host, port)) => FredServer::new_centralized(host.clone(), *port),
             Endpoint::Unix(path) => FredServer::Unix { path: path.clone() },
         };

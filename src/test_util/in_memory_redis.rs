@@ -20,7 +20,10 @@ use crate::{
 ///
 /// It runs the crate's own Lua scripts on a key space in memory, and its clients are ordinary
 /// [`LockClient`]s: they queue, are woken, renew and lose locks as on a real server. Its clock is tokio's, so that under a
-/// paused one (`#[tokio::test(start_paused = true)]`) a lease of 30 s takes no time. A clone is the same server.
+/// paused one (`#[tokio::test(start_paused = true)]`) a lease of 30 s takes no time. A clone is the same server. Under a paused
+/// clock all its clients belong to one runtime, since each runtime has a clock of its own; and
+/// [`Guard::valid_until`](crate::Guard::valid_until) is a time of that clock, to be compared with
+/// `tokio::time::Instant::now().into_std()`.
 ///
 /// It is not a database: it has the commands that locks need, and refuses all others by name.
 ///
@@ -86,7 +89,8 @@ impl InMemoryRedis {
         self.network.state().connections()
     }
 
-    /// How long the server keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end.
+    /// How long the server keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end. Of several
+    /// readers it is the longest lease.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         match self.run("PTTL", &[name]) {
             Frame::Number(-1) => Some(Duration::MAX),
@@ -141,21 +145,21 @@ impl InMemoryRedis {
         self.network.state().set_up(&address(), true);
     }
 
-    /// Ends all connections and forgets all data, as a server without persistence that restarts.
+    /// Ends all connections and forgets all data and scripts, as a server without persistence that restarts. One that was
+    /// [stopped](Self::stop) stays so.
     pub fn restart(&self) {
-        let mut state = self.network.state();
-        state.disconnect(None);
-        state.add(address(), Server::new(Settings::default()));
+        self.network.state().restart(&address());
     }
 
-    /// Lets the next `count` scripts fail with an error of the server, unexecuted. Every operation on a lock is a script, or
-    /// goes along with others in one; the error is [`Error::Redis`].
+    /// Lets the next `count` scripts of any client fail with an error of the server, unexecuted. Every operation on a lock is a
+    /// script, or travels with others in one: acquisitions and releases, and also renewals and the retries of waiters. The
+    /// error is [`Error::Redis`]. A further call replaces the count.
     pub fn fail_next(&self, count: usize) {
         self.network.state().fail_next = count;
     }
 
-    /// The owners that hold the lock `name`, and how many holds each has, by the server's data. A simple lock has its value
-    /// for an owner.
+    /// The owners that hold the lock `name`, and how many holds each has, by the server's data: `<client id>:<number>`, for a
+    /// writer with `:write` behind it. A simple lock has its value for an owner.
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
         if let Frame::Text(value) = self.run("GET", &[name]) {
             return vec![(String::from_utf8_lossy(&value).into_owned(), 1)];
@@ -182,7 +186,9 @@ impl InMemoryRedis {
         self.run("SET", &[key, value]);
     }
 
-    /// Lets `time` pass: under a paused clock in no time, with everything that is due meanwhile, in order.
+    /// Lets `time` pass, and one millisecond more: under a paused clock in no time, with everything that is due meanwhile, in
+    /// order. tokio moves a paused clock on only when all tasks wait, so what became due at the end of `time` has been done
+    /// before that millisecond is over.
     ///
     /// `tokio::time::advance` jumps: what is due in between, such as renewals, would be late.
     ///
@@ -191,6 +197,7 @@ impl InMemoryRedis {
     /// Cancel safe; the time that has passed has passed.
     pub async fn advance(&self, time: Duration) {
         tokio::time::sleep(time).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
     fn run(&self, name: &str, args: &[&str]) -> Frame {

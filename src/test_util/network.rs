@@ -237,6 +237,9 @@ impl State {
             arrivals: VecDeque::new(),
             messages: None,
             end: Some(end),
+            is_ending: false,
+            is_cut: false,
+            lost: Vec::new(),
             wake: wake.clone(),
         };
         self.pipes.insert(pipe, opened);
@@ -261,11 +264,14 @@ impl State {
             is_answered: fate.ending.is_none(),
         };
         match fate.ending {
+            _ if found.is_cut => found.lost.push(request.answer),
             Some(Ending::Unsent) => {
-                found.arrive(now + fate.delay, Arrival::End("the connection was cut"));
+                found.is_cut = true;
+                found.lost.push(request.answer);
+                found.end_at(now + fate.delay, "the connection was cut");
             }
             Some(Ending::Unheard) => {
-                found.arrive(now, Arrival::End("the connection was cut"));
+                found.end_at(now, "the connection was cut");
                 found.depart(now + fate.delay, request);
             }
             Some(Ending::Unanswered) | None => found.depart(now + fate.delay, request),
@@ -286,7 +292,7 @@ impl State {
             };
             if !host.is_up || !host.server.is_connected(found.id) {
                 found.requests.clear();
-                found.arrive(now, Arrival::End("the server closed the connection"));
+                found.end_at(now, "the server closed the connection");
                 return;
             }
             let due = found.requests.front().map(|(due, _)| *due);
@@ -347,7 +353,7 @@ impl State {
         };
         match is_answered {
             true => found.arrive(now + delay, Arrival::Reply(answer, frame)),
-            false => found.arrive(now + delay, Arrival::End("the connection was cut")),
+            false => found.end_at(now + delay, "the connection was cut"),
         }
         for other in self.pipes.values() {
             if killed.contains(&other.id) && other.address == address {
@@ -420,13 +426,25 @@ impl State {
         }
     }
 
+    /// Loses what a server has, and its connections.
+    pub(super) fn restart(&mut self, address: &Address) {
+        self.disconnect(Some(address));
+        if let Some(host) = self.servers.get_mut(address) {
+            host.server.restart_empty();
+            host.own = host.server.open("10.0.0.2:10000", EPOCH);
+        }
+    }
+
     /// Ends all connections to a server, or to all, from the server's side.
     pub(super) fn disconnect(&mut self, address: Option<&Address>) {
         let now = Instant::now();
         for pipe in self.pipes.values_mut() {
             if address.is_none_or(|address| pipe.address == *address) {
+                if let Some(host) = self.servers.get_mut(&pipe.address) {
+                    host.server.close(pipe.id);
+                }
                 pipe.requests.clear();
-                pipe.arrive(now, Arrival::End("the server closed the connection"));
+                pipe.end_at(now, "the server closed the connection");
                 pipe.wake.notify_one();
             }
         }

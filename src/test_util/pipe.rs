@@ -19,8 +19,14 @@ pub(super) struct Pipe {
     pub(super) requests: VecDeque<(Instant, Request)>,
     pub(super) arrivals: VecDeque<(Instant, Arrival)>,
     pub(super) messages: Option<mpsc::UnboundedSender<Pushed>>,
-    /// Tells the client of the end. Without it, the client has left; what it sent is on its way all the same.
+    /// Tells the client of the end. `None` once the client has closed the connection: the server still executes what was sent.
     pub(super) end: Option<oneshot::Sender<&'static str>>,
+    /// The end is on its way to the client.
+    pub(super) is_ending: bool,
+    /// A command was lost, and with it all that the client sends behind it.
+    pub(super) is_cut: bool,
+    /// The answers of lost commands, which their callers miss only when the connection ends.
+    pub(super) lost: Vec<oneshot::Sender<Frame>>,
     pub(super) wake: Arc<Notify>,
 }
 
@@ -53,6 +59,13 @@ impl Pipe {
         }
     }
 
+    /// Has the client find the connection ended, behind what is on its way.
+    pub(super) fn end_at(&mut self, due: Instant, reason: &'static str) {
+        if !std::mem::replace(&mut self.is_ending, true) {
+            self.arrive(due, Arrival::End(reason));
+        }
+    }
+
     /// The first that has arrived at the client.
     pub(super) fn arrived(&mut self, now: Instant) -> Option<Arrival> {
         let (due, _) = self.arrivals.front()?;
@@ -65,6 +78,7 @@ impl Pipe {
     /// The client has left: nothing arrives there any more.
     pub(super) fn leave(&mut self) -> Option<oneshot::Sender<&'static str>> {
         self.arrivals.clear();
+        self.lost.clear();
         self.messages = None;
         for (_, request) in &mut self.requests {
             // The caller learns that no answer will come.

@@ -1,4 +1,4 @@
-//! Interpreters for those who come and go.
+//! Lua interpreters, reused from one network to the next.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +23,10 @@ impl Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.extend(self.0.take());
+        // A script that panicked has left its data in the interpreter.
+        if !std::thread::panicking() {
+            let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.extend(self.0.take());
+        }
     }
 }

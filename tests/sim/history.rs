@@ -14,7 +14,7 @@ use redisson_lock::{
     test_util::{InMemoryRedis, simulation},
 };
 use tokio::{
-    runtime::{Builder, RngSeed},
+    runtime::{Builder, RngSeed, UnhandledPanic},
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -129,6 +129,8 @@ impl Plan {
                 .enable_time()
                 .start_paused(true)
                 .rng_seed(seed)
+                // A task of a client that panics ends the history.
+                .unhandled_panic(UnhandledPanic::ShutdownRuntime)
                 .build();
             runtime.expect("a runtime").block_on(history(self, told))
         }));
@@ -160,6 +162,15 @@ fn with_java(plan: &Plan) -> bool {
     plan.profile().0 == "calm" && kinds.contains(&plan.subject().name)
 }
 
+/// Ends the weather, which keeps the log, which keeps the server, which would keep the weather.
+struct Undisturbed(InMemoryRedis);
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        self.0.set_faults(simulation::Calm);
+    }
+}
+
 async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
@@ -167,6 +178,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let (scene, watch) = scene(plan, profile, &server);
     let weather = Weather::new(random.fork(), scene.clone(), told);
     server.set_faults(weather.clone());
+    let _cycle = Undisturbed(server.clone());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = server.client_with(profile.config()).await;

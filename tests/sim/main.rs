@@ -40,7 +40,7 @@ fn histories_keep_the_rules() {
     }
     let campaign = Campaign {
         first: number("FIRST_SEED").unwrap_or(1),
-        histories: number("HISTORIES").unwrap_or(1_000),
+        histories: number("HISTORIES").unwrap_or(600),
         shrinks: std::env::var("SHRINK").as_deref() != Ok("skip"),
     };
     println!("{}", campaign.run());

@@ -1,7 +1,6 @@
 //! What goes wrong in a history, by chance: on the connections, and at the server.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -19,10 +18,6 @@ use crate::played::{actor::Scene, profiles};
 const LINES: u64 = 3;
 /// How long a silent connection takes for everything.
 const FOR_EVER: Duration = Duration::from_secs(3_600);
-/// Whether connections for subscriptions fall silent too. They do not as long as the client waits without a limit for the
-/// answer to a SUBSCRIBE or UNSUBSCRIBE (redis/subscriptions/session.rs): seed 55 shows what comes of it.
-const SILENT_SUBSCRIPTIONS: bool = false;
-
 /// More than any history sends.
 const MOST_COMMANDS: u64 = 100_000;
 
@@ -60,8 +55,6 @@ struct State {
     latest: u64,
     /// Of each line, the connections up to this one are silent.
     silent: [u64; LINES as usize],
-    /// The connections for subscriptions, which never fall silent unless `SILENT_SUBSCRIPTIONS`.
-    subscribers: BTreeSet<u64>,
 }
 
 /// The weather of a history.
@@ -89,7 +82,6 @@ impl Weather {
             commands: 0,
             latest: 0,
             silent: [0; LINES as usize],
-            subscribers: BTreeSet::new(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -190,7 +182,6 @@ impl State {
 
     fn is_silent(&self, connection: u64) -> bool {
         connection <= self.silent[(connection % LINES) as usize]
-            && (SILENT_SUBSCRIPTIONS || !self.subscribers.contains(&connection))
     }
 
     fn one_in(&mut self, times: u32) -> bool {
@@ -203,11 +194,8 @@ impl Faults for Weather {
         self.state().delay()
     }
 
-    fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
+    fn sending(&mut self, connection: u64, _command: &'static str) -> Fate {
         let mut state = self.state();
-        if command.ends_with("SUBSCRIBE") {
-            state.subscribers.insert(connection);
-        }
         state.latest = state.latest.max(connection);
         if state.is_silent(connection) {
             return Fate {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Channels,
@@ -80,21 +80,24 @@ impl<'a> Session<'a> {
         if channels.is_empty() {
             return Ok(());
         }
-        let unsubscribed = match self.channels {
-            Channels::Everywhere | Channels::OfCluster => self
-                .connection
-                .send("UNSUBSCRIBE", channels)
-                .await
-                .map(drop),
-            // Those of one command would have to be of one slot.
-            Channels::OfShard(_) => {
-                let each = channels
-                    .into_iter()
-                    .map(|channel| self.connection.send("SUNSUBSCRIBE", vec![channel]));
-                let done = join_all(each).await;
-                done.into_iter().try_for_each(|done| done.map(drop))
+        let unsubscribing = async {
+            match self.channels {
+                Channels::Everywhere | Channels::OfCluster => {
+                    let unsubscribed = self.connection.send("UNSUBSCRIBE", channels).await;
+                    unsubscribed.map(drop)
+                }
+                // Those of one command would have to be of one slot.
+                Channels::OfShard(_) => {
+                    let each = channels
+                        .into_iter()
+                        .map(|channel| self.connection.send("SUNSUBSCRIBE", vec![channel]));
+                    let done = join_all(each).await;
+                    done.into_iter().try_for_each(|done| done.map(drop))
+                }
             }
         };
+        let unsubscribed = timeout(link::PING_WAIT, unsubscribing).await;
+        let unsubscribed = unsubscribed.map_err(|_| "no answer to an UNSUBSCRIBE")?;
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
 
@@ -121,8 +124,10 @@ impl<'a> Session<'a> {
         self.subscribed.extend(channels.iter().cloned());
         let connection = self.connection.clone();
         let subscribe = connection.send("SUBSCRIBE", channels.to_vec());
+        let subscribe = timeout(link::PING_WAIT, subscribe);
         // Handed over together: fred drops an error that comes when no command is on its way.
         let (subscribed, confirmed) = tokio::join!(biased; subscribe, self.confirm());
+        let subscribed = subscribed.map_err(|_| "no answer to a SUBSCRIBE")?;
         match subscribed.as_ref().map(frame::error) {
             Err(reason) => return Err(reason.as_ref().to_owned()),
             Ok(Some(message)) => return Err(message),
@@ -150,7 +155,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
             let ask = |channel: &Bytes| self.connection.send("SSUBSCRIBE", vec![channel.clone()]);
-            let answers = tokio::time::timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
+            let answers = timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
             let answers = answers.await.map_err(|_| "no answer to a SSUBSCRIBE")?;
             for (channel, answer) in channels.iter().zip(answers) {
                 let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
