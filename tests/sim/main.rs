@@ -13,6 +13,7 @@ mod leases;
 #[path = "../histories/mod.rs"]
 mod played;
 mod shrink;
+mod singles;
 mod watch;
 mod weather;
 
