@@ -22,6 +22,8 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Default)]
 struct Network {
     delay: Duration,
+    /// How long a connection takes to open.
+    opening: Duration,
     /// So many answers to scripts are lost, and their connections with them.
     lost: Arc<AtomicU32>,
     silent: Arc<Mutex<BTreeSet<u64>>>,
@@ -51,6 +53,10 @@ impl Network {
 }
 
 impl Faults for Network {
+    fn connecting(&mut self) -> Duration {
+        self.opening
+    }
+
     fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
         self.latest.fetch_max(connection, Relaxed);
         let delay = match self.is_silent(connection) {
@@ -156,6 +162,42 @@ async fn a_shutdown_waits_for_the_releases_of_dropped_guards() {
     drop(client.reentrant_lock("a").lock().await.unwrap());
     assert!(client.shutdown().await.unreleased.is_empty());
     assert!(server.holders("a").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_comes_after_the_release_of_a_guard_that_was_dropped() {
+    let (server, network) = (
+        InMemoryRedis::new(),
+        Network::slow(Duration::from_millis(5)),
+    );
+    server.set_faults(network);
+    let client = client(&server).await;
+    let lock = |owner: &Owner| client.reentrant_lock("a").owned_by(owner);
+    let (one, other) = (Owner::new(), Owner::new());
+    drop(lock(&one).lock().await.unwrap());
+    assert!(lock(&other).try_lock().await.unwrap().is_some());
+}
+
+/// The answer to an acquisition is lost, and its future is dropped before there is another connection.
+#[tokio::test(start_paused = true)]
+async fn what_a_dropped_future_may_have_been_granted_is_given_back() {
+    let (server, network) = (
+        InMemoryRedis::new(),
+        Network {
+            opening: Duration::from_millis(50),
+            ..Network::default()
+        },
+    );
+    server.set_faults(network.clone());
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    network.lost.store(1, Relaxed);
+    let asking = tokio::time::timeout(Duration::from_millis(10), lock.lock());
+    assert!(asking.await.is_err());
+    assert_eq!(server.holders("a").len(), 1);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.holders("a"), []);
 }
 
 #[tokio::test(start_paused = true)]
