@@ -280,9 +280,7 @@ async fn a_release_passes_over_the_dead_in_a_fair_queue() {
     let waiter = tokio::spawn(async move { lock.lock().await.map(|_guard| Instant::now()) });
     sleep(Duration::from_millis(100)).await;
     // Those of the client that was made first.
-    let mut silent = network.silent.lock().unwrap();
-    silent.extend(0..=before);
-    drop(silent);
+    network.silent.lock().unwrap().extend(0..=before);
     sleep(Duration::from_secs(20)).await;
     let released = Instant::now();
     guard.unlock().await.unwrap();
