@@ -6,13 +6,13 @@
 #
 # Environment
 #   MUTANT_HISTORIES  the most histories per bug (20000)
-#   MUTANT_SECONDS    the most seconds per bug (300): one that never ends counts as found
+#   MUTANT_SECONDS    the most seconds per bug (600); a history without an end is found by itself
 #   ONLY              part of the names of the bugs to run, a regular expression
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 most=${MUTANT_HISTORIES:-20000}
-seconds=${MUTANT_SECONDS:-300}
+seconds=${MUTANT_SECONDS:-600}
 only=${ONLY:-.}
 here=$PWD/target/mutants
 source=$here/source

@@ -1,7 +1,7 @@
 //! Many histories, on all cores.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Mutex, PoisonError,
@@ -12,6 +12,9 @@ use std::{
 };
 
 use crate::{history::Plan, shrink};
+
+/// How long a history may take, by the clock on the wall: most take a hundredth of a second.
+const LONGEST_HISTORY: Duration = Duration::from_secs(20);
 
 pub struct Campaign {
     pub first: u64,
@@ -38,6 +41,8 @@ impl Campaign {
         let entered = AtomicU64::new(0);
         let began = Instant::now();
         let cores = thread::available_parallelism().map_or(1, usize::from);
+        let (playing, over) = (Mutex::new(HashMap::new()), AtomicBool::new(false));
+        let now_playing = || playing.lock().unwrap_or_else(PoisonError::into_inner);
         let work = || {
             while !failed.load(Relaxed) {
                 let index = next.fetch_add(1, Relaxed);
@@ -45,7 +50,10 @@ impl Campaign {
                     return;
                 }
                 let plan = Plan::whole(self.first + index);
-                match plan.play(false) {
+                now_playing().insert(plan.seed, Instant::now());
+                let played = plan.play(false);
+                now_playing().remove(&plan.seed);
+                match played {
                     Ok(kept) => {
                         let kind = format!("{}, {}", plan.subject().name, plan.profile().0);
                         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,10 +71,26 @@ impl Campaign {
                 }
             }
         };
-        thread::scope(|scope| {
-            for _ in 0..cores {
-                scope.spawn(work);
+        // A history in which no time passes any more cannot be ended from outside.
+        let watch = || {
+            while !over.load(Relaxed) {
+                thread::sleep(Duration::from_millis(100));
+                let endless = |(_, began): &(&u64, &Instant)| began.elapsed() > LONGEST_HISTORY;
+                if let Some((seed, _)) = now_playing().iter().find(endless) {
+                    let number = seed - self.first + 1;
+                    println!("BROKEN\t{seed}\t{number}\t{}: no end", Plan::whole(*seed));
+                    std::process::exit(1);
+                }
             }
+        };
+        thread::scope(|scope| {
+            let watching = scope.spawn(watch);
+            let working: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+            let ended = working.into_iter().map(|worker| worker.join());
+            let ended: Vec<_> = ended.collect();
+            over.store(true, Relaxed);
+            let _ = watching.join();
+            assert!(ended.iter().all(Result::is_ok), "a thread failed");
         });
         let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some((index, plan, rule)) = broken {

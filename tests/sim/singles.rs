@@ -40,10 +40,15 @@ impl Network {
         }
     }
 
-    /// All connections that there are fall silent.
-    fn silence_all(&self) {
+    /// The connection that was opened last.
+    fn latest(&self) -> u64 {
+        self.latest.load(Relaxed)
+    }
+
+    /// The connections up to this one fall silent.
+    fn silence(&self, last: u64) {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.extend(0..=self.latest.load(Relaxed));
+        silent.extend(0..=last);
     }
 
     fn is_silent(&self, connection: u64) -> bool {
@@ -268,7 +273,7 @@ async fn a_release_passes_over_the_dead_in_a_fair_queue() {
         ..Config::default()
     };
     let dying = server.client_with(config.clone()).await.unwrap();
-    let before = network.latest.load(Relaxed);
+    let dying_last = network.latest();
     let living = server.client_with(config).await.unwrap();
     let guard = living.fair_lock("a").lock().await.unwrap();
     for _ in 0..3 {
@@ -279,8 +284,7 @@ async fn a_release_passes_over_the_dead_in_a_fair_queue() {
     let lock = living.fair_lock("a");
     let waiter = tokio::spawn(async move { lock.lock().await.map(|_guard| Instant::now()) });
     sleep(Duration::from_millis(100)).await;
-    // Those of the client that was made first.
-    network.silent.lock().unwrap().extend(0..=before);
+    network.silence(dying_last);
     sleep(Duration::from_secs(20)).await;
     let released = Instant::now();
     guard.unlock().await.unwrap();
@@ -323,7 +327,7 @@ async fn a_silent_connection_is_replaced() {
     let client = client(&server).await;
     let lock = client.reentrant_lock("a");
     lock.lock().await.unwrap().unlock().await.unwrap();
-    network.silence_all();
+    network.silence(network.latest());
     let began = Instant::now();
     let guard = lock.lock().await.unwrap();
     assert!(
