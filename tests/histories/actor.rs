@@ -185,7 +185,8 @@ impl Episode<'_> {
                 let short = Duration::from_millis(self.random.u64(20..150));
                 Some(short + 10 * self.scene.profile.delay)
             }
-            _ => Some(watched),
+            // Told from one that is renewed by its length.
+            _ => Some(watched - Duration::from_millis(1)),
         };
         let spot = self.spot();
         Asked {

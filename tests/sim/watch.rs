@@ -1,7 +1,7 @@
 //! What is compared with the server itself, at every step.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use redisson_lock::{Released, test_util::InMemoryRedis};
 use tokio::time::{Instant, sleep};
 
 use crate::played::{
-    log::{Event, Spot, What},
+    log::{Event, HoldId, Spot, Trouble, What},
     profiles::Profile,
     subjects::Subject,
 };
@@ -41,6 +41,8 @@ pub struct Watch {
 struct State {
     /// The longest lease that an owner has asked for since it released all that it had.
     longest: HashMap<Spot, Duration>,
+    /// The holds that are renewed.
+    watched: HashSet<HoldId>,
     /// Waits without a limit that go on.
     waits: HashMap<Spot, Duration>,
 }
@@ -96,11 +98,24 @@ impl Watch {
             }
             _ => {}
         }
+        if let What::Enters { hold, lease, .. } = event.what
+            && lease == self.profile.watchdog_lease
+        {
+            state.watched.insert(hold);
+        }
         // What is forced open may be another hold's by now, of the same owner.
         if !self.is_single() || self.profile.forced {
             return None;
         }
+        let is_calm = self.profile.disturbed.is_none();
         match event.what {
+            What::Lost { hold, .. }
+            | What::Ended {
+                hold,
+                how: Some(Err(Trouble::Lost(_))),
+            } if is_calm && state.watched.contains(&hold) => {
+                Some("a hold was lost that is renewed, and nothing was disturbed".into())
+            }
             What::Enters { valid: false, .. } => {
                 Some("a hold was granted that was lost already".into())
             }
