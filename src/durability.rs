@@ -17,6 +17,8 @@ use serde::Deserialize;
 ///
 /// With `redis://` and the like nobody says how many replicas there are that are down: only those that are connected count.
 ///
+/// They are in order so that they can be keys. It is no order of strictness: that depends on how many replicas there are.
+///
 /// As configuration: `"auto"`, `"local"`, `"majority"`, `"all"`, or `{ "replicas": 2 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +54,14 @@ impl Durability {
             Durability::Auto => listed > 0,
             _ => true,
         }
+    }
+
+    /// Which of them asks for most, of so many replicas. None of them is as none were asked for.
+    pub(crate) fn strictest(of: impl IntoIterator<Item = Self>, listed: usize) -> Self {
+        let most = of
+            .into_iter()
+            .max_by_key(|durability| (durability.wanted(None, listed), *durability != Self::Local));
+        most.unwrap_or(Self::Local)
     }
 
     /// How many replicas are to acknowledge, of `connected` ones and `listed` ones, which count those that are down.
@@ -90,6 +100,20 @@ mod tests {
         assert_eq!(wanted(Durability::Replicas(5)), 5);
         assert_eq!(Durability::Auto.wanted(None, 2), 1);
         assert_eq!(Durability::All.wanted(Some(3), 2), 3);
+    }
+
+    #[test]
+    fn the_strictest_asks_for_most_of_the_replicas_that_there_are() {
+        use Durability::{All, Auto, Local, Majority, Replicas};
+        let strictest =
+            |of: &[Durability], listed| Durability::strictest(of.iter().copied(), listed);
+        assert_eq!(strictest(&[Replicas(5), Majority], 4), Replicas(5));
+        assert_eq!(strictest(&[Replicas(1), Majority], 4), Majority);
+        assert_eq!(strictest(&[Replicas(5), All], 4), Replicas(5));
+        assert_eq!(strictest(&[All, Replicas(3)], 4), All);
+        assert_eq!(strictest(&[Auto, Local], 1), Auto);
+        assert_eq!(strictest(&[Auto, Local], 0), Auto);
+        assert_eq!(strictest(&[], 1), Local);
     }
 
     #[test]

@@ -132,9 +132,12 @@ impl<K: Kind> Guard<K> {
         self.held.tenure().token().child_token()
     }
 
-    /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
+    /// Until when the hold may be relied upon if it is not renewed again: until the end of its own lease. It only moves
+    /// forward: with each renewal, and for a fixed lease when an inner hold of the same owner is released, which begins the
+    /// outer ones' leases anew. Before it the guard is lost only where the server has lost the lock; after it, as soon as no
+    /// other hold of the owner lasts longer.
     pub fn valid_until(&self) -> std::time::Instant {
-        self.held.tenure().valid_until().into_std()
+        self.held.valid_until().into_std()
     }
 
     /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does.
@@ -179,8 +182,8 @@ impl Guard<Fenced> {
     /// # }
     /// ```
     pub fn token(&self) -> i64 {
-        // A fenced lock is not granted without one.
-        self.held.tenure().fence().unwrap_or_default()
+        let fence = self.held.tenure().fence();
+        fence.expect("a fenced lock is not granted without a token")
     }
 }
 

@@ -196,6 +196,10 @@ impl OwnerId {
         Self { client, owner }
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// The field of the lock's hash.
     pub(crate) fn field(&self) -> Bytes {
         // Rendered for every acquisition, so by hand.

@@ -106,8 +106,9 @@ impl Engine {
                 let tried = self.try_until(ask, self.patience(limit), next, along);
                 match (tried.await?, &mut pause) {
                     (Tried::Granted(held), pause) => {
-                        if let Some(pause) = pause {
-                            pause.granted(held.tenure().valid_until());
+                        match pause {
+                            Some(pause) => pause.granted(held.tenure().valid_until()),
+                            None => self.entered(&held),
                         }
                         if let Some(in_line) = in_line {
                             in_line.served();
@@ -130,6 +131,15 @@ impl Engine {
                     (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
                 }
             }
+        }
+    }
+
+    /// A lock was taken without a wait. Another branch of the same task may wait for it.
+    pub(super) fn entered(&self, held: &Held) {
+        if self.wakeups.is_awaited() {
+            let (place, slot) = (&held.tenure().place, held.tenure().slot());
+            let listens = place.wire.listens_at(place, &slot.owner);
+            self.wakeups.entered(&listens, slot.owner_id().owner());
         }
     }
 

@@ -109,9 +109,8 @@ impl<T: Send + 'static> Future for Carried<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         self.begun = true;
-        let Some(future) = &mut self.future else {
-            return Poll::Pending;
-        };
+        // As any future of an `async fn`.
+        let future = self.future.as_mut().expect("polled after its end");
         let polled = future.as_mut().poll(context);
         if polled.is_ready() {
             self.future = None;

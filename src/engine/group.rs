@@ -71,6 +71,8 @@ fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
 struct Missed {
     /// The first that another owner holds.
     refused: Option<usize>,
+    /// How many others hold.
+    refusals: usize,
     /// The first that did not answer in time.
     unreached: Option<usize>,
     /// Why those failed that did.
@@ -85,18 +87,34 @@ impl Missed {
         self.failures.push(error);
     }
 
+    /// Another one is refused.
+    fn refuse(&mut self, index: usize) {
+        self.refused = first_of(self.refused, index);
+        self.refusals += 1;
+    }
+
+    /// Whether others hold so many that the group cannot be had, however many answer.
+    fn is_busy(&self, group: &Group<'_>) -> bool {
+        self.refusals > group.spare()
+    }
+
     /// Why the group cannot be had, if it is not for others that hold it: what will not change goes first.
     fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
-        let spare = group.members.len() - group.need;
         let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
         let told = self.failures.iter().find(lasting).or(self.failures.first());
-        told.filter(|_| self.failures.len() > spare).cloned()
+        told.filter(|_| self.failures.len() > group.spare())
+            .cloned()
     }
 }
 
 impl Group<'_> {
     fn is_majority(&self) -> bool {
-        self.need < self.members.len()
+        self.spare() > 0
+    }
+
+    /// How many of the members it can do without.
+    fn spare(&self) -> usize {
+        self.members.len() - self.need
     }
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
@@ -134,7 +152,7 @@ impl Group<'_> {
                 None if is_last => return Ok(None),
                 None => failing_since = None,
             }
-            was_busy |= missed.refused.is_some();
+            was_busy |= missed.is_busy(self);
             let alone = missed.unreached.filter(|_| !self.is_majority());
             let awaited = match (missed.refused, alone) {
                 (Some(refused), Some(alone)) => Some(refused.min(alone)),
@@ -241,8 +259,11 @@ impl Group<'_> {
                 return taken;
             };
             match tried {
-                Ok(Tried::Granted(held)) => taken.push(self.part(index, held)),
-                Ok(Tried::Busy { .. }) => missed.refused = first_of(missed.refused, index),
+                Ok(Tried::Granted(held)) => {
+                    self.members[index].engine.entered(&held);
+                    taken.push(self.part(index, held));
+                }
+                Ok(Tried::Busy { .. }) => missed.refuse(index),
                 Ok(Tried::Unanswered { reason }) => {
                     missed.fail(index, Error::Unavailable { reason });
                 }
@@ -297,10 +318,7 @@ fn majority_patience(engine: &Engine, lease: &Lease) -> Duration {
 
 /// Until when `need` of the holds may be relied upon; `None` if there are not so many.
 pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
-    let mut until: Vec<_> = parts
-        .iter()
-        .map(|part| part.held.tenure().valid_until())
-        .collect();
+    let mut until: Vec<_> = parts.iter().map(|part| part.held.valid_until()).collect();
     until.sort_unstable_by(|a, b| b.cmp(a));
     until.get(need - 1).copied()
 }

@@ -21,7 +21,7 @@ pub(super) fn validity(sent: Instant, lease: &Lease) -> Instant {
 
 /// One of the holds of a [`Holding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HoldId(u32);
+pub(crate) struct HoldId(u64);
 
 #[derive(Debug)]
 struct Hold {
@@ -29,7 +29,16 @@ struct Hold {
     lease: Lease,
     /// Renewed by the watchdog, as no lease was asked for.
     watched: bool,
+    /// How long it lasts by its own lease. Others of the same owner may keep the lock for longer.
+    until: Instant,
     phase: Phase,
+}
+
+impl Hold {
+    /// The server has been told at `sent` to keep the lock for this lease at least.
+    fn lasts_from(&mut self, sent: Instant) {
+        self.until = self.until.max(validity(sent, &self.lease));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +64,8 @@ impl Phase {
 pub(super) struct Holding {
     /// Nearly always one.
     holds: SmallVec<[Hold; 1]>,
-    ids: u32,
+    ids: u64,
+    /// The end of the longest hold, or later.
     pub(super) valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
     pub(super) renew_at: Instant,
@@ -93,13 +103,15 @@ impl Holding {
     pub(super) fn grant(&mut self, sent: Instant, lease: &Lease, watched: bool) -> HoldId {
         self.ids += 1;
         let id = HoldId(self.ids);
+        let until = validity(sent, lease);
         self.holds.push(Hold {
             id,
             lease: lease.clone(),
             watched,
+            until,
             phase: Phase::Guarded,
         });
-        self.valid_until = self.valid_until.max(validity(sent, lease));
+        self.valid_until = self.valid_until.max(until);
         if watched {
             self.renew_at = sent + lease.duration / 3;
         }
@@ -136,9 +148,15 @@ impl Holding {
         hold.map(|hold| hold.phase = Phase::Ending).is_some()
     }
 
-    /// What is in force once `id` is released: how many holds, and the longest of their leases.
-    pub(super) fn without(&self, id: HoldId) -> (u32, Option<&Lease>) {
-        let rest = || self.holds.iter().filter(|hold| hold.id != id);
+    /// Until when this hold lasts by its own lease. That never moves back.
+    pub(super) fn lasts_until(&self, id: HoldId) -> Option<Instant> {
+        let hold = self.holds.iter().find(|hold| hold.id == id);
+        hold.map(|hold| hold.until)
+    }
+
+    /// What is in force without `id`, or as it is: how many holds, and the longest of their leases.
+    pub(super) fn without(&self, id: Option<HoldId>) -> (u32, Option<&Lease>) {
+        let rest = || self.holds.iter().filter(|hold| Some(hold.id) != id);
         let lease = rest()
             .map(|hold| &hold.lease)
             .max_by_key(|lease| lease.duration);
@@ -149,6 +167,18 @@ impl Holding {
     pub(super) fn shorten(&mut self, sent: Instant, lease: &Lease) {
         self.valid_until = self.valid_until.min(validity(sent, lease));
         self.shortened = Some(sent);
+    }
+
+    /// The release that was sent at `sent` has left `lease` in force, a new one for all that remain. What the clock has
+    /// ended meanwhile it does not bring back.
+    pub(super) fn shortened(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+        if self.lost(now).is_some() {
+            return;
+        }
+        self.valid_until = self.valid_until.max(validity(sent, lease));
+        for hold in &mut self.holds {
+            hold.lasts_from(sent);
+        }
     }
 
     pub(super) fn remove(&mut self, id: HoldId) {
@@ -202,6 +232,9 @@ impl Holding {
         let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
         if self.lost(now).is_none() && !overtaken {
             self.valid_until = self.valid_until.max(validity(sent, lease));
+            for hold in self.holds.iter_mut().filter(|hold| hold.watched) {
+                hold.lasts_from(sent);
+            }
             if let Some(watched) = self.watched() {
                 self.renew_at = sent + watched.duration / 3;
             }

@@ -75,7 +75,7 @@ fn p_r8_a_short_inner_lease_shortens_nothing_and_leaves_the_watchdog_in_force() 
     holding.grant(clock.at(0), &lease(WATCHDOG), true);
     let inner = holding.grant(clock.at(10), &lease(1_000), false);
     assert_eq!(holding.valid_until, clock.at(WATCHDOG - 302));
-    assert_eq!(holding.without(inner), (1, Some(&lease(WATCHDOG))));
+    assert_eq!(holding.without(Some(inner)), (1, Some(&lease(WATCHDOG))));
     holding.remove(inner);
     assert!(matches!(holding.duty(clock.at(10_000)), Duty::Renew(_)));
 }
@@ -116,7 +116,7 @@ fn a_watched_hold_inside_a_fixed_one_is_renewed_only_while_it_lasts() {
         Duty::Wait,
         "its release has begun"
     );
-    let (holds, left) = holding.without(inner);
+    let (holds, left) = holding.without(Some(inner));
     assert_eq!((holds, left), (1, Some(&lease(2_000))));
     holding.shorten(clock.at(20_000), &lease(2_000));
     holding.remove(inner);
@@ -183,11 +183,12 @@ proptest! {
                 }
                 Step::Release(index) if !ids.is_empty() => {
                     let id = ids.remove(index.index(ids.len()));
-                    let (holds, left) = holding.without(id);
+                    let (holds, left) = holding.without(Some(id));
                     prop_assert_eq!(holds as usize, ids.len());
                     let Some(left) = left.cloned() else { break };
                     holding.shorten(clock.at(now), &left);
                     holding.remove(id);
+                    holding.shortened(clock.at(now), &left, clock.at(now));
                     server_until = now + left.duration.as_millis() as u64;
                 }
                 Step::Renew => if let Duty::Renew(renewal) = holding.duty(clock.at(now)) {

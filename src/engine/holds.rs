@@ -7,6 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use dashmap::DashMap;
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -200,7 +201,7 @@ impl SlotRef {
             place: place.clone(),
             holding: Mutex::new(holding),
             told: Mutex::new(None),
-            durability: Mutex::new(durability),
+            durability: Mutex::new(smallvec![durability]),
             fence: token.map(OnceLock::from).unwrap_or_default(),
             number: self.slots.tenures.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
@@ -229,8 +230,8 @@ pub(crate) struct Tenure {
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
     told: Mutex<Option<CancellationToken>>,
-    /// The strictest of its holds'.
-    durability: Mutex<Durability>,
+    /// Those that its holds were acquired with, each once.
+    durability: Mutex<SmallVec<[Durability; 1]>>,
     /// The fencing token of the first hold that had one.
     fence: OnceLock<i64>,
     /// Different from every other tenure's of this client.
@@ -252,14 +253,17 @@ impl Tenure {
         &self.slot
     }
 
-    /// How durable its renewals are to be.
-    pub(super) fn durability(&self) -> Durability {
-        self.acquired_with().of_renewals()
+    /// How durable its renewals are to be, where so many replicas are listed.
+    pub(super) fn durability(&self, listed: usize) -> Durability {
+        let of_renewals = |durability: &Durability| durability.of_renewals();
+        Durability::strictest(lock(&self.durability).iter().map(of_renewals), listed)
     }
 
-    /// That of the strictest acquisition.
-    pub(super) fn acquired_with(&self) -> Durability {
-        *lock(&self.durability)
+    /// Whether any of its acquisitions waits for replicas, where so many are listed.
+    pub(super) fn waits(&self, listed: usize) -> bool {
+        lock(&self.durability)
+            .iter()
+            .any(|durability| durability.waits(listed))
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -273,8 +277,11 @@ impl Tenure {
 
     /// An inner hold was counted: the outermost's token stays (P-M6).
     fn count_as(&self, token: Option<i64>, durability: Durability) {
-        let mut strictest = lock(&self.durability);
-        *strictest = (*strictest).max(durability);
+        let mut durabilities = lock(&self.durability);
+        if !durabilities.contains(&durability) {
+            durabilities.push(durability);
+        }
+        drop(durabilities);
         if let Some(token) = token {
             let _ = self.fence.set(token);
         }
@@ -286,6 +293,11 @@ impl Tenure {
 
     pub(crate) fn valid_until(&self) -> Instant {
         self.holding().valid_until
+    }
+
+    /// Until when the hold `id` lasts by its own lease.
+    pub(super) fn lasts_until(&self, id: HoldId) -> Option<Instant> {
+        self.holding().lasts_until(id)
     }
 
     /// Whether the holds are gone, by what is known and by the clock.
@@ -332,8 +344,8 @@ impl Tenure {
         self.holding().live_count()
     }
 
-    /// What the release of `id` is to leave behind, as of `sent`.
-    pub(super) fn release(&self, id: HoldId, sent: Instant) -> (u32, Option<Lease>) {
+    /// What a release is to leave behind, as of `sent`: all but `id`, if there is one.
+    pub(super) fn release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut holding = self.holding();
         let (holds, lease) = holding.without(id);
         let lease = lease.cloned();
@@ -343,10 +355,15 @@ impl Tenure {
         (holds, lease)
     }
 
-    /// `id` has been released.
-    pub(super) fn released(&self, id: HoldId) {
+    /// The release that was sent at `sent` has been done, and has left `lease` in force.
+    pub(super) fn released(&self, id: Option<HoldId>, sent: Instant, lease: Option<&Lease>) {
         let mut holding = self.holding();
-        holding.remove(id);
+        if let Some(id) = id {
+            holding.remove(id);
+        }
+        if let Some(lease) = lease {
+            holding.shortened(sent, lease, Instant::now());
+        }
         let over = holding.count() == 0;
         drop(holding);
         if over {
@@ -356,6 +373,13 @@ impl Tenure {
 
     pub(super) fn duty(&self, now: Instant) -> Duty {
         self.holding().duty(now)
+    }
+
+    /// Whether its lease has ended by our clock, which is ahead of the server's, and nobody counts on it any more: the server
+    /// may keep it for another hundredth of the lease.
+    pub(super) fn may_outlive_its_holders(&self, now: Instant) -> bool {
+        let holding = self.holding();
+        holding.live_count() == 0 && holding.lost(now) == Some(LostReason::Expired)
     }
 
     /// The server may have been told a longer lease than its holders count on.

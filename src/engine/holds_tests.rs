@@ -37,7 +37,7 @@ fn slots_last_as_long_as_they_are_used() {
     let (tenure, id) = grant(&again, None);
     drop(again);
     assert!(!slots.is_empty(), "a tenure uses its slot");
-    tenure.released(id);
+    tenure.released(Some(id), Instant::now(), None);
     drop(tenure);
     assert!(slots.is_empty());
 }
@@ -50,7 +50,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     first.lose(LostReason::Gone);
     assert!(slot.tenure(Count::Owner).is_none());
     let (second, _) = grant(&slot, None);
-    first.released(first_id);
+    first.released(Some(first_id), Instant::now(), None);
     first.lose(LostReason::Expired);
     assert_eq!(
         first.lost(Instant::now()),

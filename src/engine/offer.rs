@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{CallError, Engine, holds::Tenure};
 use crate::{
     durability::Durability,
+    owner::Owner,
     redis::Seat,
     wire::{Refusal, Reply, Request},
 };
@@ -23,8 +24,9 @@ use crate::{
 pub(super) const OFFER_WAIT: Duration = Duration::from_millis(2);
 
 /// How a waiter is told to try.
-#[derive(Default)]
 pub(super) struct Signal {
+    /// For whom it waits.
+    pub(super) owner: Owner,
     told: Notify,
     offer: Mutex<Option<Box<Offer>>>,
 }
@@ -49,6 +51,14 @@ pub(super) enum Along {
 }
 
 impl Signal {
+    pub(super) fn of(owner: Owner) -> Arc<Self> {
+        Arc::new(Self {
+            owner,
+            told: Notify::new(),
+            offer: Mutex::default(),
+        })
+    }
+
     pub(super) fn tell(&self) {
         self.told.notify_one();
     }

@@ -55,7 +55,7 @@ impl Pause {
         Self::behind(engine, ask, None).or_else(|| {
             // Neighbours that poll say nothing: the time for them has passed already.
             let yields = ask.place.announced && engine.yields(ask).is_some();
-            let waiting = yields.then(|| Waiting::yielding(engine, &ask.place));
+            let waiting = yields.then(|| Waiting::yielding(engine, &ask.place, ask.owner));
             waiting.flatten().map(Pause::Listening)
         })
     }
@@ -76,7 +76,7 @@ impl Pause {
         if !slot.tenures().is_empty() || slot.turn.try_lock().is_err() {
             return None;
         }
-        Waiting::behind(engine, &ask.place, remaining).map(Pause::Listening)
+        Waiting::behind(engine, &ask.place, ask.owner, remaining).map(Pause::Listening)
     }
 
     /// After the first refusal.
@@ -90,7 +90,7 @@ impl Pause {
         Self::behind(engine, ask, remaining).unwrap_or_else(|| {
             let owner = OwnerId::new(engine.id, ask.owner).field();
             let place = ask.place.wire.listens_at(&ask.place, &owner);
-            Pause::Listening(Waiting::begin(engine, &place))
+            Pause::Listening(Waiting::begin(engine, &place, ask.owner))
         })
     }
 

@@ -97,6 +97,21 @@ pub(super) enum State {
     Told,
 }
 
+impl<S: Clone> Waiter<S> {
+    /// What it waits for has happened: it is to try, or to try again if it is refused.
+    pub(super) fn happened(&mut self) -> Option<S> {
+        match self.state {
+            State::Trying => self.state = State::Outdated,
+            State::Parked => {
+                self.state = State::Told;
+                return Some(self.signal.clone());
+            }
+            State::Outdated | State::Told => {}
+        }
+        None
+    }
+}
+
 impl<S> Queue<S> {
     pub(super) fn new(place: &Arc<Place>, poll_floor: Duration) -> Self {
         Self {

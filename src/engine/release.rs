@@ -71,6 +71,12 @@ impl Held {
         &self.tenure
     }
 
+    /// Until when the holder may rely on it if it is not renewed again.
+    pub(crate) fn valid_until(&self) -> Instant {
+        let lasts = self.tenure.lasts_until(self.id);
+        lasts.unwrap_or_else(|| self.tenure.valid_until())
+    }
+
     /// Gives the hold back and says what is left. Dropping the future does not stop it.
     pub(crate) async fn release(self) -> Result<Released, Error> {
         self.release_from(None).await
@@ -152,6 +158,9 @@ impl Engine {
         let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
         // Known without asking anybody, and without waiting for what is on its way.
         if let Some(error) = lost(&tenure) {
+            if tenure.may_outlive_its_holders(Instant::now()) {
+                self.give_back_later(tenure);
+            }
             return Err(error);
         }
         let release = self.clone().run_release(tenure.clone(), id, seat);
@@ -209,9 +218,13 @@ impl Engine {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
             self.lose(tenure, reason);
+            if tenure.may_outlive_its_holders(sent) {
+                // Boxed, as it is seldom needed, and large.
+                Box::pin(self.give_back(&tenure.place, tenure.slot())).await;
+            }
             return Err(tenure.lost_error(reason));
         }
-        let (holds, lease) = tenure.release(id, sent);
+        let (holds, lease) = tenure.release(Some(id), sent);
         if holds > 0 {
             // Those that remain may have to be told earlier than before.
             self.watch(tenure);
@@ -228,7 +241,7 @@ impl Engine {
         let sending = self.send_release(place, request, holds, over, seat, handed);
         match sending.await {
             Ok(Presence::Present) => {
-                tenure.released(id);
+                tenure.released(Some(id), sent, lease.as_ref());
                 self.watch(tenure);
                 if holds == 0 {
                     self.note_released(tenure);
@@ -246,7 +259,7 @@ impl Engine {
                 // What is left when the client closes, the shutdown reports.
                 if !self.is_closed() {
                     self.note_unreleased(tenure, 1);
-                    tenure.released(id);
+                    tenure.released(Some(id), sent, None);
                     self.watch(tenure);
                 }
                 Err(error)
@@ -285,7 +298,8 @@ impl Engine {
         let release = place.wire.release(place, &tenure.slot().owner, None, 0);
         // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
         // it may overtake the release. Then no waiter here is told to go behind it.
-        let follows = seat.is_none() && tenure.durability() == Durability::Local;
+        let listed = self.lanes.replicas(place);
+        let follows = seat.is_none() && tenure.durability(listed) == Durability::Local;
         if !follows {
             handing.resting();
             let answer = self.lanes.run_from(seat, release, Durability::Local).await;
@@ -300,7 +314,7 @@ impl Engine {
         let in_time = tenure.valid_until() > Instant::now() + 2 * OFFER_WAIT;
         if in_time
             && place.wire.hand_over().is_some()
-            && !self.lanes.waits(place, tenure.acquired_with())
+            && !tenure.waits(listed)
             && let Some(answered) = self.offer(tenure)
         {
             return answered.await;
@@ -387,16 +401,29 @@ impl Engine {
         let live = slot
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
-        let holds = live.map_or(0, |tenure| tenure.count());
-        let request = || place.wire.release(place, &slot.owner, None, holds);
+        let sent = Instant::now();
+        // The lease of what is taken back may be longer than theirs.
+        let left = live.as_ref().map(|tenure| tenure.release(None, sent));
+        let (holds, lease) = left.unwrap_or_default();
+        let request = || {
+            place
+                .wire
+                .release(place, &slot.owner, lease.as_ref(), holds)
+        };
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
         let over = || Instant::now() >= until;
-        if let Err(error) = self
-            .send_release(place, request, holds, over, None, None)
-            .await
-        {
-            tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
+        let given_back = self.send_release(place, request, holds, over, None, None);
+        match (given_back.await, live) {
+            (Ok(Presence::Present), Some(tenure)) => {
+                tenure.released(None, sent, lease.as_ref());
+                self.watch(&tenure);
+            }
+            (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
+            }
         }
     }
 }

@@ -102,6 +102,20 @@ impl<S: Clone> Waiters<S> {
         id
     }
 
+    /// The lock has been taken for whom `is_its` is true of: whoever else waits for the same may have it as well. `taker` has
+    /// asked itself, if it has waited.
+    pub(super) fn entered(
+        &mut self,
+        place: &Place,
+        taker: Option<WaiterId>,
+        is_its: impl Fn(&S) -> bool,
+    ) -> Vec<S> {
+        let waiters = self.queue(place).map(|queue| queue.waiters.iter_mut());
+        let others = waiters.into_iter().flatten();
+        let others = others.filter(|other| Some(other.id) != taker && is_its(&other.signal));
+        others.filter_map(Waiter::happened).collect()
+    }
+
     /// A waiter comes that need not try, or not again if it was refused while the holder had `remaining` left: others wait
     /// before it for what one of us has, that is left to others, or that they have just asked for. Says whether messages are
     /// sure to arrive.

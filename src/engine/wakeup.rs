@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
+    owner::Owner,
     redis::Redis,
     wire::{Count, Place, Reply, listeners, message, script::Outcome},
 };
@@ -114,6 +115,13 @@ impl Wakeups {
                 false => waiters.yields.refused(place),
             }
         }
+    }
+
+    /// `owner` was granted a first hold without having waited; others of the same may wait where it `listens`.
+    pub(super) fn entered(&self, listens: &Place, owner: Owner) {
+        let is_its = |other: &Arc<Signal>| other.owner == owner;
+        let told = self.waiters().entered(listens, None, is_its);
+        tell(told);
     }
 
     /// The last hold at `place` was released, of which no waiter here was told.
@@ -226,8 +234,8 @@ enum Hearing {
 
 impl Waiting {
     /// Begins to wait, and to subscribe.
-    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>) -> Self {
-        let signal = Arc::<Signal>::default();
+    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>, owner: Owner) -> Self {
+        let signal = Signal::of(owner);
         let wakeups = &engine.wakeups;
         let mut waiters = wakeups.waiters();
         let id = waiters.join(place, signal.clone());
@@ -243,9 +251,10 @@ impl Waiting {
     pub(super) fn behind(
         engine: &Arc<Engine>,
         place: &Arc<Place>,
+        owner: Owner,
         remaining: Option<Duration>,
     ) -> Option<Self> {
-        let signal = Arc::<Signal>::default();
+        let signal = Signal::of(owner);
         let join = |waiters: &mut Waiters<_>| {
             waiters.join_behind(place, signal.clone(), remaining, Instant::now())
         };
@@ -275,8 +284,8 @@ impl Waiting {
     }
 
     /// Begins to wait for the end of a yield, and to subscribe.
-    pub(super) fn yielding(engine: &Arc<Engine>, place: &Arc<Place>) -> Option<Self> {
-        let signal = Arc::<Signal>::default();
+    pub(super) fn yielding(engine: &Arc<Engine>, place: &Arc<Place>, owner: Owner) -> Option<Self> {
+        let signal = Signal::of(owner);
         let wakeups = &engine.wakeups;
         let join = |waiters: &mut Waiters<_>| {
             let (id, listens) = waiters.join_yielding(place, signal.clone(), Instant::now())?;
@@ -366,19 +375,22 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let wakeups = &self.engine.wakeups;
-        let (passed_on, withdrawn) = wakeups.change(|waiters| {
+        let (told, withdrawn) = wakeups.change(|waiters| {
+            let mut told = Vec::new();
             if let Some(until) = self.granted {
                 waiters.taken(&self.place, until, Instant::now());
+                let is_its = |other: &Arc<Signal>| other.owner == self.signal.owner;
+                told = waiters.entered(&self.place, Some(self.id), is_its);
             }
             let granted = self.granted.is_some();
-            let passed_on = waiters.leave(&self.place, self.id, granted, Instant::now());
-            (passed_on, waiters.take_withdrawn())
+            told.extend(waiters.leave(&self.place, self.id, granted, Instant::now()));
+            (told, waiters.take_withdrawn())
         });
         for place in withdrawn {
             self.engine.intend(&place, Duration::ZERO);
         }
         drop(self.signal.set_offer(None));
-        tell(passed_on);
+        tell(told);
     }
 }
 

@@ -230,7 +230,7 @@ impl Engine {
 
     fn durability_of(&self, tenure: &Tenure) -> Durability {
         match self.config.check_replicas {
-            true => tenure.durability(),
+            true => tenure.durability(self.lanes.replicas(&tenure.place)),
             false => Durability::Local,
         }
     }

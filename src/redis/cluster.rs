@@ -131,8 +131,8 @@ impl Redis for Cluster {
         Box::pin(async move { topology.call(script, operations, durability).await })
     }
 
-    fn waits(&self, slot: HashSlot, durability: Durability) -> bool {
-        self.topology.waits(slot, durability)
+    fn replicas(&self, slot: HashSlot) -> usize {
+        self.topology.replicas(slot)
     }
 
     fn ready(&self, slot: HashSlot) -> BoxFuture<()> {

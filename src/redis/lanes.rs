@@ -203,7 +203,12 @@ impl Lanes {
 
     /// Whether what is so durable goes by another connection than what is not, and takes longer.
     pub(crate) fn waits(&self, place: &Place, durability: Durability) -> bool {
-        self.redis.waits(self.redis.slot(&place.key), durability)
+        durability.waits(self.replicas(place))
+    }
+
+    /// How many replicas are listed of the server of `place`, counting those that are down.
+    pub(crate) fn replicas(&self, place: &Place) -> usize {
+        self.redis.replicas(self.redis.slot(&place.key))
     }
 
     /// Completes once there is a connection to ask about `place` on.

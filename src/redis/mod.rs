@@ -91,8 +91,9 @@ pub(crate) trait Redis: Send + Sync {
         durability: Durability,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
 
-    /// Whether a call to `slot` that is to be so durable waits for replicas, by a connection of its own.
-    fn waits(&self, slot: HashSlot, durability: Durability) -> bool;
+    /// How many replicas are listed for `slot`, where somebody lists them. A call that waits for any goes by a connection of
+    /// its own.
+    fn replicas(&self, slot: HashSlot) -> usize;
 
     /// Completes once there is a connection to send on to `slot`.
     fn ready(&self, slot: HashSlot) -> BoxFuture<()>;

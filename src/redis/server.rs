@@ -330,8 +330,8 @@ impl Redis for SingleServer {
         Box::pin(async move { lines.call(script, operations, durability).await })
     }
 
-    fn waits(&self, _slot: HashSlot, durability: Durability) -> bool {
-        self.lines.waits(durability)
+    fn replicas(&self, _slot: HashSlot) -> usize {
+        self.lines.locator.replicas()
     }
 
     fn ready(&self, _slot: HashSlot) -> BoxFuture<()> {

@@ -34,23 +34,22 @@ pub struct Book {
 }
 
 impl Book {
-    /// Something that may end one of the holds begins: the server may be told a new expiry from here on.
-    pub fn may_shorten(&mut self, at: Duration) {
-        let rest = self.live.iter().filter(|live| live.ending.is_none());
-        let Some(lease) = rest.map(|live| live.lease).max() else {
-            return;
-        };
-        for live in &mut self.live {
-            live.safe_until = live.safe_until.min(at + validity(lease));
-        }
+    /// A guard said until when it is valid; says whether it had said more before.
+    pub fn valid(&mut self, hold: HoldId, until: Duration) -> bool {
+        let live = self.live.iter_mut().find(|live| live.hold == hold);
+        live.is_some_and(|live| until < std::mem::replace(&mut live.safe_until, until))
     }
 
-    pub fn valid(&mut self, hold: HoldId, at: Duration, until: Duration) {
+    /// The release of `hold` begins at `now`, and is number `at` of the events. It leaves the leases of the others in force;
+    /// unanswered, it cannot tell whether it came in time.
+    pub fn ends(&mut self, hold: HoldId, at: usize, now: Duration) {
+        let others = self.live.iter().filter(|live| live.hold != hold);
+        let left = others.map(|live| live.lease).max();
         if let Some(live) = self.live.iter_mut().find(|live| live.hold == hold) {
-            live.safe_until = until;
-        }
-        if self.pending > 0 {
-            self.may_shorten(at);
+            live.ending = Some(at);
+            if let Some(lease) = left {
+                live.safe_until = live.safe_until.min(now + validity(lease));
+            }
         }
     }
 

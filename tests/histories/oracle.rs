@@ -2,7 +2,7 @@
 //!
 //! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use redisson_lock::{LostReason, Released};
 
@@ -79,7 +79,7 @@ impl Replay {
             What::Asks { limited, lease } => {
                 let book = self.book(spot);
                 (book.limited, book.good_until) = (*limited, time + validity(*lease));
-                self.asks(at, spot, time);
+                self.asks(at, spot);
             }
             What::Enters { .. } => return self.enters(at, event),
             What::Refused => {
@@ -113,7 +113,9 @@ impl Replay {
             }
             What::Valid { hold, until } => {
                 self.prove(*hold, at);
-                self.book(spot).valid(*hold, time, *until);
+                if self.book(spot).valid(*hold, *until) && self.rules.exact {
+                    return broken(at, "a guard said before that it would last longer");
+                }
             }
             What::Lost { hold, reason } => {
                 let lost = self.book(spot).remove(*hold);
@@ -129,15 +131,10 @@ impl Replay {
                 let book = self.book(spot);
                 if book.remove(*hold).is_some() {
                     book.pending += 1;
-                    book.may_shorten(time);
                 }
             }
             What::Ends { hold } => {
-                let book = self.book(spot);
-                if let Some(live) = book.live.iter_mut().find(|live| live.hold == *hold) {
-                    live.ending = Some(at);
-                }
-                book.may_shorten(time);
+                self.book(spot).ends(*hold, at, time);
             }
             What::Ended { hold, how } => return self.ended(at, event, *hold, how.as_ref()),
             What::Counts => {
@@ -156,13 +153,11 @@ impl Replay {
         Ok(())
     }
 
-    fn asks(&mut self, at: usize, spot: Spot, time: Duration) {
+    fn asks(&mut self, at: usize, spot: Spot) {
         let opened = self.is_forced(spot, at);
         let book = self.book(spot);
         book.asked = Some(at);
         book.forced = opened || book.forced && !book.live.is_empty();
-        // It may be granted unseen, and given back.
-        book.may_shorten(time);
     }
 
     fn enters(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
@@ -201,7 +196,6 @@ impl Replay {
             ending: None,
             safe_until: until,
         });
-        book.valid(hold, event.at, until);
         self.tally.entered += 1;
         self.tally.nested += usize::from(nested);
         self.index.insert(hold, self.stays.len());

@@ -285,25 +285,23 @@ fn what_is_lost_is_told_although_its_owner_enters_again() {
 }
 
 #[test]
-fn the_end_of_an_inner_hold_may_shorten_the_outer_one() {
+fn no_inner_hold_shortens_what_a_guard_said() {
     let short = Duration::from_millis(100);
     let mut story = Story::default();
     let outer = story.asks(A).had(A, short, true, None);
     let inner = story.enters(A);
-    story.valid(A, outer).still(A, inner, 1).pass(100);
-    story.lost(A, outer).is_good();
-
-    let mut story = Story::default();
-    let outer = story.asks(A).had(A, short, true, None);
-    let inner = story.enters(A);
-    story.tell(A, What::Drops { hold: inner });
-    // The release is not on its way yet.
-    story.valid(A, outer).pass(100).lost(A, outer).is_good();
-
-    let mut story = Story::default();
-    let (outer, inner) = (story.enters(A), story.enters(A));
-    story.still(A, inner, 1).pass(100);
+    story.still(A, inner, 1).pass(50);
     story.lost(A, outer).breaks("lost (Expired)");
+
+    let mut story = Story::default();
+    let hold = story.enters(A);
+    story.valid(A, hold).pass(1);
+    let back = What::Valid {
+        hold,
+        until: Duration::ZERO,
+    };
+    story.tell(A, back);
+    story.breaks("it would last longer");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use redisson_lock::{
-    All, Config, Error, GroupLock, LockClient, Majority, Owner, Released,
+    All, Config, Error, GroupLock, Lock, LockClient, Majority, Owner, Reentrant, Released,
     test_util::{
         InMemoryRedis,
         simulation::{Delivering, Ending, Executed, Fate, Faults},
@@ -336,4 +337,204 @@ async fn a_silent_connection_is_replaced() {
         began.elapsed()
     );
     guard.unlock().await.unwrap();
+}
+
+/// A lock of one owner, for a fixed time.
+fn leased(client: &LockClient, owner: &Owner, lease: Duration) -> Lock<Reentrant> {
+    client.reentrant_lock("a").owned_by(owner).with_lease(lease)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outer_lease_begins_anew_on_both_sides_when_an_inner_hold_ends() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = leased(&client, &Owner::new(), Duration::from_secs(3));
+    let outer = lock.lock().await.unwrap();
+    let before = outer.valid_until();
+    let inner = lock.lock().await.unwrap();
+    server.advance(Duration::from_millis(2_700)).await;
+    inner.unlock().await.unwrap();
+    let ours = outer.valid_until() - Instant::now().into_std();
+    let servers = server.remaining_lease("a").unwrap();
+    assert!(
+        ours < servers && servers - ours <= Duration::from_millis(33),
+        "{ours:?}, {servers:?}"
+    );
+    assert!(outer.valid_until() > before);
+    server.advance(Duration::from_millis(2_500)).await;
+    assert_eq!(outer.unlock().await.unwrap(), Released::Fully);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_long_inner_lease_takes_nothing_from_what_the_outer_guard_said() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let outer = leased(&client, &owner, Duration::from_secs(3))
+        .lock()
+        .await
+        .unwrap();
+    let before = outer.valid_until();
+    let inner = leased(&client, &owner, Duration::from_secs(20))
+        .lock()
+        .await
+        .unwrap();
+    assert_eq!(outer.valid_until(), before);
+    assert!(inner.valid_until() > before + Duration::from_secs(15));
+    server.advance(Duration::from_secs(10)).await;
+    assert!(!outer.is_lost(), "the inner hold keeps the lock");
+    inner.unlock().await.unwrap();
+    assert!(outer.valid_until() > before);
+    server.advance(Duration::from_secs(3)).await;
+    assert!(outer.is_lost() && server.holders("a").is_empty());
+}
+
+/// The answer to a nested acquisition is lost, and its future is dropped: its longer lease goes with it.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_leaves_the_lease_of_what_remains() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network.clone());
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let outer = leased(&client, &owner, Duration::from_secs(2))
+        .lock()
+        .await
+        .unwrap();
+    network.lost.store(1, Relaxed);
+    let nested = leased(&client, &owner, Duration::from_secs(20));
+    assert!(nested.lock().now_or_never().is_none());
+    server.advance(Duration::from_secs(1)).await;
+    assert_eq!(server.holders("a")[0].1, 1);
+    let servers = server.remaining_lease("a").unwrap();
+    let ours = outer.valid_until() - Instant::now().into_std();
+    assert!(
+        ours < servers && servers < Duration::from_secs(2),
+        "{ours:?}, {servers:?}"
+    );
+    server.advance(Duration::from_secs(2)).await;
+    assert!(outer.is_lost() && server.holders("a").is_empty());
+}
+
+/// The last hundredth of a lease is not the holder's any more, but the server's still: a day's lease has a quarter of an hour.
+#[tokio::test(start_paused = true)]
+async fn what_is_unlocked_at_the_very_end_of_its_lease_is_free() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    for unlocks in [true, false] {
+        let guard = leased(&client, &Owner::new(), DAY).lock().await.unwrap();
+        server.advance(DAY.mul_f64(0.995)).await;
+        assert!(guard.is_lost() && server.holders("a").len() == 1);
+        match unlocks {
+            true => assert!(matches!(guard.unlock().await, Err(Error::Lost { .. }))),
+            false => drop(guard),
+        }
+        server.advance(Duration::from_millis(10)).await;
+        assert_eq!(server.holders("a"), []);
+    }
+}
+
+/// Two branches of one task wait for one lock: what one gets, the other has as well.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_enters_takes_its_other_waiters_along() {
+    let server = InMemoryRedis::new();
+    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let (held, owner) = (holding.fair_lock("b").lock().await.unwrap(), Owner::new());
+    let guard = leased(&holding, &Owner::new(), Duration::from_secs(60))
+        .lock()
+        .await
+        .unwrap();
+    let lock = waiting.reentrant_lock("a").owned_by(&owner);
+    let fair = waiting.fair_lock("b").owned_by(&owner);
+    let both = tokio::spawn(async move {
+        let one = tokio::join!(lock.lock(), lock.lock());
+        let other = tokio::join!(fair.lock(), fair.lock());
+        (
+            one.0.unwrap(),
+            one.1.unwrap(),
+            other.0.unwrap(),
+            other.1.unwrap(),
+        )
+    });
+    sleep(Duration::from_secs(1)).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    held.unlock().await.unwrap();
+    let _held = both.await.unwrap();
+    let took = released.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+}
+
+/// One branch waits, and another of the same owner gets the lock without waiting.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_tries_takes_its_waiters_along() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network);
+    let (holding, waiting) = (client(&server).await, client(&server).await);
+    let guard = holding.reentrant_lock("a").lock().await.unwrap();
+    let lock = waiting.reentrant_lock("a").owned_by(&Owner::new());
+    let (first, second) = tokio::join!(
+        async {
+            let guard = lock.lock().await.unwrap();
+            (guard, Instant::now())
+        },
+        async {
+            sleep(Duration::from_secs(1)).await;
+            // Of this release no message tells.
+            server.delete("a");
+            let guard = lock.try_lock().await.unwrap().expect("it is free");
+            (guard, Instant::now())
+        }
+    );
+    assert!(first.1 - second.1 < Duration::from_millis(100));
+    drop(guard);
+}
+
+/// Three of five servers are dead. The tasks keep each other from the two that live, but that is not why nobody enters.
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
+    let (mut locks, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let server = InMemoryRedis::new();
+        locks.push(client(&server).await.reentrant_lock("a"));
+        servers.push(server);
+    }
+    servers[..3].iter().for_each(InMemoryRedis::stop);
+    let tasks = (0..4).map(|_| {
+        let group = GroupLock::<Majority>::of(locks.clone()).owned_by(&Owner::new());
+        async move {
+            let waited = group.try_lock_for(Duration::from_secs(2)).await;
+            assert!(
+                matches!(waited, Err(Error::Unavailable { .. })),
+                "{waited:?}"
+            );
+            let tried = group.try_lock().await;
+            assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+        }
+    });
+    futures_util::future::join_all(tasks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_others_hold_is_busy_although_a_server_is_dead() {
+    let (mut locks, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let server = InMemoryRedis::new();
+        locks.push(client(&server).await.reentrant_lock("a"));
+        servers.push(server);
+    }
+    let group = |owner: &Owner| GroupLock::<Majority>::of(locks.clone()).owned_by(owner);
+    let guard = group(&Owner::new()).lock().await.unwrap();
+    servers[0].stop();
+    let other = group(&Owner::new());
+    assert!(other.try_lock().await.unwrap().is_none());
+    assert!(
+        other
+            .try_lock_for(Duration::from_secs(2))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    drop(guard);
 }
