@@ -412,6 +412,34 @@ impl LockClient {
     pub async fn shutdown(&self) -> ShutdownReport {
         self.engine.shutdown().await
     }
+
+    /// As [`shutdown`](Self::shutdown), and releases what is still held, as the last step of a program that has stopped all work.
+    ///
+    /// Holders are told first ([`LostReason::Closed`](crate::LostReason::Closed)), and others enter at once: whoever may still
+    /// be at work under a lock is better left to [`shutdown`](Self::shutdown). Waits for up to another 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// client.reentrant_lock("migration").lock().await?.leak();
+    /// // The work, and then, where nothing runs after it:
+    /// let report = client.shutdown_and_release().await;
+    /// assert!(report.unreleased.is_empty());
+    /// std::process::exit(0);
+    /// # }
+    /// ```
+    pub async fn shutdown_and_release(&self) -> ShutdownReport {
+        self.engine.shutdown_and_release().await
+    }
 }
 
 impl fmt::Debug for LockClient {

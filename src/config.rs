@@ -115,6 +115,16 @@ pub struct Config {
     /// Redisson: none.
     pub yield_to_others: bool,
 
+    /// How long a task may wait for what another owner of the same client has held all the time until the log says so
+    /// (WARN, once for each such hold). Default: 1 s. `None` says nothing.
+    ///
+    /// The holder may be waiting for that very task: what it has spawned (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is
+    /// another owner, unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
+    ///
+    /// Redisson: none.
+    #[serde(deserialize_with = "optional_millis")]
+    pub deadlock_warning: Option<Duration>,
+
     /// How long an operation that does not wait for others (`try_lock`, `unlock`, queries) waits for an answer.
     /// Default: 3 s.
     ///
@@ -154,6 +164,7 @@ impl Default for Config {
             name_prefix: String::new(),
             poll_floor: Duration::from_secs(5),
             yield_to_others: true,
+            deadlock_warning: Some(Duration::from_secs(1)),
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),
         }
@@ -185,6 +196,10 @@ impl Config {
         least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
         // A renewal that waits for replicas is waited for by the release of its hold.
         self.replica_wait = self.replica_wait.min(self.command_wait);
+        if let Some(warning) = &mut self.deadlock_warning {
+            *warning = (*warning).min(Lease::MAX);
+            least("deadlock_warning", *warning, Duration::from_millis(10))?;
+        }
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
         if !(1..=10_000).contains(&self.watchdog_batch_size) {
             return Err(Error::config(format!(
@@ -199,6 +214,12 @@ impl Config {
 
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u64::deserialize(deserializer).map(Duration::from_millis)
+}
+
+fn optional_millis<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    Option::<u64>::deserialize(deserializer).map(|millis| millis.map(Duration::from_millis))
 }
 
 #[cfg(test)]
@@ -217,6 +238,20 @@ mod tests {
             serde_json::from_str::<Config>("{}").unwrap(),
             Config::default()
         );
+    }
+
+    #[test]
+    fn a_warning_can_be_later_or_left_out() {
+        let read = |text| {
+            serde_json::from_str::<Config>(text)
+                .unwrap()
+                .deadlock_warning
+        };
+        assert_eq!(
+            read(r#"{"deadlockWarning": 2500}"#),
+            Some(Duration::from_millis(2_500))
+        );
+        assert_eq!(read(r#"{"deadlockWarning": null}"#), None);
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub enum LostReason {
     Expired,
     /// The server no longer has the hold: somebody forced the lock open, deleted its key, or the server lost its data.
     Gone,
-    /// The client was shut down while it held the lock. Nobody renews the hold; it ends with its lease.
+    /// The client was shut down while it held the lock, or the runtime that it was made on has ended. Nobody renews the hold;
+    /// it ends with its lease.
     Closed,
 }
 
@@ -20,7 +21,9 @@ impl std::fmt::Display for LostReason {
         f.write_str(match self {
             LostReason::Expired => "its lease ran out",
             LostReason::Gone => "it is no longer on the server",
-            LostReason::Closed => "its client was shut down",
+            LostReason::Closed => {
+                "its client was shut down, or the runtime of its client has ended"
+            }
         })
     }
 }
@@ -32,8 +35,11 @@ impl std::fmt::Display for LostReason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The client was shut down.
-    #[error("the lock client was shut down; connect a new one")]
+    /// The client was shut down, or the runtime that it was made on has ended: a client that is kept in a static is good for
+    /// one runtime, and each `#[tokio::test]` has its own.
+    #[error(
+        "the lock client was shut down, or the runtime that it was made on has ended; connect a new one"
+    )]
     Closed,
 
     /// The hold was gone before it was released. What it protected may have been entered by somebody else since.

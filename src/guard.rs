@@ -1,12 +1,12 @@
 //! One hold, as its holder sees it.
 
-use std::{fmt, future::poll_fn, marker::PhantomData, pin::pin, task::Poll};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{EngineHandle, Held},
+    engine::{EngineHandle, Held, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
     wire::{Kind, Released, fenced::Fenced},
 };
@@ -16,6 +16,9 @@ use crate::{
 /// It keeps the owner that it was taken for: it may be moved to, used and dropped in any task. Dropping it releases the
 /// hold in the background, before anything else that the client then does with the same lock; [`unlock`](Self::unlock)
 /// releases it and tells how it went.
+///
+/// A guard that is dropped as the program returns from `main` is released as well. `process::exit` drops nothing: before it,
+/// unlock, or call [`LockClient::shutdown_and_release`](crate::LockClient::shutdown_and_release).
 ///
 /// # When the hold is lost
 ///
@@ -30,7 +33,7 @@ use crate::{
 pub struct Guard<K: Kind> {
     held: Held,
     /// Keeps the client going for as long as the guard lives.
-    _engine: EngineHandle,
+    engine: EngineHandle,
     kind: PhantomData<K>,
 }
 
@@ -38,7 +41,7 @@ impl<K: Kind> Guard<K> {
     pub(crate) fn new(engine: EngineHandle, held: Held) -> Self {
         Self {
             held,
-            _engine: engine,
+            engine,
             kind: PhantomData,
         }
     }
@@ -108,18 +111,7 @@ impl<K: Kind> Guard<K> {
     /// # }
     /// ```
     pub async fn lost(&self) -> LostReason {
-        let token = self.held.tenure().token();
-        let mut cancelled = pin!(token.cancelled());
-        poll_fn(|context| {
-            // The clock goes before the token: a process that was stopped sees its loss at once (P-R9).
-            let told = cancelled.as_mut().poll(context);
-            match (self.lost_reason(), told) {
-                (Some(reason), _) => Poll::Ready(reason),
-                (None, Poll::Ready(())) => Poll::Ready(LostReason::Expired),
-                (None, Poll::Pending) => Poll::Pending,
-            }
-        })
-        .await
+        loss_of(self.held.tenure(), self.engine.runtime()).await
     }
 
     /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
@@ -129,7 +121,11 @@ impl<K: Kind> Guard<K> {
 
     /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.held.tenure().token().child_token()
+        let (tenure, token) = (self.held.tenure(), self.held.tenure().token().child_token());
+        if let Some(here) = elsewhere(self.engine.runtime()) {
+            here.spawn(cancel_at_the_end(Arc::downgrade(tenure), token.clone()));
+        }
+        token
     }
 
     /// Until when the hold may be relied upon if it is not renewed again: until the end of its own lease. It only moves

@@ -2,16 +2,14 @@
 
 use std::{
     fmt,
-    future::poll_fn,
     sync::{Arc, OnceLock},
-    task::Poll,
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    engine::{Part, Tenure, release_all, valid_until},
+    engine::{Part, Tenure, elsewhere, loss_of_group, lost_reason, release_all, valid_until},
     error::{Error, LostReason},
     wire::Released,
 };
@@ -131,7 +129,7 @@ impl MultiGuard {
     /// ```
     pub async fn lost(&self) -> LostReason {
         let tenures = self.tenures();
-        lost(&tenures, self.need).await
+        loss_of_group(&tenures, self.need, self.runtime()).await
     }
 
     /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
@@ -146,9 +144,11 @@ impl MultiGuard {
             if let Some(part) = self.parts.first() {
                 let (tenures, need) = (self.tenures(), self.need);
                 let (token, ended) = (told.clone(), self.ended.clone());
-                part.spawn(async move {
-                    let lost = ended.run_until_cancelled(lost(&tenures, need)).await;
-                    if lost.is_some() {
+                let client = part.runtime().clone();
+                let here = elsewhere(&client).unwrap_or_else(|| client.clone());
+                here.spawn(async move {
+                    let lost = loss_of_group(&tenures, need, &client);
+                    if ended.run_until_cancelled(lost).await.is_some() {
                         token.cancel();
                     }
                 });
@@ -212,6 +212,10 @@ impl MultiGuard {
         }
     }
 
+    fn runtime(&self) -> &Handle {
+        self.parts[0].runtime()
+    }
+
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         let now = Instant::now();
         let lost = self.parts.iter().find_map(|part| {
@@ -255,30 +259,6 @@ pub(crate) fn summed_up(
         _ if left > 0 => Ok(Released::StillHeld { holds: left }),
         _ => Ok(Released::Fully),
     }
-}
-
-/// Why there are fewer than `need` left, if there are.
-fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostReason> {
-    let now = Instant::now();
-    let lost: Vec<_> = tenures
-        .iter()
-        .filter_map(|tenure| tenure.lost(now))
-        .collect();
-    let left = tenures.len() - lost.len();
-    (left < need).then(|| lost.first().copied())?
-}
-
-async fn lost(tenures: &[Arc<Tenure>], need: usize) -> LostReason {
-    let mut told: Vec<_> = tenures
-        .iter()
-        .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
-        .collect();
-    poll_fn(|context| {
-        // One that has completed is not polled again.
-        told.retain_mut(|told| told.as_mut().poll(context).is_pending());
-        lost_reason(tenures, need).map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 impl fmt::Debug for MultiGuard {

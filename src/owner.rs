@@ -121,6 +121,31 @@ impl Owner {
         SCOPE.scope(self, future)
     }
 
+    /// Spawns a task that acts as this owner: what it takes is a further hold of the same owner, for whom it does not wait.
+    ///
+    /// # Panics
+    ///
+    /// As [`tokio::spawn`], outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use redisson_lock::Owner;
+    ///
+    /// let owner = Owner::current();
+    /// let seen = owner.spawn(async { Owner::current() }).await.unwrap();
+    /// assert_eq!(seen, owner);
+    /// # }
+    /// ```
+    pub fn spawn<F>(self, future: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        tokio::spawn(self.scope(future))
+    }
+
     fn of_task(id: tokio::task::Id) -> Self {
         // A task id shows its number only as text.
         let mut digits = Digits(0);

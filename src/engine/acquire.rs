@@ -12,6 +12,7 @@ use super::{
     offer::Along,
     pause::Pause,
     release::Held,
+    runtime,
 };
 use crate::error::Error;
 
@@ -66,6 +67,7 @@ impl Engine {
         limit: Limit,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
+            runtime::check()?;
             let waits = !matches!(limit, Limit::Once);
             let until = limit.earlier(Instant::now() + self.config.command_wait);
             if let Some(released) = self.dropped.released(&ask.place.name, until)

@@ -9,7 +9,10 @@ use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     Engine, EngineHandle,
@@ -17,6 +20,7 @@ use super::{
     attempt::Tried,
     offer::Along,
     release::Held,
+    runtime,
 };
 use crate::{
     error::Error,
@@ -49,9 +53,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Runs `future` where the client's tasks run.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.engine.lanes.spawn(future);
+    /// Where the client's tasks run.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.engine.runtime()
     }
 }
 
@@ -119,6 +123,7 @@ impl Group<'_> {
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
     pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
+        runtime::check()?;
         self.dropped_guards_released(limit).await;
         // One wait for all members, as their yields began together: for the one that ends last.
         let mut first = match (limit, self.longest_yield()) {

@@ -203,6 +203,8 @@ impl SlotRef {
             told: Mutex::new(None),
             durability: Mutex::new(smallvec![durability]),
             fence: token.map(OnceLock::from).unwrap_or_default(),
+            since: sent,
+            is_suspected: AtomicBool::new(false),
             number: self.slots.tenures.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
@@ -234,6 +236,9 @@ pub(crate) struct Tenure {
     durability: Mutex<SmallVec<[Durability; 1]>>,
     /// The fencing token of the first hold that had one.
     fence: OnceLock<i64>,
+    pub(super) since: Instant,
+    /// Said to have been waited for by another owner of this client, for so long that it may be waiting itself.
+    is_suspected: AtomicBool,
     /// Different from every other tenure's of this client.
     pub(super) number: u64,
     /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
@@ -396,6 +401,11 @@ impl Tenure {
     /// nobody polls keeps the turn for as long as it likes.
     pub(super) fn may_renew(&self, has_turn: bool) -> bool {
         self.put_off.swap(!has_turn, Ordering::Relaxed) || has_turn
+    }
+
+    /// The same, for the first time.
+    pub(super) fn suspect(&self) -> bool {
+        !self.is_suspected.swap(true, Ordering::Relaxed)
     }
 
     /// Whether any hold is renewed.

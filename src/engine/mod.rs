@@ -3,13 +3,17 @@
 //! | part | decides | acts |
 //! | --- | --- | --- |
 //! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that takes a lock, for every kind |
+//! | [`loss`] | - | tells holders of a loss, on any runtime |
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
+//! | [`last_words`] | - | releases what was dropped when the runtime has ended |
+//! | [`deadlock`] | - | says when a client seems to wait for itself |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`offer`] | - | hands a hold over from one task to the next |
 //! | [`holding`], [`holds`] | what is held, and until when | - |
 //! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`runtime`] | what a client needs of a runtime | - |
 //! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
@@ -18,16 +22,20 @@ mod agenda;
 mod ask;
 mod attempt;
 mod carried;
+mod deadlock;
 mod dropped;
 mod group;
 mod holding;
 mod holds;
 mod intents;
+mod last_words;
 mod line;
+mod loss;
 mod offer;
 mod pause;
 mod queue;
 mod release;
+mod runtime;
 mod turns;
 mod waiters;
 mod wakeup;
@@ -50,6 +58,7 @@ use uuid::Uuid;
 pub(crate) use ask::{Ask, Limit, Subject, Terms};
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
+pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;
 
 use crate::{
@@ -63,6 +72,7 @@ use crate::{
 };
 use dropped::DroppedGuards;
 use holds::{SlotRef, Slots};
+use last_words::{LastWords, Survivor};
 use release::Jobs;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
@@ -83,6 +93,7 @@ pub(crate) struct Engine {
     watchdog: Watchdog,
     wakeups: Wakeups,
     jobs: Jobs,
+    last_words: LastWords,
     dropped: Arc<DroppedGuards>,
     closed: CancellationToken,
     /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
@@ -91,6 +102,8 @@ pub(crate) struct Engine {
     /// Cancelled when the tasks have ended.
     ended: CancellationToken,
     unreleased: Mutex<Vec<Unreleased>>,
+    /// Whether a shutdown releases what is still held.
+    releases_held: AtomicBool,
     /// Whether `unreleased` is worth a look.
     any_unreleased: AtomicBool,
 }
@@ -119,15 +132,23 @@ impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
     pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
+        runtime::check_drivers(target.is_reached_from_anywhere())?;
         let id = target.client_id.unwrap_or_else(Uuid::new_v4);
-        let (redis, events) = redis::connect(target, &config).await?;
-        Ok(Self::start_on(id, redis, events, config, watchdog_lease))
+        let last_words = LastWords::new(target.clone());
+        let connected = redis::connect(target, &config).await?;
+        Ok(Self::start_on(
+            id,
+            connected,
+            last_words,
+            config,
+            watchdog_lease,
+        ))
     }
 
     fn start_on(
         id: Uuid,
-        redis: Arc<dyn redis::Redis>,
-        events: Events,
+        (redis, events): redis::Connected,
+        last_words: LastWords,
         config: Config,
         watchdog_lease: Lease,
     ) -> Self {
@@ -148,19 +169,21 @@ impl EngineHandle {
             slots: Arc::default(),
             watchdog: Watchdog::default(),
             jobs,
+            last_words,
             dropped: Arc::default(),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
             unreleased: Mutex::default(),
+            releases_held: AtomicBool::new(false),
             any_unreleased: AtomicBool::new(false),
         });
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
-        // Whoever waits for the end is told even if the runtime ends first, before the task has begun.
-        let ended = engine.ended.clone().drop_guard();
-        tokio::spawn(engine.clone().keep_releasing(queued, ended));
+        // Made here, as the runtime may end before the task has begun.
+        let survivor = Survivor(engine.clone());
+        tokio::spawn(engine.clone().keep_releasing(queued, survivor));
         Self(Arc::new(Life(engine)))
     }
 }
@@ -177,6 +200,11 @@ impl Engine {
         if let Some(released) = self.dropped.released(name, until) {
             let _: bool = released.await;
         }
+    }
+
+    /// Where the client's tasks run.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.lanes.runtime()
     }
 
     /// Refuses a name that no lock here can have, with the reason.
@@ -203,10 +231,12 @@ impl Engine {
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
     /// lost is then left in doubt.
     async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
+        runtime::check()?;
         let answered = async {
             loop {
                 match self.lanes.run(request.clone(), Durability::Local).await {
                     Ok(reply) => return Ok(reply),
+                    Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(CallError::Unanswered { .. }) if repeated => {}
                     Err(CallError::Unanswered { reason }) => {
                         return Err(Error::unavailable(format!(
@@ -269,18 +299,26 @@ impl Engine {
         self.close();
         self.jobs.finish();
         self.ended.cancelled().await;
-        ShutdownReport {
-            unreleased: std::mem::take(&mut *self.unreleased()),
-        }
+        let mut unreleased = std::mem::take(&mut *self.unreleased());
+        // What is over by now, nobody needs to release.
+        unreleased.retain(|hold| hold.until > Instant::now().into_std());
+        ShutdownReport { unreleased }
+    }
+
+    /// The same, and releases what is still held.
+    pub(crate) async fn shutdown_and_release(&self) -> ShutdownReport {
+        self.releases_held.store(true, Ordering::Release);
+        self.shutdown().await
     }
 
     /// The last steps, once no more releases can be queued.
     async fn wind_up(self: &Arc<Self>) {
         self.close();
-        for tenure in self.slots.tenures(None) {
-            self.note_unreleased(&tenure, tenure.count());
-            self.lose(&tenure, LostReason::Closed);
+        let tenures = self.slots.tenures(None);
+        for tenure in &tenures {
+            self.lose(tenure, LostReason::Closed);
         }
+        self.release_held(tenures).await;
         self.lanes.redis().close().await;
         self.ended.cancel();
     }

@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::{CallError, Engine, holds::Tenure};
 use crate::{
@@ -27,6 +30,7 @@ pub(super) const OFFER_WAIT: Duration = Duration::from_millis(2);
 pub(super) struct Signal {
     /// For whom it waits.
     pub(super) owner: Owner,
+    pub(super) since: Instant,
     told: Notify,
     offer: Mutex<Option<Box<Offer>>>,
 }
@@ -54,6 +58,7 @@ impl Signal {
     pub(super) fn of(owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             owner,
+            since: Instant::now(),
             told: Notify::new(),
             offer: Mutex::default(),
         })

@@ -1,17 +1,18 @@
 //! Giving holds back.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
+use futures_util::future::join_all;
 use tokio::{sync::mpsc, time::Instant};
-use tokio_util::sync::DropGuard;
 
-use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused};
+use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused, runtime};
 use crate::{
     durability::Durability,
     engine::{
         carried::Carried,
         holding::HoldId,
         holds::{SlotRef, Tenure},
+        last_words::Survivor,
         offer::OFFER_WAIT,
         wakeup::Handing,
     },
@@ -35,9 +36,9 @@ impl Jobs {
         (Self(sender), receiver)
     }
 
-    pub(super) fn push(&self, job: impl Future<Output = ()> + Send + 'static) {
-        // Without a release task the runtime is gone, and every connection with it.
-        let _ = self.0.send(Some(Box::pin(job)));
+    /// Says whether there is a release task to do it: not when the client is shut down, or its runtime is gone.
+    pub(super) fn push(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
+        self.0.send(Some(Box::pin(job))).is_ok()
     }
 
     /// No more jobs after those that are queued.
@@ -84,6 +85,8 @@ impl Held {
 
     /// As [`release`](Self::release), together with others.
     pub(crate) async fn release_from(mut self, seat: Option<Seat>) -> Result<Released, Error> {
+        // Otherwise it is dropped, which needs no runtime.
+        runtime::check()?;
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
         engine.release(tenure, self.id, seat).await
@@ -104,19 +107,23 @@ impl Drop for Held {
         self.tenure.dropped(self.id);
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
         let dropped = engine.dropped.add(tenure.name());
-        self.engine.jobs.push(async move {
+        let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
             let _turn = tenure.slot().take_turn().await;
             if tenure.take_this(id) {
                 engine.release_dropped(&tenure, id).await;
             }
         });
+        if !is_queued {
+            self.engine
+                .release_without_tasks(std::slice::from_ref(&self.tenure));
+        }
     }
 }
 
 impl Engine {
     /// Runs the jobs until there are to be no more, then winds up.
-    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs, _ended: DropGuard) {
+    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs, _survivor: Survivor) {
         while let Some(Some(job)) = jobs.recv().await {
             self.tasks.spawn(job);
         }
@@ -179,6 +186,7 @@ impl Engine {
         owner: Owner,
         seat: Option<Seat>,
     ) -> Result<Released, Error> {
+        runtime::check()?;
         let leaked = self
             .slot(place, owner)
             .tenure(place.count)
@@ -381,6 +389,24 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Releases what was held until the client closed, if that was asked for. What is not released is reported.
+    pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
+        let is_asked_for = self.releases_held.load(Ordering::Acquire);
+        let releases = tenures.into_iter().map(|tenure| async move {
+            let (place, owner) = (&tenure.place, &tenure.slot().owner);
+            let request = || place.wire.release(place, owner, None, 0);
+            let release = self.send_release(place, request, 0, || false, None, None);
+            let is_released = is_asked_for
+                && tokio::time::timeout(SHUTDOWN_WAIT, release)
+                    .await
+                    .is_ok_and(|released| released.is_ok());
+            if !is_released {
+                self.note_unreleased(&tenure, tenure.count());
+            }
+        });
+        join_all(releases).await;
     }
 
     /// Takes back, in its turn, what the clock has ended on this side of the connection.

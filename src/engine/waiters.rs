@@ -548,6 +548,12 @@ impl<S: Clone> Waiters<S> {
         told
     }
 
+    /// Of each lock the one who waits longest.
+    pub(super) fn foremost(&self) -> impl Iterator<Item = (&Arc<Place>, &S)> {
+        let queues = self.channels.values().flatten();
+        queues.filter_map(|queue| Some((queue.key.arc(), &queue.waiters.front()?.signal)))
+    }
+
     /// All who wait for anything.
     pub(super) fn everybody(&self) -> Vec<S> {
         let queues = self.channels.values().flatten();

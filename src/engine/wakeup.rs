@@ -79,6 +79,15 @@ impl Wakeups {
         self.waiters().cannot_offer(place);
     }
 
+    /// The locks that somebody has waited for all this time, and who.
+    pub(super) fn waiting_for(&self, longest: Duration) -> Vec<(Arc<str>, Owner)> {
+        let waiters = self.waiters();
+        let foremost = waiters.foremost();
+        let long = foremost.filter(|(_, signal)| signal.since.elapsed() >= longest);
+        long.map(|(place, signal)| (place.name.clone(), signal.owner))
+            .collect()
+    }
+
     /// Everybody is to see that the client is closed.
     pub(super) fn close(&self) {
         let everybody = self.waiters().everybody();
@@ -493,8 +502,10 @@ impl Engine {
 
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
+        let mut looks_at = None;
         loop {
             let next = self.wakeups.waiters().next_due();
+            let look = self.next_look(&mut looks_at);
             let poll = async {
                 match next {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -518,6 +529,10 @@ impl Engine {
                         self.intend(&place, length);
                     }
                     late.into_iter().for_each(|heir| drop(heir.set_offer(None)));
+                }
+                () = look => {
+                    looks_at = None;
+                    self.warn_of_deadlocks();
                 }
                 () = self.wakeups.earlier.notified() => {}
                 () = self.ended.cancelled() => return,

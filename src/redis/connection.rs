@@ -104,6 +104,11 @@ pub(crate) trait Transport: Send + Sync {
         terms: Terms,
     ) -> BoxFuture<Result<Opened, ConnectError>>;
 
+    /// Whether its servers are the same to every runtime.
+    fn is_reached_from_anywhere(&self) -> bool {
+        true
+    }
+
     /// Whether its connections are encrypted.
     fn is_encrypted(&self) -> bool {
         false

@@ -19,6 +19,7 @@ pub(super) struct Queue<T, R> {
     carriers: usize,
     /// So many of the carriers are here, and will take of what waits.
     here: usize,
+    is_closed: bool,
 }
 
 /// How an operation travels.
@@ -40,6 +41,7 @@ impl<T, R> Default for Queue<T, R> {
             alone: 0,
             carriers: 0,
             here: 0,
+            is_closed: false,
         }
     }
 }
@@ -52,6 +54,13 @@ impl<T, R> Queue<T, R> {
             return Admission::Alone(operation);
         }
         let (answer, reply) = oneshot::channel();
+        if self.is_closed {
+            // Nobody will answer, and it is told so.
+            return Admission::Queued {
+                reply,
+                carrier: false,
+            };
+        }
         self.waiting.push_back((operation, answer));
         let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
         if carrier {
@@ -59,6 +68,12 @@ impl<T, R> Queue<T, R> {
             self.here += 1;
         }
         Admission::Queued { reply, carrier }
+    }
+
+    /// There are no carriers any more, and will be none. Those who wait are told.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        self.waiting.clear();
     }
 
     /// One that was alone is on its way no more.

@@ -119,7 +119,8 @@ impl Lanes {
                 }
                 Admission::Queued { reply, carrier } => {
                     if carrier {
-                        self.runtime.spawn(carry(lane, self.redis.clone()));
+                        self.runtime
+                            .spawn(carry(Carrier::of(lane), self.redis.clone()));
                     }
                     reply.await.unwrap_or(Err(CallError::Closed))
                 }
@@ -135,6 +136,11 @@ impl Lanes {
             _ if self.redis.is_cluster() => 1,
             _ => 0,
         }
+    }
+
+    /// Where the lanes are.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Runs `future` on the runtime that the lanes are on.
@@ -276,8 +282,32 @@ impl Drop for Alone<'_> {
     }
 }
 
+/// A task that carries what waits in a lane. Dropped before it is done, its runtime has ended, and there will be no other.
+struct Carrier {
+    lane: Arc<Lane>,
+    is_done: bool,
+}
+
+impl Carrier {
+    fn of(lane: Arc<Lane>) -> Self {
+        Self {
+            lane,
+            is_done: false,
+        }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.lane.queue().close();
+        }
+    }
+}
+
 /// Carries what waits, call after call, until nothing does or others are here for it.
-async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
+async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
+    let lane = carrier.lane.clone();
     loop {
         // Those who have just been answered may ask for more: they go along. Put off like this, until its worker has nothing
         // else to do, a carrier gathers more than at the end of the worker's queue.
@@ -286,7 +316,7 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
             redis.ready(lane.slot).await;
         }
         let Some(batch) = lane.queue().depart() else {
-            return;
+            break;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
@@ -294,9 +324,10 @@ async fn carry(lane: Arc<Lane>, redis: Arc<dyn Redis>) {
             let _ = answer.send(reply);
         }
         if !lane.queue().come_back() {
-            return;
+            break;
         }
     }
+    carrier.is_done = true;
 }
 
 /// Runs operations in one call, or each in its own when the server refuses them together: what it does not allow in one

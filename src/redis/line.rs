@@ -332,7 +332,9 @@ impl Keeper {
 impl Drop for Keeper {
     /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
     fn drop(&mut self) {
-        self.line.0.send_replace(State::Closed);
+        if let State::Up(open) = self.line.0.send_replace(State::Closed) {
+            open.ended.cancel();
+        }
     }
 }
 

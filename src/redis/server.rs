@@ -42,6 +42,7 @@ pub(super) const MESSAGES: usize = 2048;
 pub(crate) type Credentials = (String, String);
 
 /// Where to connect and as whom.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(super) server: ServerConfig,
     /// Who knows where the master is, if the configuration does not say.
@@ -54,6 +55,7 @@ pub(crate) struct Target {
 }
 
 /// Those who are asked where the master is.
+#[derive(Clone)]
 pub(super) struct Asked {
     pub(super) question: Question,
     /// As whom to ask.
@@ -62,6 +64,11 @@ pub(super) struct Asked {
 }
 
 impl Target {
+    /// Whether another runtime could connect.
+    pub(crate) fn is_reached_from_anywhere(&self) -> bool {
+        self.server.transport.is_reached_from_anywhere()
+    }
+
     pub(crate) fn url(url: &str) -> Result<Self, Error> {
         url::parse(url)
     }

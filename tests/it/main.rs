@@ -19,6 +19,7 @@ mod offers;
 mod read_write_lock;
 mod red_lock;
 mod rights;
+mod runtimes;
 mod scripts;
 mod sentinel;
 mod simple_lock;

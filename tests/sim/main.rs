@@ -10,6 +10,7 @@ mod history;
 mod java;
 mod kit;
 mod leases;
+mod lines;
 #[path = "../histories/mod.rs"]
 mod played;
 mod shrink;

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use crate::lines::Lines;
 use futures_util::FutureExt;
 use redisson_lock::{
     All, Config, Error, GroupLock, Lock, LockClient, Majority, Owner, Reentrant, Released,
@@ -537,4 +538,102 @@ async fn a_majority_that_others_hold_is_busy_although_a_server_is_dead() {
             .is_none()
     );
     drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_releases_leaves_nothing() {
+    let server = InMemoryRedis::new();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    client.fair_lock("b").lock().await.unwrap().leak();
+    client
+        .read_write_lock("c")
+        .write()
+        .lock()
+        .await
+        .unwrap()
+        .leak();
+    let lock = other.reentrant_lock("a");
+    let waiter = tokio::spawn(async move { lock.lock().await.map(|guard| guard.valid_until()) });
+    sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    let report = client.shutdown_and_release().await;
+    assert!(report.unreleased.is_empty(), "{report:?}");
+    assert!(guard.is_lost());
+    waiter.await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(server.holders("b").is_empty() && server.holders("c").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_report_what_is_over() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let guard = leased(&client, &Owner::new(), Duration::from_secs(5))
+        .lock()
+        .await
+        .unwrap();
+    server.fail_next(1);
+    assert!(matches!(guard.unlock().await, Err(Error::Redis { .. })));
+    server.advance(Duration::from_secs(6)).await;
+    assert!(client.shutdown().await.unreleased.is_empty());
+}
+
+/// A task waits for a child that waits for the task's lock.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_itself_is_told_so_once() {
+    let (lines, _kept) = Lines::keep();
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    let owner = Owner::new();
+    let guard = lock.owned_by(&owner).lock().await.unwrap();
+    let child = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_millis(900)).await;
+    assert!(lines.with("owner.spawn").is_empty());
+    sleep(Duration::from_secs(10)).await;
+    let said = lines.with("owner.spawn");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains(&format!("holder={owner}")) && said[0].contains("name=a"),
+        "{said:?}"
+    );
+    drop(guard);
+    child.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
+    let (lines, _kept) = Lines::keep();
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let quiet = Config {
+        deadlock_warning: None,
+        ..Config::default()
+    };
+    let quiet = server.client_with(quiet).await.unwrap();
+    let guards = [
+        other.reentrant_lock("a").lock().await.unwrap(),
+        quiet.reentrant_lock("b").lock().await.unwrap(),
+    ];
+    let locks = [one.reentrant_lock("a"), quiet.reentrant_lock("b")];
+    let mut tasks: Vec<_> = locks
+        .into_iter()
+        .map(|lock| tokio::spawn(async move { lock.lock().await.map(drop) }))
+        .collect();
+    // Each waits for long, and nobody holds for long.
+    tasks.extend((0..20).map(|_| {
+        let lock = one.reentrant_lock("c");
+        tokio::spawn(async move {
+            let _guard = lock.lock().await?;
+            sleep(Duration::from_millis(300)).await;
+            Ok(())
+        })
+    }));
+    sleep(Duration::from_secs(5)).await;
+    drop(guards);
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(lines.with("owner.spawn"), [""; 0]);
 }

@@ -1,0 +1,136 @@
+//! What is left to do when the runtime that a client was made on ends before the client does. Its tasks are gone then, and
+//! with them its connections: a guard that `main` drops last would keep its lock for a whole lease.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::runtime::{Builder, Handle};
+
+use super::{Engine, holds::Tenure};
+use crate::{
+    config::Config,
+    durability::Durability,
+    error::LostReason,
+    redis::{self, Lanes, Target},
+    wire::Request,
+};
+
+/// The most that the end of a runtime, or the drop of a guard after it, is held up.
+const MOST: Duration = Duration::from_secs(1);
+
+/// How to release without the runtime.
+pub(super) struct LastWords {
+    target: Target,
+    /// The runtime has ended, and nobody has said a word of shutting down.
+    is_due: AtomicBool,
+    /// A server that could not be reached in time is not tried again.
+    is_vain: AtomicBool,
+}
+
+/// Goes with the last of a client's tasks. Dropped before they have come to their end, it does what is left to do.
+pub(super) struct Survivor(pub(super) Arc<Engine>);
+
+impl Drop for Survivor {
+    fn drop(&mut self) {
+        if !self.0.ended.is_cancelled() {
+            self.0.runtime_has_ended();
+        }
+    }
+}
+
+impl LastWords {
+    pub(super) fn new(target: Target) -> Self {
+        Self {
+            target,
+            is_due: AtomicBool::new(false),
+            is_vain: AtomicBool::new(false),
+        }
+    }
+
+    /// Has these run on a connection of their own, by a thread of its own, and waits for that.
+    fn say(&self, requests: Vec<Request>, config: &Config) {
+        let (target, config) = (self.target.clone(), config.clone());
+        let (done, said) = mpsc::channel();
+        let speaks = thread::Builder::new().spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            if let Ok(runtime) = runtime {
+                let saying =
+                    async { tokio::time::timeout(MOST, run(target, &config, requests)).await };
+                let _ = done.send(runtime.block_on(saying).is_ok_and(|connected| connected));
+            }
+        });
+        let is_said = speaks.is_ok() && said.recv_timeout(MOST) == Ok(true);
+        if !is_said {
+            self.is_vain.store(true, Ordering::Relaxed);
+            tracing::warn!(
+                "guards that were dropped as the runtime ended are not released: their leases end them"
+            );
+        }
+    }
+}
+
+/// Says whether there was a connection.
+async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
+    let Ok((redis, _events)) = redis::connect(target, config).await else {
+        return false;
+    };
+    let lanes = Lanes::new(redis.clone(), Handle::current());
+    let answers = requests
+        .into_iter()
+        .map(|request| lanes.run(request, Durability::Local));
+    join_all(answers).await;
+    redis.close().await;
+    true
+}
+
+impl Engine {
+    /// Whoever holds or waits is told: nothing is renewed any more, and nobody is woken. What was dropped is released.
+    fn runtime_has_ended(self: &Arc<Self>) {
+        self.last_words.is_due.store(true, Ordering::Relaxed);
+        self.close();
+        // All that it does for those who do not wait is done at once.
+        drop(self.lanes.redis().close());
+        let tenures = self.slots.tenures(None);
+        for tenure in &tenures {
+            if tenure.live_count() > 0 {
+                self.note_unreleased(tenure, tenure.live_count());
+            }
+            self.lose(tenure, LostReason::Closed);
+        }
+        self.release_without_tasks(&tenures);
+        self.ended.cancel();
+    }
+
+    /// Releases those of the holds that nobody counts on any more, if the runtime has ended and left that to others.
+    pub(super) fn release_without_tasks(&self, tenures: &[Arc<Tenure>]) {
+        let words = &self.last_words;
+        let is_due =
+            words.is_due.load(Ordering::Relaxed) && words.target.is_reached_from_anywhere();
+        if !is_due || words.is_vain.load(Ordering::Relaxed) {
+            return;
+        }
+        let requests: Vec<_> = tenures.iter().filter_map(left_behind).collect();
+        if !requests.is_empty() {
+            words.say(requests, &self.config);
+        }
+    }
+}
+
+/// The release that leaves the server with what somebody still counts on.
+fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
+    let reason = tenure.lost(tokio::time::Instant::now());
+    let (live, is_ours) = (
+        tenure.live_count(),
+        reason.is_none_or(|reason| reason == LostReason::Closed),
+    );
+    let (place, slot) = (&tenure.place, tenure.slot());
+    (is_ours && live < tenure.count()).then(|| place.wire.release(place, &slot.owner, None, live))
+}

@@ -1,0 +1,113 @@
+//! How a holder hears of a loss, on whatever runtime it listens.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Tenure;
+use crate::error::LostReason;
+
+/// The present runtime, if it is not the `client`'s, whose watchdog tells of every loss. Another one may hear of it in time
+/// although the client's is blocked.
+pub(crate) fn elsewhere(client: &Handle) -> Option<Handle> {
+    Handle::try_current()
+        .ok()
+        .filter(|here| here.id() != client.id())
+}
+
+/// Why there are fewer than `need` left, if there are.
+pub(crate) fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostReason> {
+    let now = Instant::now();
+    let mut lost = tenures.iter().filter_map(|tenure| tenure.lost(now));
+    let first = lost.next()?;
+    (tenures.len() - 1 - lost.count() < need).then_some(first)
+}
+
+/// Completes when there are fewer than `need` left.
+pub(crate) async fn loss_of_group(
+    tenures: &[Arc<Tenure>],
+    need: usize,
+    client: &Handle,
+) -> LostReason {
+    let mut told: Vec<_> = tenures
+        .iter()
+        .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
+        .collect();
+    // One that has completed is not polled again.
+    let listen = |context: &mut Context<'_>| {
+        told.retain_mut(|told| told.as_mut().poll(context).is_pending());
+    };
+    loss(tenures, need, client, listen).await
+}
+
+/// Completes when it is lost.
+pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason {
+    let token = tenure.token();
+    let mut told = pin!(token.cancelled());
+    let listen = |context: &mut Context<'_>| {
+        let _ = told.as_mut().poll(context);
+    };
+    loss(std::slice::from_ref(tenure), 1, client, listen).await
+}
+
+/// The clock goes before what was told: a process that was stopped sees its loss at once (P-R9).
+async fn loss(
+    tenures: &[Arc<Tenure>],
+    need: usize,
+    client: &Handle,
+    mut listen: impl FnMut(&mut Context<'_>),
+) -> LostReason {
+    let next = || {
+        let live = tenures
+            .iter()
+            .filter(|tenure| tenure.lost(Instant::now()).is_none());
+        live.map(|tenure| tenure.valid_until()).min()
+    };
+    let mut timer = elsewhere(client)
+        .and_then(|_| next())
+        .map(|until| Box::pin(sleep_until(until)));
+    poll_fn(|context| {
+        if let Some(reason) = lost_reason(tenures, need) {
+            return Poll::Ready(reason);
+        }
+        listen(context);
+        loop {
+            if let Some(reason) = lost_reason(tenures, need) {
+                return Poll::Ready(reason);
+            }
+            let Some(timer) = &mut timer else {
+                return Poll::Pending;
+            };
+            if timer.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            // A renewal has moved it, or the group can do without the one that is lost.
+            if let Some(until) = next() {
+                timer.as_mut().reset(until);
+            }
+        }
+    })
+    .await
+}
+
+/// Cancels `token` when the clock ends the holds, as far as nobody else has, for as long as there are any.
+pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationToken) {
+    while let Some(until) = tenure.upgrade().map(|tenure| tenure.valid_until()) {
+        sleep_until(until).await;
+        let Some(tenure) = tenure.upgrade() else {
+            return;
+        };
+        if tenure.lost(Instant::now()).is_some() {
+            return token.cancel();
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! More than one runtime: the client's ends, or is blocked, while holders, waiters and guards live elsewhere.
+
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use redisson_lock::{Config, Error, LockClient, LostReason, Owner};
+use testbed::{Server, eventually};
+use tokio::runtime::{Builder, Runtime};
+
+/// For what should be a matter of milliseconds.
+const SOON: Duration = Duration::from_secs(20);
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn multi_thread() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs a program, and ends with its runtime.
+fn main_of<T>(runtime: Runtime, program: impl Future<Output = T>) -> T {
+    runtime.block_on(program)
+}
+
+async fn connect(url: &str) -> LockClient {
+    LockClient::connect(url).await.unwrap()
+}
+
+/// A client on a runtime of its own, which ends with this.
+struct Elsewhere {
+    runtime: Runtime,
+    client: LockClient,
+}
+
+impl Elsewhere {
+    async fn new(server: &Server) -> Self {
+        let url = server.url();
+        let made = tokio::task::spawn_blocking(move || {
+            let runtime = multi_thread();
+            let client = runtime.block_on(connect(&url));
+            Self { runtime, client }
+        });
+        made.await.unwrap()
+    }
+}
+
+async fn is_free(server: &Server, name: &str) {
+    eventually("the lock is free", SOON, async || {
+        server.command::<u32>(&["EXISTS", name]).await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_main_drops_last_is_released() {
+    let server = Server::start().await;
+    for runtime in [current_thread, multi_thread] {
+        let url = server.url();
+        let began = Instant::now();
+        let program = async move {
+            let client = connect(&url).await;
+            let outer = client.reentrant_lock("a").lock().await.unwrap();
+            let _inner = client.reentrant_lock("a").lock().await.unwrap();
+            let _fair = client.fair_lock("b").lock().await.unwrap();
+            drop(outer);
+        };
+        tokio::task::spawn_blocking(move || main_of(runtime(), program))
+            .await
+            .unwrap();
+        assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
+        assert!(began.elapsed() < Duration::from_secs(25));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
+    let server = Server::start().await;
+    for runtime in [current_thread, multi_thread] {
+        let url = server.url();
+        let program = async move {
+            let client = connect(&url).await;
+            let (tell, told) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let _guard = client.reentrant_lock("a").lock().await.unwrap();
+                let _ = tell.send(());
+                std::future::pending::<()>().await;
+            });
+            told.await.unwrap();
+        };
+        tokio::task::spawn_blocking(move || main_of(runtime(), program))
+            .await
+            .unwrap();
+        assert_eq!(server.command::<u32>(&["EXISTS", "a"]).await, 0);
+    }
+}
+
+/// A program does not hang at its end because its server does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
+    let server = Server::start().await;
+    let url = server.url();
+    let (tell, told) = mpsc::channel();
+    let (stopped, go_on) = mpsc::channel::<()>();
+    let program = async move {
+        let client = connect(&url).await;
+        let guards = [
+            client.reentrant_lock("a").lock().await.unwrap(),
+            client.reentrant_lock("b").lock().await.unwrap(),
+        ];
+        tell.send(()).unwrap();
+        go_on.recv().unwrap();
+        drop(guards);
+        Instant::now()
+    };
+    let ends = tokio::task::spawn_blocking(move || main_of(current_thread(), program).elapsed());
+    tokio::task::spawn_blocking(move || told.recv().unwrap())
+        .await
+        .unwrap();
+    server.pause();
+    stopped.send(()).unwrap();
+    let took = ends.await.unwrap();
+    server.resume();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_and_waiters_hear_of_the_end_of_their_clients_runtime() {
+    let server = Server::start().await;
+    let rival = connect(&server.url()).await;
+    let _held = rival.reentrant_lock("held").lock().await.unwrap();
+    let Elsewhere { runtime, client } = Elsewhere::new(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let token = guard.cancellation_token();
+    let waits = |name: &'static str| {
+        let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+        tokio::spawn(async move { lock.lock().await.map(|_guard| ()) })
+    };
+    let (waiter, second) = (waits("held"), waits("a"));
+    let runs = client.reentrant_lock("b").owned_by(&Owner::new());
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let run = tokio::spawn(async move {
+        let body = async |_: &_| {
+            let _ = begin.send(());
+            std::future::pending::<()>().await;
+        };
+        runs.run(body).await
+    });
+    begun.await.unwrap();
+    tokio::task::spawn_blocking(move || drop(runtime))
+        .await
+        .unwrap();
+    let told = async {
+        assert_eq!(guard.lost().await, LostReason::Closed);
+        token.cancelled().await;
+        assert_eq!(waiter.await.unwrap(), Err(Error::Closed));
+        assert_eq!(second.await.unwrap(), Err(Error::Closed));
+        let lost = run.await.unwrap();
+        assert!(
+            matches!(
+                lost,
+                Err(Error::Lost {
+                    reason: LostReason::Closed,
+                    ..
+                })
+            ),
+            "{lost:?}"
+        );
+        assert_eq!(
+            client.reentrant_lock("c").lock().await.err(),
+            Some(Error::Closed)
+        );
+        assert_eq!(
+            client.reentrant_lock("c").is_locked().await,
+            Err(Error::Closed)
+        );
+        let report = client.shutdown().await;
+        assert_eq!(report.unreleased.len(), 2, "{report:?}");
+    };
+    tokio::time::timeout(SOON, told)
+        .await
+        .expect("all are told");
+    drop(guard);
+    is_free(&server, "a").await;
+}
+
+/// Whatever it was doing: an operation on its way ends with its client.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_operation_outlives_the_runtime_of_its_client() {
+    let server = Server::start().await;
+    for _ in 0..5 {
+        let Elsewhere { runtime, client } = Elsewhere::new(&server).await;
+        let tasks: Vec<_> = (0..40)
+            .map(|task| {
+                let lock = client
+                    .reentrant_lock(format!("{}", task % 8))
+                    .owned_by(&Owner::new());
+                tokio::spawn(async move {
+                    let (mut rounds, mut ended) = (0, Ok(()));
+                    while ended.is_ok() {
+                        rounds += 1;
+                        ended = match rounds % 3 {
+                            0 => lock.is_locked().await.map(drop),
+                            1 => lock.try_lock().await.map(drop),
+                            _ => match lock.lock().await {
+                                Ok(guard) => guard.unlock().await.map(drop),
+                                Err(error) => Err(error),
+                            },
+                        };
+                    }
+                    ended
+                })
+            })
+            .collect();
+        let calls = server.calls().await;
+        eventually("all are at it", SOON, async || {
+            server.calls().await != calls
+        })
+        .await;
+        tokio::task::spawn_blocking(move || drop(runtime))
+            .await
+            .unwrap();
+        for task in tasks {
+            let ended = tokio::time::timeout(SOON, task)
+                .await
+                .expect("it ends")
+                .unwrap();
+            assert!(
+                matches!(
+                    ended,
+                    Err(Error::Closed | Error::Lost { .. } | Error::Unavailable { .. })
+                ),
+                "{ended:?}"
+            );
+        }
+    }
+}
+
+/// The client's runtime is blocked, so its watchdog sees nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_is_told_on_the_runtime_of_whoever_listens() {
+    let server = Server::start().await;
+    let (blocks, blocked) = mpsc::channel();
+    let (heard, goes_on) = mpsc::channel::<()>();
+    let (send, client) = tokio::sync::oneshot::channel();
+    let url = server.url();
+    let lease = Config {
+        watchdog_lease: Duration::from_secs(1),
+        ..Config::default()
+    };
+    let blocking = std::thread::spawn(move || {
+        current_thread().block_on(async {
+            let client = LockClient::builder()
+                .url(url)
+                .config(lease)
+                .build()
+                .await
+                .unwrap();
+            let guards = [
+                client.reentrant_lock("a").lock().await.unwrap(),
+                client.reentrant_lock("b").lock().await.unwrap(),
+            ];
+            let group = client.multi_lock(["c", "d"]).lock().await.unwrap();
+            assert!(send.send((guards, group)).is_ok());
+            blocks.send(()).unwrap();
+            // In vain if nobody says so.
+            goes_on.recv_timeout(SOON)
+        })
+    });
+    let ([one, other], group) = client.await.unwrap();
+    blocked.recv().unwrap();
+    let (token, groups) = (other.cancellation_token(), group.cancellation_token());
+    assert_eq!(one.lost().await, LostReason::Expired);
+    assert_eq!(group.lost().await, LostReason::Expired);
+    token.cancelled().await;
+    groups.cancelled().await;
+    heard.send(()).unwrap();
+    assert_eq!(blocking.join().unwrap(), Ok(()), "it was heard of too late");
+}
+
+/// A client in a static, for several `#[tokio::test]`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_runtime_is_gone_says_so() {
+    let server = Server::start().await;
+    let Elsewhere { runtime, client } = Elsewhere::new(&server).await;
+    tokio::task::spawn_blocking(move || drop(runtime))
+        .await
+        .unwrap();
+    let error = client.reentrant_lock("a").lock().await.unwrap_err();
+    assert_eq!(error, Error::Closed);
+    assert!(error.to_string().contains("runtime"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_of_a_runtime_locks_say_what_they_need() {
+    let server = Server::start().await;
+    let client = connect(&server.url()).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let url = server.url();
+    let (connected, locked, tried, asked, unlocked) = std::thread::spawn(move || {
+        use futures_util::FutureExt;
+        let lock = client.reentrant_lock("a");
+        (
+            LockClient::connect(&url).now_or_never().unwrap().err(),
+            lock.lock().now_or_never().unwrap().err(),
+            client
+                .multi_lock(["x", "y"])
+                .try_lock()
+                .now_or_never()
+                .unwrap()
+                .err(),
+            lock.is_locked().now_or_never().unwrap().err(),
+            guard.unlock().now_or_never().unwrap().err(),
+        )
+    })
+    .join()
+    .unwrap();
+    for error in [connected, locked, tried, asked, unlocked] {
+        let error = error.expect("there is no runtime");
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains("tokio runtime"), "{error}");
+    }
+    is_free(&server, "a").await;
+}
