@@ -17,6 +17,7 @@ pub struct LockClientBuilder {
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
     address_map: Option<AddressMap>,
+    lazy: bool,
     config: Config,
 }
 
@@ -27,6 +28,7 @@ impl LockClientBuilder {
             credentials: None,
             sentinel_credentials: None,
             address_map: None,
+            lazy: false,
             config: Config::default(),
         }
     }
@@ -144,6 +146,39 @@ impl LockClientBuilder {
         self
     }
 
+    /// Whether [`build`](Self::build) leaves connecting to the background, and does not fail because the server cannot be
+    /// reached. Default: false.
+    ///
+    /// Until there is a connection, operations wait for one as they do in any outage, and a member of a
+    /// [`RedLock`](crate::RedLock) counts as one that cannot be reached: a process starts although one of five servers is
+    /// down. What is wrong with the address, the user or the password is then told by the log only. Of a cluster, at least
+    /// one node must answer all the same: it has the map.
+    ///
+    /// # Redisson
+    ///
+    /// `Config.setLazyInitialization(true)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{LockClient, RedLock};
+    ///
+    /// let mut locks = Vec::new();
+    /// for host in ["redis-1", "redis-2", "redis-3"] {
+    ///     let client = LockClient::builder().url(format!("redis://{host}:6379")).lazy(true).build().await?;
+    ///     locks.push(client.reentrant_lock("job"));
+    /// }
+    /// let guard = RedLock::of(locks).lock().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lazy(mut self, lazy: bool) -> Self {
+        self.lazy = lazy;
+        self
+    }
+
     /// Uses these settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -175,6 +210,7 @@ impl LockClientBuilder {
         if let Some(map) = self.address_map {
             target.map_addresses(map);
         }
+        target.lazy = self.lazy;
         let engine = EngineHandle::start(target, self.config).await?;
         Ok(LockClient::new(engine))
     }

@@ -50,6 +50,8 @@ pub(crate) struct Target {
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
     pub(super) map: Option<AddressMap>,
+    /// Whether connections are left to the background.
+    pub(crate) lazy: bool,
     /// What the client is called, if not by chance.
     pub(crate) client_id: Option<Uuid>,
 }
@@ -83,6 +85,7 @@ impl Target {
             asked: None,
             seeds: None,
             map: None,
+            lazy: false,
             client_id: None,
         }
     }
@@ -233,16 +236,21 @@ impl SingleServer {
     async fn connect_all(mut target: Target, wait: Wait) -> Result<(Self, Events), Error> {
         let locator = target.locator();
         let connector = Connector::new(target.server.clone(), 1).to(&locator);
-        let first = connector.connect().await?;
         let listener = Connector::new(target.server, MESSAGES).to(&locator);
-        let first_listening = listener.connect().await?;
+        let (first, first_listening) = match target.lazy {
+            true => (None, None),
+            false => (
+                Some(connector.connect().await?),
+                Some(listener.connect().await?),
+            ),
+        };
 
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
         let line = Line::keep(
             connector.clone(),
-            Some(first),
+            first,
             events.clone(),
             closed.clone(),
             &tasks,
@@ -253,7 +261,7 @@ impl SingleServer {
             events: events.clone(),
             closed: closed.clone(),
         };
-        tasks.spawn(subscriber.serve(Some(first_listening), wanted));
+        tasks.spawn(subscriber.serve(first_listening, wanted));
         tasks.spawn(locator.clone().watch(closed.clone()));
         let lines = Arc::new(Lines {
             line,

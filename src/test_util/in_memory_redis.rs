@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection};
 use crate::{
     client::LockClient,
+    client_builder::LockClientBuilder,
     config::Config,
     error::Error,
     redis::{
@@ -122,11 +123,29 @@ impl InMemoryRedis {
     ///
     /// As [`LockClient::connect`].
     pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
-        LockClient::builder()
-            .target(self.target())
-            .config(config)
-            .build()
-            .await
+        self.builder().config(config).build().await
+    }
+
+    /// A builder of clients of this server, for all else that can be said of one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::test_util::InMemoryRedis;
+    ///
+    /// let server = InMemoryRedis::new();
+    /// server.stop();
+    /// // As a program that starts while its server is down.
+    /// let client = server.builder().lazy(true).build().await?;
+    /// server.start();
+    /// client.reentrant_lock("order:42").lock().await?.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(&self) -> LockClientBuilder {
+        LockClient::builder().target(self.target())
     }
 
     /// Ends all connections, as a network that fails for a moment. Clients connect again at once.

@@ -637,3 +637,26 @@ async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
     }
     assert_eq!(lines.with("owner.spawn"), [""; 0]);
 }
+
+/// One of five servers is down when the process starts.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_starts_lazily_is_a_member_that_cannot_be_reached_until_it_can() {
+    let (mut locks, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        servers.push(InMemoryRedis::new());
+    }
+    servers[1].stop();
+    for server in &servers {
+        let client = server.builder().lazy(true).build().await.unwrap();
+        locks.push(client.reentrant_lock("a"));
+    }
+    sleep(Duration::from_millis(100)).await;
+    let group = GroupLock::<Majority>::of(locks.clone());
+    let guard = group.try_lock().await.unwrap().expect("four are enough");
+    assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
+    let tried = locks[1].try_lock().await;
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    servers[1].start();
+    let alone = locks[1].lock().await.unwrap();
+    alone.unlock().await.unwrap();
+}
