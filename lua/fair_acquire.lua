@@ -20,6 +20,14 @@
 -- The most dead heads removed in one go: the server serves others in between.
 local MOST_REMOVED = 1000
 
+-- How long a head of ours has to take a lock that is free, once it was told: ms. One that comes later was heard of in time
+-- all the same, and is the first again.
+local TOLD = 500
+
+local function client_of(entry)
+  return string.sub(entry, 1, 36)
+end
+
 -- Redisson's owners are shorter: no thread of Java has a number of as many digits as those of this crate.
 local function is_ours(entry, owner)
   return #entry == #owner
@@ -28,9 +36,9 @@ end
 -- A client of this crate that has lost one waiter may have lost all: those that live refresh their places, so none needs
 -- more than that.
 local function suspect_all_of(dead, queue, places, now, place)
-  local client = string.sub(dead, 1, 36)
+  local client = client_of(dead)
   for _, entry in ipairs(call('LRANGE', queue, 0, MOST_REMOVED)) do
-    if string.sub(entry, 1, 36) == client and tonumber(call('ZSCORE', places, entry) or 0) > now + place then
+    if client_of(entry) == client and tonumber(call('ZSCORE', places, entry) or 0) > now + place then
       call('ZADD', places, now + place, entry)
     end
   end
@@ -41,7 +49,8 @@ local function server_time()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go.
+-- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
+-- and one of ours that was removed.
 local function first_in_line(queue, places, owner, place)
   local now, suspected
   for _ = 1, MOST_REMOVED do
@@ -57,16 +66,16 @@ local function first_in_line(queue, places, owner, place)
       call('ZADD', places, score, head)
     end
     if score > now then
-      return head, score
+      return head, score, now, suspected
     end
     call('LPOP', queue)
     call('ZREM', places, head)
     if is_ours(head, owner) and not suspected then
-      suspected = true
+      suspected = head
       suspect_all_of(head, queue, places, now, place)
     end
   end
-  return call('LINDEX', queue, 0), now
+  return call('LINDEX', queue, 0), now, now, suspected
 end
 
 local function is_in(queue, owner)
@@ -135,9 +144,9 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
     return ABSENT, 0
   end
 
-  local head, head_until
+  local head, head_until, now, removed, removes
   if free then
-    head, head_until = first_in_line(queue, places, owner, place)
+    head, head_until, now, removed = first_in_line(queue, places, owner, place)
     if not head or head == owner then
       call('HSET', lock, owner, holds)
       expire_new(lock, lease)
@@ -152,16 +161,23 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
       end
       return DONE
     end
-    if nudge == '1' then
+    -- Those of a dead client are dead one after the other.
+    removes = removed and client_of(removed) == client_of(head)
+    if nudge == '1' or removes then
       -- It may be asleep: nobody tells it that a lease has run out.
       redis.pcall(PUBLISH, channel .. ':' .. head, '0')
+      -- Who comes meanwhile, for the first time, may have met it on its way.
+      if is_ours(head, owner) and (waited > 0 or removes) and head_until > now + TOLD then
+        head_until, removes = now + TOLD, true
+        redis.pcall('ZADD', places, head_until, head)
+      end
     end
   end
   if waited < 0 then
     return BUSY, -1
   end
 
-  local now = server_time()
+  now = now or server_time()
   local score = tonumber(call('ZSCORE', places, owner))
   if score then
     refresh_place(queue, places, owner, now, score, waited, place)
@@ -171,8 +187,8 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
     take_place(queue, places, owner, now, place, tonumber(patience))
   end
   if free then
-    -- The second is the next if the first is dead, and anybody may remove those who are.
-    local removes = head_until <= now or call('LINDEX', queue, 1) == owner
+    -- The second is the next if the first is dead, and anybody may remove those who are, as who has found one likely to be.
+    removes = removes or head_until <= now or call('LINDEX', queue, 1) == owner
     return BUSY, removes and math.max(head_until - now, 0) or -1
   end
   return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1

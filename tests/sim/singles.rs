@@ -15,7 +15,7 @@ use redisson_lock::{
     All, Config, Error, GroupLock, Lock, LockClient, Majority, Owner, Reentrant, Released,
     test_util::{
         InMemoryRedis,
-        simulation::{Delivering, Ending, Executed, Fate, Faults},
+        simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
     },
 };
 use tokio::time::{Instant, sleep};
@@ -659,4 +659,43 @@ async fn a_client_that_starts_lazily_is_a_member_that_cannot_be_reached_until_it
     servers[1].start();
     let alone = locks[1].lock().await.unwrap();
     alone.unlock().await.unwrap();
+}
+
+/// A client has died that left so many waiters in a queue, each of whom had just refreshed its place. Says how long the one
+/// behind them waits from the release on.
+async fn behind_the_dead(dead: u64) -> Duration {
+    let server = InMemoryRedis::new();
+    let living = client(&server).await;
+    let guard = living.fair_lock("a").lock().await.unwrap();
+    let raw = server.raw().await.unwrap();
+    let Ok(Frame::List(time)) = raw.send("TIME", &[""; 0]).await else {
+        panic!("there is no time");
+    };
+    let Frame::Text(seconds) = &time[0] else {
+        panic!("there are no seconds");
+    };
+    let seconds: u64 = String::from_utf8_lossy(seconds).parse().unwrap();
+    let until = ((seconds + 15) * 1_000).to_string();
+    let first = 4_611_686_018_427_387_904u64;
+    for number in 0..dead {
+        let owner = format!("01234567-89ab-cdef-0123-456789abcdef:{}", first + number);
+        let queue = ["redisson_lock_queue:{a}", &owner];
+        raw.send("RPUSH", &queue).await.unwrap();
+        let place = ["redisson_lock_timeout:{a}", &until, &owner];
+        raw.send("ZADD", &place).await.unwrap();
+    }
+    let lock = living.fair_lock("a");
+    let waiter = tokio::spawn(async move { lock.lock().await.map(|_guard| Instant::now()) });
+    sleep(Duration::from_millis(100)).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    waiter.await.unwrap().unwrap() - released
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_head_of_a_fair_queue_costs_those_behind_it_six_seconds_at_most() {
+    let took = behind_the_dead(1).await;
+    assert!(took <= Duration::from_secs(6), "{took:?}");
+    let took = behind_the_dead(4).await;
+    assert!(took <= Duration::from_secs(8), "{took:?}");
 }
