@@ -8,13 +8,14 @@
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`offer`] | - | hands a hold over from one task to the next |
-//! | [`holding`], [`holds`] | what is held, and until when | - |
-//! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
+//! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
 mod agenda;
+mod alarm;
 mod ask;
 mod attempt;
 mod carried;
@@ -29,6 +30,7 @@ mod pause;
 mod queue;
 mod release;
 mod turns;
+mod uses;
 mod waiters;
 mod wakeup;
 mod watchdog;
@@ -79,7 +81,7 @@ pub(crate) struct Engine {
     /// On which locks are taken unless their handles say otherwise.
     pub(crate) terms: Arc<Terms>,
     lanes: Lanes,
-    slots: Arc<Slots>,
+    slots: Slots,
     watchdog: Watchdog,
     wakeups: Wakeups,
     jobs: Jobs,
@@ -145,7 +147,7 @@ impl EngineHandle {
             lanes: Lanes::new(redis.clone(), Handle::current()),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
-            slots: Arc::default(),
+            slots: Slots::default(),
             watchdog: Watchdog::default(),
             jobs,
             dropped: Arc::default(),
@@ -297,7 +299,7 @@ impl Engine {
         self.any_unreleased.store(true, Ordering::Relaxed);
         unreleased.push(Unreleased {
             name: tenure.place.name.clone(),
-            owner: tenure.slot().owner_id(),
+            owner: tenure.slot().key().1,
             holds,
             until: tenure.valid_until().into_std(),
         });
@@ -306,7 +308,7 @@ impl Engine {
     /// The owner of `tenure` has since released all that it holds.
     fn note_released(&self, tenure: &Tenure) {
         if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.place.name, tenure.slot().owner_id());
+            let (name, owner) = (&tenure.place.name, tenure.slot().key().1);
             self.unreleased()
                 .retain(|old| old.name != *name || old.owner != owner);
         }
