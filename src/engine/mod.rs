@@ -10,7 +10,7 @@
 //! | [`offer`] | - | hands a hold over from one task to the next |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
 //! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
-//! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`queue`], [`turns`], [`room`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
@@ -29,6 +29,7 @@ mod offer;
 mod pause;
 mod queue;
 mod release;
+mod room;
 mod turns;
 mod uses;
 mod waiters;

@@ -12,7 +12,7 @@ use crate::{
         carried::Carried,
         holding::HoldId,
         holds::{SlotRef, Tenure},
-        offer::OFFER_WAIT,
+        waiters::OFFER_WAIT,
         wakeup::Handing,
     },
     error::{Error, LostReason},
