@@ -19,4 +19,4 @@ mod sync;
 #[path = "../../../src/wire/mod.rs"]
 mod wire;
 
-pub use engine::{sleep, uses_of_slots};
+pub use engine::{sleep, uses_of_slots, waits};

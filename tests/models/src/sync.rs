@@ -19,12 +19,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `model` in every interleaving of its threads with at most `preemptions` of them, and says how many there were.
+/// Runs `model` in every interleaving of its threads in which at most so many switches are `preemptions`, and prints how many
+/// there were. `LOOM_MAX_PREEMPTIONS` sets another bound.
 pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = runs.clone();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
+    builder.preemption_bound = builder.preemption_bound.or(preemptions);
     builder.max_branches = 20_000;
     builder.check(move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -47,3 +47,52 @@ mod uses {
         uses_of_slots::cloned_while_entered();
     }
 }
+
+mod waits {
+    use models::waits;
+
+    #[test]
+    fn release_before_a_waiter_sleeps_is_not_lost() {
+        waits::released_before_the_sleep();
+    }
+
+    #[test]
+    fn waiter_that_leaves_passes_its_wake_up_on() {
+        waits::gone_while_it_is_told();
+    }
+
+    #[test]
+    fn waiter_that_leaves_during_its_try_passes_its_wake_up_on() {
+        waits::gone_while_it_tries();
+    }
+
+    #[test]
+    fn each_message_wakes_one_waiter() {
+        waits::two_messages();
+    }
+
+    #[test]
+    fn message_wakes_one_waiter_while_another_leaves() {
+        waits::message_while_one_goes();
+    }
+
+    #[test]
+    fn release_and_its_echo_wake_one_waiter() {
+        waits::release_and_its_echo();
+    }
+
+    #[test]
+    fn offer_is_taken_or_dropped_by_a_waiter_that_leaves() {
+        waits::offered_while_it_goes();
+    }
+
+    #[test]
+    fn poll_that_becomes_earlier_is_not_slept_past() {
+        waits::polled_earlier();
+    }
+
+    #[test]
+    fn subscription_lasts_while_any_waiter_does() {
+        waits::last_goes_while_another_joins();
+    }
+}
