@@ -1,7 +1,7 @@
 //! Models of what passes between threads, which the simulator (`tests/sim`) does not see: it has one thread.
 //!
 //! The files of the protocols are those of the crate itself, compiled once more beside another [`sync`]: loom's primitives,
-//! under which [loom](https://docs.rs/loom) runs a model in every interleaving of its threads.
+//! under which [loom](https://docs.rs/loom) runs a model in every interleaving of its threads, up to a number of preemptions.
 
 // Of the files included here, the models use a part.
 #![allow(dead_code, unused_imports)]
