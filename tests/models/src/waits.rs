@@ -89,6 +89,13 @@ impl Model {
         *lock(&self.is_held) = false;
     }
 
+    /// The same in one step with the publication of its message. Says whether there is a subscriber.
+    fn release_and_publish(&self) -> bool {
+        let mut is_held = lock(&self.is_held);
+        *is_held = false;
+        lock(&self.subscriptions).last() == Some(&true)
+    }
+
     /// The message of a release arrives.
     fn message(&self) {
         let channel = &self.place.channel;
@@ -173,6 +180,24 @@ pub fn released_before_the_sleep() {
         let waiting = thread::spawn(move || waiter.join().waits());
         model.release();
         model.message();
+        waiting.join().unwrap();
+    });
+}
+
+/// This client releases the lock while another of its tasks begins to wait: the task is told by the release, by its message
+/// or by its answer, or it asks after the release.
+pub fn released_by_this_client() {
+    explore(Some(4), || {
+        let model = Model::new();
+        let waiter = model.clone();
+        let waiting = thread::spawn(move || waiter.join().waits());
+        let (ticket, told) = model.room.releasing(&model.place, now());
+        let is_heard = model.release_and_publish();
+        drop(told);
+        if is_heard {
+            model.message();
+        }
+        model.answered(ticket);
         waiting.join().unwrap();
     });
 }

@@ -57,6 +57,11 @@ mod waits {
     }
 
     #[test]
+    fn release_by_this_client_is_not_lost_on_a_task_that_begins_to_wait() {
+        waits::released_by_this_client();
+    }
+
+    #[test]
     fn waiter_that_leaves_passes_its_wake_up_on() {
         waits::gone_while_it_is_told();
     }
