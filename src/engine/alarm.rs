@@ -31,11 +31,13 @@ impl<T> Default for Alarm<T> {
 }
 
 impl<T> Alarm<T> {
+    #[inline]
     fn millis(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
     /// Moves the entry `number`, which stands under `entered`, to the time that `at` returns; `None` removes it.
+    #[inline]
     pub(super) fn set(
         &self,
         number: u64,

@@ -34,6 +34,7 @@ impl<K: Eq + Hash, V> Default for UseTable<K, V> {
 
 impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
     /// Uses the value of `key`, which `value` makes if there is none.
+    #[inline]
     pub(super) fn enter(self: &Arc<Self>, key: K, value: impl FnOnce() -> V) -> Use<K, V> {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| {
             Arc::new(Entry {
@@ -65,6 +66,7 @@ impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
 }
 
 impl<K: Eq + Hash, V> Use<K, V> {
+    #[inline]
     pub(super) fn key(&self) -> &K {
         &self.entry.key
     }
@@ -73,12 +75,14 @@ impl<K: Eq + Hash, V> Use<K, V> {
 impl<K: Eq + Hash, V> Deref for Use<K, V> {
     type Target = V;
 
+    #[inline]
     fn deref(&self) -> &V {
         &self.entry.value
     }
 }
 
 impl<K: Eq + Hash, V> Clone for Use<K, V> {
+    #[inline]
     fn clone(&self) -> Self {
         self.entry.uses.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -89,6 +93,7 @@ impl<K: Eq + Hash, V> Clone for Use<K, V> {
 }
 
 impl<K: Eq + Hash, V> Drop for Use<K, V> {
+    #[inline]
     fn drop(&mut self) {
         // Only the last use needs the map's lock, under which alone a use can follow it.
         let others = |uses: usize| (uses > 1).then(|| uses - 1);
