@@ -28,13 +28,16 @@ HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
 
+# How many preemptions `make models` allows in an interleaving; as many as each model asks for, if it is empty.
+PREEMPTIONS ?=
+
 DIFFERENTIAL_ROUNDS ?= 1000
 
 # Tests at a time: they wait more than they work, but too many make leases short.
 TEST_THREADS ?= 8
 
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
-PACKAGES := -p redisson-lock -p testbed --all-features
+PACKAGES := -p redisson-lock -p testbed -p models --all-features
 
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
@@ -64,7 +67,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
 	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
-	simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
+	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -92,6 +95,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
 	tools/run-tests.sh lib "no server needed"
 	tools/run-tests.sh unit_test "in memory"
+	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
@@ -114,6 +118,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@$(MAKE) --no-print-directory lint-all doc peers programs
 	tools/run-tests.sh lib "no server needed"
 	tools/run-tests.sh unit_test "in memory"
+	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
@@ -234,6 +239,10 @@ differential: ## The server in memory beside redis-server and Valkey, DIFFERENTI
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
 		$(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
 
+models: ## Models of what passes between threads, under loom (ONLY=part of their names, PREEMPTIONS=5)
+	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \
+		--nocapture --test-threads 1 $(ONLY)
+
 simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
 	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
 		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
@@ -243,10 +252,6 @@ simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=pa
 
 soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@for round in $$(seq $(ROUNDS)); do \
-		echo "simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
-	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
-		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
-
-soak: round $$round of $(ROUNDS)"; \
+		echo "soak: round $$round of $(ROUNDS)"; \
 		HISTORY_SECONDS=$(HISTORY_SECONDS) tools/run-tests.sh it "with long histories" --quiet $(ONLY) || exit 1; \
 	done

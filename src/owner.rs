@@ -96,7 +96,7 @@ impl Owner {
     }
 
     /// A new owner, different from every other one of this process.
-    #[expect(
+    #[allow(
         clippy::new_without_default,
         reason = "a default is expected to equal another default"
     )]

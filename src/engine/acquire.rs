@@ -141,7 +141,7 @@ impl Engine {
         if self.wakeups.is_awaited() {
             let (place, slot) = (&held.tenure().place, held.tenure().slot());
             let listens = place.wire.listens_at(place, &slot.owner);
-            self.wakeups.entered(&listens, slot.owner_id().owner());
+            self.wakeups.entered(&listens, slot.key().1.owner());
         }
     }
 

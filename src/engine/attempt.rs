@@ -97,7 +97,7 @@ impl Engine {
             durability: ask.durability,
             token,
         };
-        let (tenure, id) = slot.grant(tenure, grant)?;
+        let (tenure, id) = self.slots.grant(slot, tenure, grant)?;
         self.wakeups.asked(&ask.place, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))

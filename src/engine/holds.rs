@@ -1,27 +1,29 @@
 //! Who in this process holds what: a slot for each owner and lock in use, and a tenure for as long as it is held.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
-use dashmap::DashMap;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::holding::{Duty, HoldId, Holding, Phase, validity};
+use super::{
+    holding::{Duty, HoldId, Holding, Phase, validity},
+    uses::{Use, UseTable},
+};
 use crate::{
     durability::Durability,
     error::{Error, LostReason},
     owner::OwnerId,
+    sync::{Mutex, MutexGuard, lock},
     wire::{Count, Lease, Place},
 };
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
 pub(crate) struct Slot {
-    key: (Arc<str>, OwnerId),
     /// The owner as it travels.
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
@@ -30,103 +32,51 @@ pub(crate) struct Slot {
     tenures: Mutex<Tenures>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
-    users: AtomicUsize,
 }
 
 type Tenures = [Option<Arc<Tenure>>; Count::ALL];
 
-/// All slots that somebody uses.
+/// A lock's name, and an owner.
+type SlotKey = (Arc<str>, OwnerId);
+
+/// The use of a slot.
+pub(crate) type SlotRef = Use<SlotKey, Slot>;
+
+/// All slots that are in use.
 #[derive(Default)]
 pub(crate) struct Slots {
-    slots: DashMap<(Arc<str>, OwnerId), Arc<Slot>, crate::hash::Seeded>,
+    table: Arc<UseTable<SlotKey, Slot>>,
     /// How many tenures there have been.
     tenures: AtomicU64,
 }
 
 impl Slots {
     /// The slot of `owner` on the lock `name`.
-    pub(super) fn enter(self: &Arc<Self>, name: &Arc<str>, owner: OwnerId) -> SlotRef {
-        let key = (name.clone(), owner);
-        let slot = self.slots.entry(key.clone()).or_insert_with(|| {
-            Arc::new(Slot {
-                key,
-                owner: owner.field(),
-                turn: tokio::sync::Mutex::new(()),
-                tenures: Mutex::default(),
-                in_line: AtomicUsize::new(0),
-                users: AtomicUsize::new(0),
-            })
-        });
-        // Counted under the map's lock, as is the end of its use: nobody enters a slot that is being removed.
-        slot.users.fetch_add(1, Ordering::Relaxed);
-        SlotRef {
-            slot: slot.clone(),
-            slots: self.clone(),
-        }
+    pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> SlotRef {
+        self.table.enter((name.clone(), owner), || Slot {
+            owner: owner.field(),
+            turn: tokio::sync::Mutex::new(()),
+            tenures: Mutex::default(),
+            in_line: AtomicUsize::new(0),
+        })
     }
 
     /// What this process holds on `name` now, or on everything.
     pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
-        let matches = |slot: &Arc<Slot>| name.is_none_or(|name| *slot.key.0 == *name);
-        let slots = self.slots.iter().filter(|slot| matches(slot));
-        slots.flat_map(|slot| slot.tenures()).collect()
+        let matches = |key: &SlotKey| name.is_none_or(|name| *key.0 == *name);
+        self.table.collect(|key, slot| match matches(key) {
+            true => slot.tenures(),
+            false => Vec::new(),
+        })
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.table.is_empty()
     }
-}
-
-/// The use of a slot.
-pub(crate) struct SlotRef {
-    slot: Arc<Slot>,
-    slots: Arc<Slots>,
-}
-
-impl std::ops::Deref for SlotRef {
-    type Target = Slot;
-
-    fn deref(&self) -> &Slot {
-        &self.slot
-    }
-}
-
-impl Clone for SlotRef {
-    fn clone(&self) -> Self {
-        self.slot.users.fetch_add(1, Ordering::Relaxed);
-        Self {
-            slot: self.slot.clone(),
-            slots: self.slots.clone(),
-        }
-    }
-}
-
-impl Drop for SlotRef {
-    fn drop(&mut self) {
-        // Only the last use needs the map's lock, under which alone a use can follow it.
-        let others = |users: usize| (users > 1).then(|| users - 1);
-        let users = &self.slot.users;
-        if users
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
-            .is_ok()
-        {
-            return;
-        }
-        let last = |_: &_, slot: &Arc<Slot>| slot.users.fetch_sub(1, Ordering::Relaxed) == 1;
-        self.slots.slots.remove_if(&self.slot.key, last);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Slot {
-    pub(super) fn owner_id(&self) -> OwnerId {
-        self.key.1
-    }
-
     /// Completes when the owner's other operations are done.
     pub(super) async fn take_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         match self.turn.try_lock() {
@@ -151,11 +101,12 @@ impl Slot {
     }
 }
 
-impl SlotRef {
-    /// Notes a hold that the server granted: one more of `tenure`, or the first of a new one. `None` when it cannot be
+impl Slots {
+    /// Notes a hold of `slot` that the server granted: one more of `tenure`, or the first of a new one. `None` when it cannot be
     /// relied upon any more.
     pub(super) fn grant(
         &self,
+        slot: &SlotRef,
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Option<(Arc<Tenure>, HoldId)> {
@@ -189,7 +140,7 @@ impl SlotRef {
             return None;
         }
         if place.count == Count::Read
-            && let Some(writing) = self.tenure(Count::Write)
+            && let Some(writing) = slot.tenure(Count::Write)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
@@ -197,7 +148,7 @@ impl SlotRef {
         let mut holding = Holding::new(sent);
         let id = holding.grant(sent, lease, watched);
         let tenure = Arc::new(Tenure {
-            slot: self.clone(),
+            slot: slot.clone(),
             place: place.clone(),
             holding: Mutex::new(holding),
             told: Mutex::new(None),
@@ -205,12 +156,12 @@ impl SlotRef {
             fence: token.map(OnceLock::from).unwrap_or_default(),
             since: sent,
             is_suspected: AtomicBool::new(false),
-            number: self.slots.tenures.fetch_add(1, Ordering::Relaxed),
+            number: self.tenures.fetch_add(1, Ordering::Relaxed),
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
         });
-        lock(&self.tenures)[place.count as usize] = Some(tenure.clone());
+        lock(&slot.tenures)[place.count as usize] = Some(tenure.clone());
         Some((tenure, id))
     }
 }

@@ -14,7 +14,7 @@ fn place() -> Arc<Place> {
     Arc::new(wire.place("a".into(), &crate::Config::default()))
 }
 
-fn grant(slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
+fn grant(slots: &Slots, slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
     let grant = Grant {
         place: &place(),
         sent: Instant::now(),
@@ -23,18 +23,18 @@ fn grant(slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
         durability: Durability::default(),
         token: None,
     };
-    slot.grant(tenure, grant).unwrap()
+    slots.grant(slot, tenure, grant).unwrap()
 }
 
 #[test]
 fn slots_last_as_long_as_they_are_used() {
-    let slots = Arc::<Slots>::default();
+    let slots = Slots::default();
     let owner = OwnerId::new(Uuid::nil(), Owner::new());
     let slot = slots.enter(&"a".into(), owner);
     let again = slots.enter(&"a".into(), owner);
-    assert!(Arc::ptr_eq(&slot.slot, &again.slot));
+    assert!(std::ptr::eq::<Slot>(&*slot, &*again));
     drop(slot);
-    let (tenure, id) = grant(&again, None);
+    let (tenure, id) = grant(&slots, &again, None);
     drop(again);
     assert!(!slots.is_empty(), "a tenure uses its slot");
     tenure.released(Some(id), Instant::now(), None);
@@ -44,12 +44,12 @@ fn slots_last_as_long_as_they_are_used() {
 
 #[test]
 fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
-    let slots = Arc::<Slots>::default();
+    let slots = Slots::default();
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
-    let (first, first_id) = grant(&slot, None);
+    let (first, first_id) = grant(&slots, &slot, None);
     first.lose(LostReason::Gone);
     assert!(slot.tenure(Count::Owner).is_none());
-    let (second, _) = grant(&slot, None);
+    let (second, _) = grant(&slots, &slot, None);
     first.released(Some(first_id), Instant::now(), None);
     first.lose(LostReason::Expired);
     assert_eq!(
@@ -66,9 +66,9 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
 
 #[test]
 fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
-    let slots = Arc::<Slots>::default();
+    let slots = Slots::default();
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
-    let (tenure, _) = grant(&slot, None);
+    let (tenure, _) = grant(&slots, &slot, None);
     let early = tenure.token();
     assert!(!early.is_cancelled());
     tenure.lose(LostReason::Gone);

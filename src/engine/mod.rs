@@ -11,14 +11,15 @@
 //! | [`deadlock`] | - | says when a client seems to wait for itself |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`offer`] | - | hands a hold over from one task to the next |
-//! | [`holding`], [`holds`] | what is held, and until when | - |
-//! | [`agenda`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
+//! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`runtime`] | what a client needs of a runtime | - |
-//! | [`waiters`], [`queue`], [`turns`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`queue`], [`turns`], [`room`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
 mod agenda;
+mod alarm;
 mod ask;
 mod attempt;
 mod carried;
@@ -35,8 +36,10 @@ mod offer;
 mod pause;
 mod queue;
 mod release;
+mod room;
 mod runtime;
 mod turns;
+mod uses;
 mod waiters;
 mod wakeup;
 mod watchdog;
@@ -89,7 +92,7 @@ pub(crate) struct Engine {
     /// On which locks are taken unless their handles say otherwise.
     pub(crate) terms: Arc<Terms>,
     lanes: Lanes,
-    slots: Arc<Slots>,
+    slots: Slots,
     watchdog: Watchdog,
     wakeups: Wakeups,
     jobs: Jobs,
@@ -166,7 +169,7 @@ impl EngineHandle {
             lanes: Lanes::new(redis.clone(), Handle::current()),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
-            slots: Arc::default(),
+            slots: Slots::default(),
             watchdog: Watchdog::default(),
             jobs,
             last_words,
@@ -335,7 +338,7 @@ impl Engine {
         self.any_unreleased.store(true, Ordering::Relaxed);
         unreleased.push(Unreleased {
             name: tenure.place.name.clone(),
-            owner: tenure.slot().owner_id(),
+            owner: tenure.slot().key().1,
             holds,
             until: tenure.valid_until().into_std(),
         });
@@ -344,7 +347,7 @@ impl Engine {
     /// The owner of `tenure` has since released all that it holds.
     fn note_released(&self, tenure: &Tenure) {
         if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.place.name, tenure.slot().owner_id());
+            let (name, owner) = (&tenure.place.name, tenure.slot().key().1);
             self.unreleased()
                 .retain(|old| old.name != *name || old.owner != owner);
         }

@@ -4,36 +4,20 @@
 //! operation, which wakes nobody else. An offer that is not taken is a release. Neither of the two depends on the other's
 //! being polled: what the heir takes, a task carries to its end, and what nobody takes in time is released by another.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::sync::oneshot;
 
-use super::{CallError, Engine, holds::Tenure};
+use super::{CallError, Engine, holds::Tenure, room};
 use crate::{
     durability::Durability,
-    owner::Owner,
     redis::Seat,
     wire::{Refusal, Reply, Request},
 };
 
-/// How long an offer stands: a task that has just been woken takes it at once, one that nobody polls never.
-pub(super) const OFFER_WAIT: Duration = Duration::from_millis(2);
-
 /// How a waiter is told to try.
-pub(super) struct Signal {
-    /// For whom it waits.
-    pub(super) owner: Owner,
-    pub(super) since: Instant,
-    told: Notify,
-    offer: Mutex<Option<Box<Offer>>>,
-}
+pub(super) type Signal = room::Signal<Box<Offer>>;
 
 /// The only hold of its giver, who releases it. Dropped before it is taken, it is released.
 pub(super) struct Offer {
@@ -52,34 +36,6 @@ pub(super) enum Along {
     Seat(Seat),
     /// A release, if this has been told of an offer.
     Offer(Arc<Signal>),
-}
-
-impl Signal {
-    pub(super) fn of(owner: Owner) -> Arc<Self> {
-        Arc::new(Self {
-            owner,
-            since: Instant::now(),
-            told: Notify::new(),
-            offer: Mutex::default(),
-        })
-    }
-
-    pub(super) fn tell(&self) {
-        self.told.notify_one();
-    }
-
-    pub(super) async fn told(&self) {
-        self.told.notified().await;
-    }
-
-    /// Replaces the offer that it is to be told of.
-    pub(super) fn set_offer(&self, offer: Option<Box<Offer>>) -> Option<Box<Offer>> {
-        std::mem::replace(&mut *self.offers(), offer)
-    }
-
-    fn offers(&self) -> MutexGuard<'_, Option<Box<Offer>>> {
-        self.offer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Offer {

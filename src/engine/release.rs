@@ -13,7 +13,7 @@ use crate::{
         holding::HoldId,
         holds::{SlotRef, Tenure},
         last_words::Survivor,
-        offer::OFFER_WAIT,
+        waiters::OFFER_WAIT,
         wakeup::Handing,
     },
     error::{Error, LostReason},

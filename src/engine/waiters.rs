@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::{
     intents::Intents,
-    offer::OFFER_WAIT,
     queue::{Key, Queue, State, Stays, Waiter, WaiterId},
     turns::{Answered, Published, Ticket, Turn},
     yielding::{Neighbours, Yields},
@@ -19,6 +18,8 @@ use super::{
 use crate::hash::HashMap;
 use crate::wire::{Count, Place, message::Wake};
 
+/// How long an offer stands: a task that has just been woken takes it at once, one that nobody polls never.
+pub(super) const OFFER_WAIT: Duration = Duration::from_millis(2);
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.

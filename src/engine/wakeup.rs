@@ -1,17 +1,15 @@
 //! Wakes those who wait, and asks for those who hear nothing.
 
 use std::{
+    pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events,
@@ -19,8 +17,9 @@ use super::{
     holds::Tenure,
     offer::{Along, Offer, Signal},
     queue::WaiterId,
+    room::{ToTell, WaitingRoom},
     turns::Ticket,
-    waiters::{Rest, Waiters},
+    waiters::Waiters,
     yielding::Neighbours,
 };
 use crate::{
@@ -32,13 +31,10 @@ use crate::{
 
 /// The waiters of one client.
 pub(super) struct Wakeups {
-    waiters: Mutex<Waiters<Arc<Signal>>>,
-    /// At how many locks there are any, or the client listens, for those who need not know more.
-    count: AtomicUsize,
+    room: WaitingRoom<Box<Offer>>,
     /// Whether other clients have waited for any lock lately.
     any_neighbours: AtomicBool,
     redis: Arc<dyn Redis>,
-    earlier: Notify,
     reconnections: AtomicU64,
 }
 
@@ -49,39 +45,39 @@ impl Wakeups {
     }
 
     pub(super) fn new(redis: Arc<dyn Redis>, poll_floor: Duration, yields: bool) -> Self {
+        let connection = redis.clone();
+        let unsubscribe = move |channel| connection.unsubscribe(channel);
         Self {
-            waiters: Mutex::new(Waiters::new(poll_floor, yields)),
-            count: AtomicUsize::new(0),
+            room: WaitingRoom::new(Waiters::new(poll_floor, yields), unsubscribe),
             any_neighbours: AtomicBool::new(false),
             redis,
-            earlier: Notify::new(),
             reconnections: AtomicU64::new(0),
         }
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters<Arc<Signal>>> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An offer of the lock at `place` came to nothing.
     pub(super) fn not_taken(&self, place: &Place) {
-        self.waiters().not_taken(place);
+        self.room.waiters().not_taken(place);
     }
 
     /// A last hold at `place` has been released, of which nobody here was told.
     pub(super) fn released_unheard(&self, place: &Place) {
-        let told = self.waiters().released_unheard(place);
-        tell(told);
+        self.room.tell(|waiters| waiters.released_unheard(place));
     }
 
     /// The server does not hand over the lock at `place`.
     pub(super) fn cannot_offer(&self, place: &Place) {
-        self.waiters().cannot_offer(place);
+        self.room.waiters().cannot_offer(place);
+    }
+
+    /// Completes when the client waits for any lock.
+    pub(super) async fn awaited(&self) {
+        self.room.awaited().await;
     }
 
     /// The locks that somebody has waited for all this time, and who.
     pub(super) fn waiting_for(&self, longest: Duration) -> Vec<(Arc<str>, Owner)> {
-        let waiters = self.waiters();
+        let waiters = self.room.waiters();
         let foremost = waiters.foremost();
         let long = foremost.filter(|(_, signal)| signal.since.elapsed() >= longest);
         long.map(|(place, signal)| (place.name.clone(), signal.owner))
@@ -90,13 +86,12 @@ impl Wakeups {
 
     /// Everybody is to see that the client is closed.
     pub(super) fn close(&self) {
-        let everybody = self.waiters().everybody();
-        tell(everybody);
+        self.room.tell(|waiters| waiters.everybody());
     }
 
     /// Whether the client waits for any lock, or listens.
     pub(super) fn is_awaited(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+        self.room.is_awaited()
     }
 
     /// Until when the lock at `place` is left to other clients.
@@ -104,7 +99,7 @@ impl Wakeups {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
-        self.waiters().yields.until(place, Instant::now())
+        self.room.waiters().yields.until(place, Instant::now())
     }
 
     /// A task that polls is about to ask for the lock at `place`. Says until when it leaves it to other clients.
@@ -112,13 +107,13 @@ impl Wakeups {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
-        self.waiters().yields.keep(place, Instant::now())
+        self.room.waiters().yields.keep(place, Instant::now())
     }
 
     /// This client was granted the lock at `place`, or was refused.
     pub(super) fn asked(&self, place: &Place, granted: bool) {
         if self.any_neighbours.load(Ordering::Relaxed) {
-            let (mut waiters, now) = (self.waiters(), Instant::now());
+            let (mut waiters, now) = (self.room.waiters(), Instant::now());
             match granted {
                 true => waiters.holds(place, now),
                 false => waiters.yields.refused(place),
@@ -129,8 +124,8 @@ impl Wakeups {
     /// `owner` was granted a first hold without having waited; others of the same may wait where it `listens`.
     pub(super) fn entered(&self, listens: &Place, owner: Owner) {
         let is_its = |other: &Arc<Signal>| other.owner == owner;
-        let told = self.waiters().entered(listens, None, is_its);
-        tell(told);
+        self.room
+            .tell(|waiters| waiters.entered(listens, None, is_its));
     }
 
     /// The last hold at `place` was released, of which no waiter here was told.
@@ -146,7 +141,8 @@ impl Wakeups {
     /// A last hold at `place` is over, or given up, although no release of it was answered.
     pub(super) fn hold_is_over(&self, place: &Place) {
         if self.is_awaited() {
-            self.change(|waiters| waiters.hold_is_over(place, Instant::now()));
+            self.room
+                .change(|waiters| waiters.hold_is_over(place, Instant::now()));
         }
     }
 
@@ -157,14 +153,13 @@ impl Wakeups {
 
     /// A release was answered, or is not known to have published.
     fn answered(&self, place: &Arc<Place>, ticket: Option<Ticket>, reply: Option<&Reply>) {
-        let told = self.change(|waiters| {
+        self.room.change_and_tell(|waiters| {
             let heard = reply.map(|reply| self.neighbours(waiters, place, reply));
             let told = waiters.answered(place, ticket, heard, Instant::now());
             let any = !waiters.yields.is_empty();
             self.any_neighbours.store(any, Ordering::Relaxed);
             told
         });
-        tell(told);
     }
 
     /// Who besides this client heard of a release.
@@ -186,36 +181,6 @@ impl Wakeups {
             0 => Neighbours::None,
             others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),
         }
-    }
-
-    /// Under the lock of the waiters: wishes reach the server in the order of joins and leaves.
-    fn end(&self, waiters: &mut Waiters<Arc<Signal>>) {
-        for channel in waiters.take_unneeded() {
-            self.redis.unsubscribe(channel);
-        }
-        self.count.store(waiters.len(), Ordering::Relaxed);
-    }
-
-    /// Does something to the waiters that may make the next poll an earlier one.
-    fn change<T>(&self, change: impl FnOnce(&mut Waiters<Arc<Signal>>) -> T) -> T {
-        let mut waiters = self.waiters();
-        let before = waiters.next_due();
-        let changed = change(&mut waiters);
-        self.end(&mut waiters);
-        let earlier = waiters
-            .next_due()
-            .is_some_and(|next| before.is_none_or(|before| next < before));
-        drop(waiters);
-        if earlier {
-            self.earlier.notify_one();
-        }
-        changed
-    }
-}
-
-fn tell(signals: Vec<Arc<Signal>>) {
-    for signal in signals {
-        signal.tell();
     }
 }
 
@@ -246,13 +211,12 @@ impl Waiting {
     pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>, owner: Owner) -> Self {
         let signal = Signal::of(owner);
         let wakeups = &engine.wakeups;
-        let mut waiters = wakeups.waiters();
-        let id = waiters.join(place, signal.clone());
-        wakeups.end(&mut waiters);
-        waiters.asks(place, Instant::now());
-        // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
-        let subscribed = wakeups.redis.subscribe(place.channel.clone());
-        drop(waiters);
+        let (id, subscribed) = wakeups.room.change(|waiters| {
+            let id = waiters.join(place, signal.clone());
+            waiters.asks(place, Instant::now());
+            // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
+            (id, wakeups.redis.subscribe(place.channel.clone()))
+        });
         Self::new(engine, place, id, signal, Hearing::Subscribing(subscribed))
     }
 
@@ -267,7 +231,7 @@ impl Waiting {
         let join = |waiters: &mut Waiters<_>| {
             waiters.join_behind(place, signal.clone(), remaining, Instant::now())
         };
-        let (id, listens) = engine.wakeups.change(join)?;
+        let (id, listens) = engine.wakeups.room.change(join)?;
         let hearing = match listens {
             true => Hearing::Sure,
             false => Hearing::OfAnother,
@@ -301,7 +265,7 @@ impl Waiting {
             let subscribed = (!listens).then(|| wakeups.redis.subscribe(place.channel.clone()));
             Some((id, subscribed))
         };
-        let (id, subscribed) = wakeups.change(join)?;
+        let (id, subscribed) = wakeups.room.change(join)?;
         let hearing = Hearing::Yielding(subscribed);
         Some(Self::new(engine, place, id, signal, hearing))
     }
@@ -334,7 +298,7 @@ impl Waiting {
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
             Hearing::Sure | Hearing::Yielding(None) => return,
             Hearing::Subscribing(subscribed) | Hearing::Yielding(Some(subscribed)) => subscribed,
-            Hearing::OfAnother if wakeups.waiters().has_subscribed(&self.place) => return,
+            Hearing::OfAnother if wakeups.room.waiters().has_subscribed(&self.place) => return,
             Hearing::OfAnother => wakeups.redis.subscribe(self.place.channel.clone()),
         };
         let longest = Instant::now() + self.engine.config.poll_floor;
@@ -344,30 +308,37 @@ impl Waiting {
         // Who has no time left says nothing of it.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));
-            wakeups.waiters().subscribed(&self.place, done);
+            wakeups.room.waiters().subscribed(&self.place, done);
         }
     }
 
     /// At the limit: whether to ask all the same, as nobody here is sure to hear of a release.
     pub(super) fn asks_at_last(&mut self) -> bool {
         match std::mem::replace(&mut self.hearing, Hearing::Sure) {
-            Hearing::OfAnother => !self.engine.wakeups.waiters().has_subscribed(&self.place),
+            Hearing::OfAnother => !self
+                .engine
+                .wakeups
+                .room
+                .waiters()
+                .has_subscribed(&self.place),
             _ => false,
         }
     }
 
     /// A try begins. Says what it goes with.
     pub(super) fn trying(&self) -> Along {
-        self.engine.wakeups.waiters().trying(&self.place, self.id);
+        self.engine
+            .wakeups
+            .room
+            .waiters()
+            .trying(&self.place, self.id);
         Along::Offer(self.signal.clone())
     }
 
     /// The try was refused. Says whether to try again at once.
     pub(super) fn refused(&self, remaining: Option<Duration>) -> bool {
-        let refused = |waiters: &mut Waiters<_>| {
-            waiters.refused(&self.place, self.id, remaining, Instant::now())
-        };
-        self.engine.wakeups.change(refused) == Rest::TryAgain
+        let room = &self.engine.wakeups.room;
+        room.refused(&self.place, self.id, remaining, Instant::now())
     }
 
     /// Completes when it is time to try again.
@@ -383,32 +354,20 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let wakeups = &self.engine.wakeups;
-        let (told, withdrawn) = wakeups.change(|waiters| {
-            let mut told = Vec::new();
-            if let Some(until) = self.granted {
-                waiters.taken(&self.place, until, Instant::now());
-                let is_its = |other: &Arc<Signal>| other.owner == self.signal.owner;
-                told = waiters.entered(&self.place, Some(self.id), is_its);
-            }
-            let granted = self.granted.is_some();
-            told.extend(waiters.leave(&self.place, self.id, granted, Instant::now()));
-            (told, waiters.take_withdrawn())
-        });
+        let Self {
+            engine,
+            place,
+            id,
+            signal,
+            granted,
+            ..
+        } = self;
+        let room = &engine.wakeups.room;
+        let (withdrawn, passed_on) = room.leave(place, *id, signal, *granted, Instant::now());
         for place in withdrawn {
-            self.engine.intend(&place, Duration::ZERO);
+            engine.intend(&place, Duration::ZERO);
         }
-        drop(self.signal.set_offer(None));
-        tell(told);
-    }
-}
-
-/// Those who are told when this is dropped.
-pub(super) struct ToTell(Vec<Arc<Signal>>);
-
-impl Drop for ToTell {
-    fn drop(&mut self) {
-        tell(std::mem::take(&mut self.0));
+        drop(passed_on);
     }
 }
 
@@ -432,22 +391,17 @@ impl<'a> Handing<'a> {
 
     /// The release is about to be sent: its message may be here as soon as it is. What is returned tells those who are to
     /// try when it is dropped, once what they send goes behind the release.
-    pub(super) fn sending(&mut self) -> ToTell {
-        if !self.wakeups.is_awaited() {
-            return ToTell(Vec::new());
-        }
-        let released = |waiters: &mut Waiters<_>| waiters.released(self.place, Instant::now());
-        let released = self.wakeups.change(released);
-        let (ticket, told) = released.unzip();
+    pub(super) fn sending(&mut self) -> ToTell<Box<Offer>> {
+        let (ticket, told) = self.wakeups.room.releasing(self.place, Instant::now());
         self.ticket = ticket;
-        ToTell(told.unwrap_or_default())
+        told
     }
 
     /// The release is about to be sent, on a way on which no try can follow it: those here who wait rest if a yield is due,
     /// and otherwise wait for the message.
     pub(super) fn resting(&mut self) {
         let rests = |waiters: &mut Waiters<_>| waiters.rests(self.place, Instant::now());
-        self.ticket = self.wakeups.change(rests);
+        self.ticket = self.wakeups.room.change(rests);
     }
 
     /// The server released the lock.
@@ -479,62 +433,35 @@ impl Engine {
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
     ) -> Option<impl Future<Output = Result<Reply, CallError>> + use<>> {
-        let offered = self.wakeups.change(|waiters| {
-            let heir = waiters.hand_over(&tenure.place, Instant::now())?;
-            let (offer, answered) = Offer::new(self, tenure);
-            // In one step with its being told: from then on it may leave, and take the offer along.
-            let replaced = heir.set_offer(Some(offer));
-            Some((heir, replaced, answered))
-        });
-        let (heir, replaced, answered) = offered?;
-        drop(replaced);
-        heir.tell();
-        Some(answered)
+        let (place, now) = (&tenure.place, Instant::now());
+        self.wakeups
+            .room
+            .offer(place, now, || Offer::new(self, tenure))
     }
 
     /// What one of us had at `place` is gone: those here who wait for its release need not.
     pub(super) fn tell_of_loss(&self, place: &Place) {
         if self.wakeups.is_awaited() {
             let gone = |waiters: &mut Waiters<_>| waiters.gone(place, Instant::now());
-            tell(self.wakeups.change(gone));
+            self.wakeups.room.change_and_tell(gone);
         }
     }
 
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
-        let mut looks_at = None;
+        let mut looking = pin!(self.look_for_deadlocks());
         loop {
-            let next = self.wakeups.waiters().next_due();
-            let look = self.next_look(&mut looks_at);
-            let poll = async {
-                match next {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => self.happened(event),
                     None => return,
                 },
-                () = poll => {
-                    let now = Instant::now();
-                    let mut waiters = self.wakeups.waiters();
-                    let (told, late) = (waiters.poll(now), waiters.late(now));
-                    let intents = waiters.intents(now);
-                    self.wakeups.end(&mut waiters);
-                    drop(waiters);
-                    tell(told);
-                    for (place, length) in intents {
+                () = self.wakeups.room.due() => {
+                    for (place, length) in self.wakeups.room.poll(Instant::now()) {
                         self.intend(&place, length);
                     }
-                    late.into_iter().for_each(|heir| drop(heir.set_offer(None)));
                 }
-                () = look => {
-                    looks_at = None;
-                    self.warn_of_deadlocks();
-                }
-                () = self.wakeups.earlier.notified() => {}
+                () = &mut looking => {}
                 () = self.ended.cancelled() => return,
             }
         }
@@ -552,15 +479,14 @@ impl Engine {
             let outcome = answer.and_then(|reply| reply.outcome().map_err(CallError::Refused));
             if !matches!(outcome, Ok(Outcome::Done(_))) {
                 let nobody_reads = !matches!(outcome, Ok(Outcome::Busy { .. }));
-                let mut waiters = engine.wakeups.waiters();
+                let mut waiters = engine.wakeups.room.waiters();
                 waiters.intent_not_left(&name, nobody_reads, Instant::now());
             }
         });
     }
 
     fn happened(self: &Arc<Self>, event: Event) {
-        let mut waiters = self.wakeups.waiters();
-        let told = match event {
+        self.wakeups.room.tell(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {
                 Some(wake) => waiters.message(&channel, wake, Instant::now()),
                 None => Vec::new(),
@@ -580,8 +506,6 @@ impl Engine {
             Event::MissedIn(slots) => {
                 waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
-        };
-        drop(waiters);
-        tell(told);
+        });
     }
 }

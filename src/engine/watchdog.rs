@@ -1,16 +1,10 @@
 //! Renews holds in time, and tells their holders when they are lost.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CallError, Engine, agenda::Agenda, holding::Duty, holds::Tenure};
+use super::{CallError, Engine, alarm::Alarm, holding::Duty, holds::Tenure};
 use crate::{
     durability::Durability,
     error::LostReason,
@@ -19,109 +13,30 @@ use crate::{
     wire::{Lease, Presence, Refusal, Request, presence},
 };
 
-/// Tables, so that locking and unlocking tasks seldom meet at one.
-const SHARDS: usize = 8;
-
 /// When the watchdog has something to do.
+#[derive(Default)]
 pub(super) struct Watchdog {
-    shards: [Mutex<Agenda<Arc<Tenure>>>; SHARDS],
-    started: Instant,
-    /// When the task looks by itself, in milliseconds after `started`; 0 while it is looking.
-    looks_at: AtomicU64,
-    earlier: Notify,
+    alarm: Alarm<Arc<Tenure>>,
     reconnected: Notify,
 }
 
-const NEVER: u64 = u64::MAX;
-
-impl Default for Watchdog {
-    fn default() -> Self {
-        Self {
-            shards: Default::default(),
-            started: Instant::now(),
-            looks_at: AtomicU64::new(NEVER),
-            earlier: Notify::new(),
-            reconnected: Notify::new(),
-        }
-    }
-}
-
 impl Watchdog {
-    fn shard(&self, number: u64) -> MutexGuard<'_, Agenda<Arc<Tenure>>> {
-        lock(&self.shards[number as usize % SHARDS])
-    }
-
-    fn millis(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.started).as_millis() as u64
-    }
-
     /// Looks at `tenure` when it says so, or no more.
     fn set(&self, tenure: &Arc<Tenure>) {
-        let mut shard = self.shard(tenure.number);
-        // Read under the lock: of two at a time, the later writes what is true later.
-        let at = tenure.next_duty();
-        shard.set(tenure.number, &mut lock(&tenure.on_agenda), at, || {
-            tenure.clone()
-        });
-        drop(shard);
-        // The entry is there before this is read, and the task reads the entries once more after it has written this.
-        if at.is_some_and(|at| self.millis(at) < self.looks_at.load(Ordering::SeqCst)) {
-            self.earlier.notify_one();
-        }
+        let (at, entry) = (|| tenure.next_duty(), || tenure.clone());
+        self.alarm.set(tenure.number, &tenure.on_agenda, at, entry);
     }
 
     /// Looks at `tenure` no more.
     fn forget(&self, tenure: &Tenure) {
-        let mut shard = self.shard(tenure.number);
-        shard.set(
-            tenure.number,
-            &mut lock(&tenure.on_agenda),
-            None,
-            || unreachable!(),
-        );
-    }
-
-    fn due(&self, now: Instant) -> Vec<Arc<Tenure>> {
-        self.looks_at.store(0, Ordering::SeqCst);
-        self.shards
-            .iter()
-            .flat_map(|shard| lock(shard).due(now))
-            .collect()
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.shards
-            .iter()
-            .filter_map(|shard| lock(shard).next())
-            .min()
-    }
-
-    /// Completes when something is due.
-    async fn wait(&self) {
-        let next = self.next();
-        self.looks_at.store(
-            next.map_or(NEVER, |next| self.millis(next)),
-            Ordering::SeqCst,
-        );
-        if self.next() != next {
-            return;
-        }
-        match next {
-            Some(next) => tokio::select! {
-                () = tokio::time::sleep_until(next) => {}
-                () = self.earlier.notified() => {}
-            },
-            None => self.earlier.notified().await,
-        }
+        let (never, entry) = (|| None, || unreachable!());
+        self.alarm
+            .set(tenure.number, &tenure.on_agenda, never, entry);
     }
 
     pub(super) fn reconnected(&self) {
         self.reconnected.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A renewal to be sent. Without a lease it only asks whether the holds are there.
@@ -153,7 +68,7 @@ impl Engine {
     pub(super) async fn keep_renewed(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = self.watchdog.wait() => self.renew_due(),
+                () = self.watchdog.alarm.wait() => self.renew_due(),
                 () = self.watchdog.reconnected.notified() => self.verify_all(),
                 () = self.ended.cancelled() => return,
             }
@@ -164,7 +79,11 @@ impl Engine {
         let now = Instant::now();
         let mut renewals = Vec::new();
         // As far ahead as a tenure lets its renewal go along with others.
-        for tenure in self.watchdog.due(now + self.terms.lease.duration / 60) {
+        for tenure in self
+            .watchdog
+            .alarm
+            .due(now + self.terms.lease.duration / 60)
+        {
             match tenure.duty(now) {
                 Duty::Lost(reason) => self.lose(&tenure, reason),
                 Duty::Renew(lease) => {

@@ -129,9 +129,9 @@ macro_rules! script {
     (keys = $keys:literal, $($file:literal),+) => {
         $crate::wire::script::Script::new(
             concat!(
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
-                $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file, ".lua")),)+
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/run.lua")),
+                include_str!("../../lua/batch.lua"),
+                $(include_str!(concat!("../../lua/", $file, ".lua")),)+
+                include_str!("../../lua/run.lua"),
             ),
             $keys,
         )

@@ -1,0 +1,111 @@
+//! Values by key: each exists once, and for as long as a task uses it.
+
+use std::{hash::Hash, ops::Deref, sync::Arc};
+
+use crate::{
+    hash::Seeded,
+    sync::{AtomicUsize, DashMap, Ordering},
+};
+
+/// All values that are in use.
+pub(crate) struct UseTable<K, V> {
+    entries: DashMap<K, Arc<Entry<K, V>>, Seeded>,
+}
+
+struct Entry<K, V> {
+    key: K,
+    value: V,
+    uses: AtomicUsize,
+}
+
+/// One use of a value. The table forgets the value with its last use.
+pub(crate) struct Use<K: Eq + Hash, V> {
+    entry: Arc<Entry<K, V>>,
+    table: Arc<UseTable<K, V>>,
+}
+
+impl<K: Eq + Hash, V> Default for UseTable<K, V> {
+    fn default() -> Self {
+        Self {
+            entries: DashMap::default(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
+    /// Uses the value of `key`, which `value` makes if there is none.
+    #[inline]
+    pub(super) fn enter(self: &Arc<Self>, key: K, value: impl FnOnce() -> V) -> Use<K, V> {
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| {
+            Arc::new(Entry {
+                key,
+                value: value(),
+                uses: AtomicUsize::new(0),
+            })
+        });
+        // Counted under the map's lock, as is the end of the last use: no task enters an entry that is being removed.
+        entry.uses.fetch_add(1, Ordering::Relaxed);
+        Use {
+            entry: entry.clone(),
+            table: self.clone(),
+        }
+    }
+
+    /// What `of` finds in the values, in any order. The map is locked meanwhile: `of` must not end a use.
+    pub(super) fn collect<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&K, &V) -> I) -> Vec<T> {
+        let entries = self.entries.iter();
+        entries
+            .flat_map(|entry| of(&entry.key, &entry.value))
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl<K: Eq + Hash, V> Use<K, V> {
+    #[inline]
+    pub(super) fn key(&self) -> &K {
+        &self.entry.key
+    }
+}
+
+impl<K: Eq + Hash, V> Deref for Use<K, V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        &self.entry.value
+    }
+}
+
+impl<K: Eq + Hash, V> Clone for Use<K, V> {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.entry.uses.fetch_add(1, Ordering::Relaxed);
+        Self {
+            entry: self.entry.clone(),
+            table: self.table.clone(),
+        }
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Use<K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        // Only the last use needs the map's lock, under which alone a use can follow it.
+        let others = |uses: usize| (uses > 1).then(|| uses - 1);
+        let uses = &self.entry.uses;
+        if uses
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok()
+        {
+            return;
+        }
+        let last =
+            |_: &_, entry: &Arc<Entry<K, V>>| entry.uses.fetch_sub(1, Ordering::Relaxed) == 1;
+        self.table.entries.remove_if(&self.entry.key, last);
+    }
+}

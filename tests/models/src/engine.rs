@@ -1,0 +1,27 @@
+//! The engine's files that have to do with the models, and the models, which see what those share among themselves.
+
+#[path = "../../../src/engine/agenda.rs"]
+mod agenda;
+#[path = "../../../src/engine/alarm.rs"]
+mod alarm;
+#[path = "../../../src/engine/intents.rs"]
+mod intents;
+#[path = "../../../src/engine/queue.rs"]
+mod queue;
+#[path = "../../../src/engine/room.rs"]
+mod room;
+#[path = "../../../src/engine/turns.rs"]
+mod turns;
+#[path = "../../../src/engine/uses.rs"]
+mod uses;
+#[path = "../../../src/engine/waiters.rs"]
+mod waiters;
+#[path = "../../../src/engine/yielding.rs"]
+mod yielding;
+
+#[path = "sleep.rs"]
+pub mod sleep;
+#[path = "uses_of_slots.rs"]
+pub mod uses_of_slots;
+#[path = "waits.rs"]
+pub mod waits;

@@ -1,0 +1,360 @@
+//! The waiters of one client: `src/engine/room.rs`, and the tables behind its lock.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use loom::{future::block_on, thread};
+use tokio::time::Instant;
+
+use super::{
+    queue::WaiterId,
+    room::{Signal, WaitingRoom},
+    turns::Ticket,
+    waiters::Waiters,
+    yielding::Neighbours,
+};
+use crate::{
+    config::Config,
+    owner::Owner,
+    sync::{AtomicUsize, Clock, Mutex, Ordering, explore, lock},
+    wire::{Place, Wire, message::Wake, reentrant::Reentrant, sealed::Sealed},
+};
+
+const POLL_FLOOR: u64 = 5;
+
+/// A client, and a server that has one lock, which another client holds at first.
+#[derive(Clone)]
+struct Model {
+    room: Arc<WaitingRoom<Offer>>,
+    place: Arc<Place>,
+    is_held: Arc<Mutex<bool>>,
+    /// What the server was told: to subscribe, or not to.
+    subscriptions: Arc<Mutex<Vec<bool>>>,
+    /// Offers that were dropped: releases, outside of the model.
+    dropped: Arc<AtomicUsize>,
+}
+
+struct Offer(Arc<AtomicUsize>);
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn now() -> Instant {
+    Clock::get().now()
+}
+
+impl Model {
+    fn new() -> Self {
+        let wire: &'static dyn Wire = Reentrant::WIRE;
+        let place = wire.place("a".into(), &Config::default());
+        let subscriptions = Arc::new(Mutex::new(Vec::new()));
+        let told = subscriptions.clone();
+        let waiters = Waiters::new(Duration::from_secs(POLL_FLOOR), true);
+        Self {
+            room: Arc::new(WaitingRoom::new(waiters, move |_| lock(&told).push(false))),
+            place: Arc::new(place),
+            is_held: Arc::new(Mutex::new(true)),
+            subscriptions,
+            dropped: Arc::new(AtomicUsize::new(0)),
+        }
+    }
+
+    /// Begins to wait, and has subscribed.
+    fn join(&self) -> Waiter {
+        let signal = Signal::<Offer>::of(Owner::new());
+        let id = self.room.change(|waiters| {
+            lock(&self.subscriptions).push(true);
+            waiters.join(&self.place, signal.clone())
+        });
+        self.room.waiters().subscribed(&self.place, true);
+        let model = self.clone();
+        Waiter { model, id, signal }
+    }
+
+    /// A waiter that was refused.
+    fn parked(&self) -> Waiter {
+        let waiter = self.join();
+        assert!(!waiter.asks() && !waiter.is_refused());
+        waiter
+    }
+
+    /// The holder releases the lock.
+    fn release(&self) {
+        *lock(&self.is_held) = false;
+    }
+
+    /// The same in one step with the publication of its message. Says whether there is a subscriber.
+    fn release_and_publish(&self) -> bool {
+        let mut is_held = lock(&self.is_held);
+        *is_held = false;
+        lock(&self.subscriptions).last() == Some(&true)
+    }
+
+    /// The message of a release arrives.
+    fn message(&self) {
+        let channel = &self.place.channel;
+        self.room
+            .tell(|waiters| waiters.message(channel, Wake::One, now()));
+    }
+
+    /// The server's answer to a release of this client arrives.
+    fn answered(&self, ticket: Option<Ticket>) {
+        let heard = Some(Neighbours::None);
+        self.room
+            .change_and_tell(|waiters| waiters.answered(&self.place, ticket, heard, now()));
+    }
+}
+
+struct Waiter {
+    model: Model,
+    id: WaiterId,
+    signal: Arc<Signal<Offer>>,
+}
+
+impl Waiter {
+    /// Tries. Says whether the lock was granted.
+    fn asks(&self) -> bool {
+        let Model {
+            room,
+            place,
+            is_held,
+            ..
+        } = &self.model;
+        room.waiters().trying(place, self.id);
+        !std::mem::replace(&mut *lock(is_held), true)
+    }
+
+    /// The refusal arrives. Says whether to try again at once.
+    fn is_refused(&self) -> bool {
+        self.is_refused_for(30)
+    }
+
+    /// The same, with so many seconds left to the holder.
+    fn is_refused_for(&self, seconds: u64) -> bool {
+        let remaining = Some(Duration::from_secs(seconds));
+        let Model { room, place, .. } = &self.model;
+        room.refused(place, self.id, remaining, now())
+    }
+
+    /// Waits until it is granted the lock, and goes. Where a wake-up is lost, it waits for ever, and loom says so.
+    fn waits(self) {
+        while !self.asks() {
+            if !self.is_refused() {
+                block_on(self.signal.told());
+            }
+        }
+        self.goes(true);
+    }
+
+    /// The same from the time on at which it was refused.
+    fn goes_on(self) {
+        block_on(self.signal.told());
+        self.waits();
+    }
+
+    /// Its future is polled once more. Says whether it has been told.
+    fn is_told(&self) -> bool {
+        let told = pin!(self.signal.told());
+        told.poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    fn goes(&self, granted: bool) {
+        let until = granted.then(|| now() + Duration::from_secs(30));
+        let Model { room, place, .. } = &self.model;
+        let _ = room.leave(place, self.id, &self.signal, until, now());
+    }
+}
+
+/// The lock is released while a waiter subscribes, tries, is refused and goes to sleep.
+pub fn released_before_the_sleep() {
+    explore(None, || {
+        let model = Model::new();
+        let waiter = model.clone();
+        let waiting = thread::spawn(move || waiter.join().waits());
+        model.release();
+        model.message();
+        waiting.join().unwrap();
+    });
+}
+
+/// This client releases the lock while another of its tasks begins to wait: the task is told by the release, by its message
+/// or by its answer, or it asks after the release.
+pub fn released_by_this_client() {
+    explore(Some(4), || {
+        let model = Model::new();
+        let waiter = model.clone();
+        let waiting = thread::spawn(move || waiter.join().waits());
+        let (ticket, told) = model.room.releasing(&model.place, now());
+        let is_heard = model.release_and_publish();
+        drop(told);
+        if is_heard {
+            model.message();
+        }
+        model.answered(ticket);
+        waiting.join().unwrap();
+    });
+}
+
+/// A message tells a waiter that goes meanwhile: the next one is told.
+pub fn gone_while_it_is_told() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let (goes, waits) = (model.parked(), model.parked());
+        let going = thread::spawn(move || {
+            goes.is_told();
+            goes.goes(false);
+        });
+        let waiting = thread::spawn(move || waits.goes_on());
+        model.release();
+        model.message();
+        going.join().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+/// The same of a waiter whose try is on its way, as is that of the next one. What it may have been granted is given back.
+pub fn gone_while_it_tries() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let (goes, waits) = (model.join(), model.join());
+        let going = thread::spawn(move || {
+            let granted = goes.asks();
+            goes.goes(false);
+            if granted {
+                goes.model.release();
+                goes.model.message();
+            }
+        });
+        let waiting = thread::spawn(move || waits.waits());
+        model.release();
+        model.message();
+        going.join().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+/// Two messages arrive at a time at three waiters: two are told.
+pub fn two_messages() {
+    explore(None, || {
+        let model = Model::new();
+        let waiters = [model.parked(), model.parked(), model.parked()];
+        let other = model.clone();
+        let telling = thread::spawn(move || other.message());
+        model.message();
+        telling.join().unwrap();
+        let told = waiters.iter().filter(|waiter| waiter.is_told()).count();
+        assert_eq!(told, 2, "each message tells one waiter");
+    });
+}
+
+/// A message arrives while the first of three waiters goes: one of the others is told, and one only.
+pub fn message_while_one_goes() {
+    explore(None, || {
+        let model = Model::new();
+        let (goes, others) = (model.parked(), [model.parked(), model.parked()]);
+        let going = thread::spawn(move || goes.goes(false));
+        model.message();
+        going.join().unwrap();
+        let told = others.iter().filter(|waiter| waiter.is_told()).count();
+        assert_eq!(told, 1, "one waiter is told, once");
+    });
+}
+
+/// A release by this client tells one waiter, whenever its echo arrives.
+pub fn release_and_its_echo() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let (first, second) = (model.parked(), model.parked());
+        let (ticket, told) = model.room.releasing(&model.place, now());
+        model.release();
+        let other = model.clone();
+        let echo = thread::spawn(move || other.message());
+        let waiting = thread::spawn(move || first.goes_on());
+        drop(told);
+        model.answered(ticket);
+        echo.join().unwrap();
+        waiting.join().unwrap();
+        assert!(!second.is_told(), "the echo woke a second waiter");
+        model.release();
+        model.message();
+        assert!(second.is_told(), "the next release wakes it");
+    });
+}
+
+/// A hold is offered to a waiter that goes, or takes it: an offer is taken or dropped, and not left behind. One that is
+/// dropped leaves the next waiter awake.
+pub fn offered_while_it_goes() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let first = model.parked();
+        let (heir, next) = (model.parked(), model.parked());
+        // Hand-overs begin after a release.
+        let (ticket, told) = model.room.releasing(&model.place, now());
+        drop(told);
+        model.message();
+        model.answered(ticket);
+        first.goes(true);
+        let signal = heir.signal.clone();
+        let going = thread::spawn(move || {
+            let taken = heir.is_told().then(|| heir.signal.set_offer(None));
+            let taken = taken.flatten().map(std::mem::forget).is_some();
+            heir.goes(taken);
+            taken
+        });
+        let offer = || (Offer(model.dropped.clone()), ());
+        let is_offered = model.room.offer(&model.place, now(), offer).is_some();
+        let taken = going.join().unwrap();
+        assert!(is_offered, "one or the other waits");
+        let of_next = next.signal.set_offer(None).map(std::mem::forget).is_some();
+        assert!(
+            signal.set_offer(None).is_none(),
+            "an offer is left with a waiter that is gone"
+        );
+        let dropped = model.dropped.load(Ordering::SeqCst);
+        assert_eq!(dropped + usize::from(taken) + usize::from(of_next), 1);
+        assert!(taken || next.is_told(), "the next one is told");
+    });
+}
+
+/// The next poll becomes an earlier one while the task that polls goes to sleep: it does not sleep past it.
+pub fn polled_earlier() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let first = model.parked();
+        let polling = model.clone();
+        let polling = thread::spawn(move || {
+            block_on(polling.room.due());
+            polling.room.poll(now());
+        });
+        let second = model.join();
+        assert!(!second.asks() && !second.is_refused_for(1));
+        let clock = Clock::get();
+        clock.advance(clock.at(2));
+        polling.join().unwrap();
+        assert!(first.is_told(), "the first one polls");
+    });
+}
+
+/// The last waiter goes while another one comes: the subscription lasts as long as anybody waits, and no longer.
+pub fn last_goes_while_another_joins() {
+    explore(None, || {
+        let model = Model::new();
+        let last = model.parked();
+        let going = thread::spawn(move || last.goes(false));
+        let waiter = model.join();
+        going.join().unwrap();
+        assert_eq!(lock(&model.subscriptions).last(), Some(&true));
+        assert!(model.room.is_awaited());
+        waiter.goes(false);
+        assert_eq!(lock(&model.subscriptions).last(), Some(&false));
+        assert!(!model.room.is_awaited());
+    });
+}

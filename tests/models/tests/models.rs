@@ -1,0 +1,103 @@
+//! Runs the models.
+
+mod sleep {
+    use models::sleep;
+
+    #[test]
+    fn hold_added_while_the_watchdog_goes_to_sleep_is_seen() {
+        sleep::added_to_none();
+    }
+
+    #[test]
+    fn watchdog_does_not_sleep_past_a_hold_that_is_due_earlier() {
+        sleep::added_before_another();
+    }
+
+    #[test]
+    fn holds_added_by_two_threads_are_seen() {
+        sleep::added_by_two_threads();
+    }
+
+    #[test]
+    fn hold_moved_to_an_earlier_time_is_seen() {
+        sleep::moved_to_an_earlier_time();
+    }
+
+    #[test]
+    fn later_of_two_moves_of_a_hold_counts() {
+        sleep::moved_by_two_threads();
+    }
+}
+
+mod uses {
+    use models::uses_of_slots;
+
+    #[test]
+    fn key_has_one_live_slot_and_none_after_the_last_use() {
+        uses_of_slots::entered_by_two_threads();
+    }
+
+    #[test]
+    fn slot_entered_while_its_last_uses_end_is_kept_or_new() {
+        uses_of_slots::entered_while_the_last_uses_end();
+    }
+
+    #[test]
+    fn cloned_use_keeps_a_slot_that_is_entered() {
+        uses_of_slots::cloned_while_entered();
+    }
+}
+
+mod waits {
+    use models::waits;
+
+    #[test]
+    fn release_before_a_waiter_sleeps_is_not_lost() {
+        waits::released_before_the_sleep();
+    }
+
+    #[test]
+    fn release_by_this_client_is_not_lost_on_a_task_that_begins_to_wait() {
+        waits::released_by_this_client();
+    }
+
+    #[test]
+    fn waiter_that_leaves_passes_its_wake_up_on() {
+        waits::gone_while_it_is_told();
+    }
+
+    #[test]
+    fn waiter_that_leaves_during_its_try_passes_its_wake_up_on() {
+        waits::gone_while_it_tries();
+    }
+
+    #[test]
+    fn each_message_wakes_one_waiter() {
+        waits::two_messages();
+    }
+
+    #[test]
+    fn message_wakes_one_waiter_while_another_leaves() {
+        waits::message_while_one_goes();
+    }
+
+    #[test]
+    fn release_and_its_echo_wake_one_waiter() {
+        waits::release_and_its_echo();
+    }
+
+    #[test]
+    fn offer_is_taken_or_dropped_by_a_waiter_that_leaves() {
+        waits::offered_while_it_goes();
+    }
+
+    #[test]
+    fn poll_that_becomes_earlier_is_not_slept_past() {
+        waits::polled_earlier();
+    }
+
+    #[test]
+    fn subscription_lasts_while_any_waiter_does() {
+        waits::last_goes_while_another_joins();
+    }
+}
