@@ -27,6 +27,8 @@ TOPOLOGY_ROUNDS ?= 3
 HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
+# The world of all histories (node, cluster), or that of their seeds.
+WORLD ?=
 
 DIFFERENTIAL_ROUNDS ?= 1000
 
@@ -234,8 +236,8 @@ differential: ## The server in memory beside redis-server and Valkey, DIFFERENTI
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
 		$(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
 
-simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
-	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=cluster; release build; 4 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) \
 		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)
@@ -243,8 +245,8 @@ simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=pa
 
 soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
 	@for round in $$(seq $(ROUNDS)); do \
-		echo "simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
-	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
+		echo "simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=cluster; release build; 4 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) \
 		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 
 soak: round $$round of $(ROUNDS)"; \
