@@ -5,6 +5,7 @@
 //! `make simulate` plays many.
 
 mod campaign;
+mod clusters;
 mod differential;
 mod history;
 mod java;
@@ -25,7 +26,12 @@ use world::Kind;
 
 /// Histories that once broke a rule: the seed, the world and the profile.
 // 2995: a waiter was not told of a lease that a release had cut.
-const REGRESSIONS: [(u64, Kind, &str); 1] = [(2995, Kind::Node, "calm")];
+// 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.
+const REGRESSIONS: [(u64, Kind, &str); 3] = [
+    (2995, Kind::Node, "calm"),
+    (2271, Kind::Cluster, "outages"),
+    (914, Kind::Cluster, "losses"),
+];
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {

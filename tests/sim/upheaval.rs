@@ -175,10 +175,20 @@ impl Turmoil {
         for other in 0..self.cluster.nodes() {
             self.cluster.hear_all(other);
         }
-        self.pause(longest).await;
+        match self.random.bool() {
+            true => self.pause(longest).await,
+            false => self.all_is_over(longest).await,
+        }
         self.cluster.start(node);
         self.tell(format!("node {node} is back"));
         self.returns_slots(node, heir);
+    }
+
+    /// A node that never comes back is one that no call may wait for.
+    async fn all_is_over(&self, longest: Duration) {
+        while !self.scene.is_over() {
+            sleep(longest).await;
+        }
     }
 
     /// Each node has some of the names again, or the next death would leave nothing to play for.
