@@ -27,6 +27,8 @@ TOPOLOGY_ROUNDS ?= 3
 HISTORIES ?= 20000
 FIRST_SEED ?= 1
 SEED ?=
+# The world of all histories (node, cluster), or that of their seeds.
+WORLD ?=
 
 # How many preemptions `make models` allows in an interleaving; as many as each model asks for, if it is empty.
 PREEMPTIONS ?=
@@ -243,8 +245,8 @@ models: ## Models of what passes between threads, under loom (ONLY=part of their
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \
 		--nocapture --test-threads 1 $(ONLY)
 
-simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (release build; 4 minutes)
-	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) \
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=cluster; release build; 4 minutes)
+	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) \
 		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)

@@ -43,7 +43,7 @@ const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 pub(crate) use ::fred::clients::Client as FredClient;
 
 /// The slot of a key on a cluster.
-pub(super) fn hash_slot(key: &[u8]) -> HashSlot {
+pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
     ::fred::util::redis_keyslot(key)
 }
 

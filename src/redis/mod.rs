@@ -41,6 +41,8 @@ use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::fred::FredClient;
+#[cfg(feature = "test-util")]
+pub(crate) use self::fred::hash_slot;
 pub(crate) use bundle::Seat;
 use cluster::Cluster;
 use durable::Wait;

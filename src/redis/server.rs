@@ -130,7 +130,7 @@ impl Target {
         }
     }
 
-    pub(super) fn cluster(server: ServerConfig, seeds: Vec<Address>) -> Self {
+    pub(crate) fn cluster(server: ServerConfig, seeds: Vec<Address>) -> Self {
         Self {
             seeds: Some(seeds),
             ..Self::fixed(server)

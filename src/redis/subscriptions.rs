@@ -85,7 +85,8 @@ impl Subscriber {
         wants: &mut mpsc::UnboundedReceiver<Want>,
     ) -> Option<String> {
         let mut session = Session::new(link, &self.channels);
-        let everything = wanted.everything();
+        let late = std::iter::from_fn(|| wants.try_recv().ok());
+        let everything = wanted.everything(late);
         let router = &mut link.router;
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {
             return Some(reason);

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Delivery, Refusal, key_space::KeySpace, subscriptions::Subscriptions};
+use super::{
+    Delivery, Refusal, cluster::Membership, key_space::KeySpace, subscriptions::Subscriptions,
+};
 
 /// The number of databases.
 const DATABASES: usize = 16;
@@ -19,6 +21,10 @@ pub(crate) struct Data {
     pub(crate) deliveries: Vec<Delivery>,
     /// The number of write commands that took effect or failed by themselves.
     pub(crate) writes: u64,
+    /// The cluster that the server is a node of.
+    pub(crate) cluster: Option<Box<Membership>>,
+    /// The messages of the command that runs which all nodes of the cluster get: their channels and payloads.
+    pub(crate) relayed: Vec<(Bytes, Bytes)>,
 }
 
 impl Data {
@@ -32,6 +38,11 @@ impl Data {
     /// The keys of the selected database.
     pub(crate) fn keys(&mut self) -> &mut KeySpace {
         &mut self.databases[self.selected]
+    }
+
+    /// Whether there is such a key in the selected database.
+    pub(crate) fn has(&self, key: &[u8], now: u64) -> bool {
+        self.databases[self.selected].peek(key, now).is_some()
     }
 
     /// The keys of a database.
@@ -52,6 +63,10 @@ impl Data {
     pub(crate) fn publish(&mut self, channel: &[u8], payload: &[u8], sharded: bool) -> i64 {
         let before = self.deliveries.len();
         let payload = Bytes::copy_from_slice(payload);
+        if self.cluster.is_some() && !sharded {
+            let channel = Bytes::copy_from_slice(channel);
+            self.relayed.push((channel, payload.clone()));
+        }
         self.subscriptions
             .deliver(channel, &payload, sharded, &mut self.deliveries);
         i64::try_from(self.deliveries.len() - before).unwrap_or(i64::MAX)

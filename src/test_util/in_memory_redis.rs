@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection};
+use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection, text_of};
 use crate::{
     client::LockClient,
     client_builder::LockClientBuilder,
@@ -72,7 +72,7 @@ impl InMemoryRedis {
     /// The keys of the server that have not expired.
     pub fn keys(&self) -> Vec<String> {
         match self.run("KEYS", &["*"]) {
-            Frame::List(keys) => keys.iter().filter_map(text).collect(),
+            Frame::List(keys) => keys.iter().filter_map(text_of).collect(),
             _ => Vec::new(),
         }
     }
@@ -80,7 +80,7 @@ impl InMemoryRedis {
     /// The channels that clients are subscribed to.
     pub fn channels(&self) -> Vec<String> {
         match self.run("PUBSUB", &["CHANNELS"]) {
-            Frame::List(channels) => channels.iter().filter_map(text).collect(),
+            Frame::List(channels) => channels.iter().filter_map(text_of).collect(),
             _ => Vec::new(),
         }
     }
@@ -276,13 +276,6 @@ impl fmt::Debug for InMemoryRedis {
         f.debug_struct("InMemoryRedis")
             .field("connections", &state.connections())
             .finish_non_exhaustive()
-    }
-}
-
-fn text(frame: &Frame) -> Option<String> {
-    match frame {
-        Frame::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => None,
     }
 }
 

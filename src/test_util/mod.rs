@@ -1,8 +1,9 @@
 //! A Redis in the process, for tests: see [`InMemoryRedis`].
 
-// Worlds of several servers, which use the rest of it, are not part of this module yet.
+// What only a world of replicas would use is not used yet.
 #![allow(dead_code)]
 
+mod cluster;
 mod command;
 mod commands;
 mod data;
@@ -41,6 +42,7 @@ pub(crate) use server::{Role, Server, Settings};
 /// What the crate's own simulator needs. It may change at any time.
 #[doc(hidden)]
 pub mod simulation {
+    pub use super::cluster::{Cluster, Move};
     pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults};
     pub use super::raw::RawConnection;
     pub use crate::owner::simulation::{count_owners_from, next_owner};
@@ -133,5 +135,13 @@ fn without_maps(frame: Frame) -> Frame {
         }
         Frame::List(frames) => Frame::List(frames.into_iter().map(without_maps).collect()),
         frame => frame,
+    }
+}
+
+/// A text that a server answers.
+fn text_of(frame: &Frame) -> Option<String> {
+    match frame {
+        Frame::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
     }
 }

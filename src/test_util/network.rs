@@ -349,8 +349,12 @@ impl State {
             millis,
         });
         let killed = host.server.take_ended();
+        let relayed = std::mem::take(&mut host.server.data.relayed);
         for delivery in deliveries {
             self.deliver(&address, delivery, now);
+        }
+        for (channel, payload) in relayed {
+            self.relay(&address, &channel, &payload, now);
         }
         let delay = self.faults.answering(pipe) + waited(name, &args, &frame);
         let Some(found) = self.pipes.get_mut(&pipe) else {
@@ -364,6 +368,28 @@ impl State {
             if killed.contains(&other.id) && other.address == address {
                 other.wake.notify_one();
             }
+        }
+    }
+
+    /// Has the other nodes of a cluster that are up pass a message on.
+    fn relay(&mut self, from: &Address, channel: &[u8], payload: &Bytes, now: Instant) {
+        let mut deliveries = Vec::new();
+        let others = self
+            .servers
+            .iter()
+            .filter(|(to, host)| host.is_up && *to != from);
+        for (address, host) in others {
+            let mut of_node = Vec::new();
+            let subscriptions = &host.server.data.subscriptions;
+            subscriptions.deliver(channel, payload, false, &mut of_node);
+            deliveries.extend(
+                of_node
+                    .into_iter()
+                    .map(|delivery| (address.clone(), delivery)),
+            );
+        }
+        for (address, delivery) in deliveries {
+            self.deliver(&address, delivery, now);
         }
     }
 

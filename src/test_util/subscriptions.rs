@@ -59,6 +59,11 @@ impl Subscriptions {
         }
     }
 
+    /// Ends all subscriptions to a channel, and returns who had them.
+    pub(crate) fn take(&mut self, kind: Kind, channel: &[u8]) -> Vec<ConnectionId> {
+        self.of(kind).remove(channel).unwrap_or_default()
+    }
+
     /// The channels or patterns of a connection, in their order.
     pub(crate) fn of_connection(&self, kind: Kind, connection: ConnectionId) -> Vec<Bytes> {
         let all = self.these(kind).iter();

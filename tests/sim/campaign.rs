@@ -55,7 +55,7 @@ impl Campaign {
                 now_playing().remove(&plan.seed);
                 match played {
                     Ok(kept) => {
-                        let kind = format!("{}, {}", plan.subject().name, plan.profile().0);
+                        let kind = plan.conditions();
                         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
                         *kinds.entry(kind).or_default() += 1;
                         entered.fetch_add(kept.tally.entered as u64, Relaxed);

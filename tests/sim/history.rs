@@ -9,10 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use redisson_lock::{
-    LockClient,
-    test_util::{InMemoryRedis, simulation},
-};
+use redisson_lock::{Config, LockClient, ShardedPubSub, test_util::simulation};
 use tokio::{
     runtime::{Builder, RngSeed, UnhandledPanic},
     task::JoinSet,
@@ -29,8 +26,10 @@ use crate::{
         subjects::{self, Subject},
         verdict::{Rules, Tally},
     },
+    upheaval::{self, Turmoil, Upheaval},
     watch::{Watch, first_comes_first},
     weather::Weather,
+    world::{Kind, World},
 };
 
 pub const ACTORS: usize = 8;
@@ -57,8 +56,8 @@ pub const SUBJECTS: [Subject; 11] = [
     subjects::RED,
 ];
 
-/// Forced last: not all kinds can be.
-pub const PROFILES: [(&str, Profile); 7] = [
+/// The conditions of histories on one node. Forced last: not all kinds can be.
+const PROFILES: [(&str, Profile); 7] = [
     ("calm", CALM),
     ("cuts", CUTS),
     ("freezes", FREEZES),
@@ -72,7 +71,8 @@ pub const PROFILES: [(&str, Profile); 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
-    /// Which of the profiles.
+    pub world: Kind,
+    /// Which of the world's profiles.
     pub profile: usize,
     /// The tasks that take part.
     pub actors: Vec<usize>,
@@ -95,17 +95,40 @@ pub struct Kept {
 
 impl Plan {
     pub fn whole(seed: u64) -> Self {
+        let chance = seed / SUBJECTS.len() as u64;
         let mut plan = Self {
             seed,
+            world: Kind::of(chance),
             profile: 0,
             actors: (0..ACTORS).collect(),
             episodes: u32::MAX,
         };
         // A group cannot be forced open.
         let subject = plan.subject();
-        let profiles = PROFILES.len() - usize::from(subject.group || !subject.exact);
-        plan.profile = (seed / SUBJECTS.len() as u64 % profiles as u64) as usize;
+        let profiles = match plan.world {
+            Kind::Node => PROFILES.len() - usize::from(subject.group || !subject.exact),
+            Kind::Cluster => upheaval::PROFILES.len(),
+        };
+        let chance = match plan.world {
+            Kind::Node => chance,
+            Kind::Cluster => chance / 8 + chance % 8,
+        };
+        plan.profile = (chance % profiles as u64) as usize;
         plan
+    }
+
+    /// A seed under the conditions of that name.
+    pub fn named(seed: u64, world: Kind, profile: &str) -> Self {
+        let names: Vec<_> = match world {
+            Kind::Node => PROFILES.map(|(name, _)| name).into(),
+            Kind::Cluster => upheaval::PROFILES.map(|(name, ..)| name).into(),
+        };
+        let profile = names.iter().position(|name| *name == profile);
+        Self {
+            world,
+            profile: profile.expect("a profile of this world"),
+            ..Self::whole(seed)
+        }
     }
 
     /// The kind of lock, by the seed: neighbouring seeds have different ones.
@@ -115,7 +138,38 @@ impl Plan {
 
     /// What happens to the connections.
     pub fn profile(&self) -> (&'static str, Profile) {
-        PROFILES[self.profile]
+        match self.world {
+            Kind::Node => PROFILES[self.profile],
+            Kind::Cluster => {
+                let (name, profile, _) = upheaval::PROFILES[self.profile];
+                (name, profile)
+            }
+        }
+    }
+
+    /// What happens to the servers.
+    fn upheaval(&self) -> Upheaval {
+        match self.world {
+            Kind::Node => Upheaval::None,
+            Kind::Cluster => upheaval::PROFILES[self.profile].2,
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = self.profile().1.config();
+        if self.world == Kind::Cluster && self.seed.is_multiple_of(4) {
+            config.sharded_pubsub = ShardedPubSub::Off;
+        }
+        config
+    }
+
+    /// The kind of lock, and what happens to it.
+    pub fn conditions(&self) -> String {
+        let (subject, (profile, _)) = (self.subject().name, self.profile());
+        match self.world {
+            Kind::Node => format!("{subject}, {profile}"),
+            Kind::Cluster => format!("{subject}, cluster, {profile}"),
+        }
     }
 
     /// Plays it, and judges it.
@@ -145,8 +199,7 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (profile, _) = self.profile();
-        write!(f, "seed {}: {}, {profile}", self.seed, self.subject().name)
+        write!(f, "seed {}: {}", self.seed, self.conditions())
     }
 }
 
@@ -159,11 +212,11 @@ fn text(panic: &(dyn Any + Send)) -> &str {
 /// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
 fn with_java(plan: &Plan) -> bool {
     let kinds = ["reentrant", "non_reentrant", "spin"];
-    plan.profile().0 == "calm" && kinds.contains(&plan.subject().name)
+    plan.world == Kind::Node && plan.profile().0 == "calm" && kinds.contains(&plan.subject().name)
 }
 
 /// Ends the weather, which keeps the log, which keeps the server, which would keep the weather.
-struct Undisturbed(InMemoryRedis);
+struct Undisturbed(World);
 
 impl Drop for Undisturbed {
     fn drop(&mut self) {
@@ -174,14 +227,14 @@ impl Drop for Undisturbed {
 async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
-    let server = InMemoryRedis::new();
+    let server = World::new(plan.world);
     let (scene, watch) = scene(plan, profile, &server);
     let weather = Weather::new(random.fork(), scene.clone(), told);
     server.set_faults(weather.clone());
     let _cycle = Undisturbed(server.clone());
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        let client = server.client_with(profile.config()).await;
+        let client = server.client_with(plan.config()).await;
         clients.push(client.expect("the server is up"));
     }
     let mut tasks = JoinSet::new();
@@ -199,13 +252,17 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
             tasks.spawn(owner.scope(played.act()));
         }
     }
-    for thread in 0..if with_java(plan) { JAVA_THREADS } else { 0 } {
-        let thread = Thread {
-            scene: scene.clone(),
-            random: random.fork(),
-            owner: thread + 1,
-        };
-        tasks.spawn(thread.run(server.clone()));
+    if let World::Node(server) = &server
+        && with_java(plan)
+    {
+        for thread in 0..JAVA_THREADS {
+            let thread = Thread {
+                scene: scene.clone(),
+                random: random.fork(),
+                owner: thread + 1,
+            };
+            tasks.spawn(thread.run(server.clone()));
+        }
     }
     let playing = async {
         let mut ended = Ok(());
@@ -216,11 +273,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         }
         ended
     };
-    let disturbing = async {
-        if let Some(longest) = profile.disturbed {
-            weather.blow(&server, longest).await;
-        }
-    };
+    let disturbing = disturbed(plan, &server, &scene, &weather, &mut random);
     let limit = LONGEST + 5 * PATIENCE;
     let played = async {
         tokio::select! {
@@ -261,7 +314,35 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     }
 }
 
-fn scene(plan: &Plan, profile: Profile, server: &InMemoryRedis) -> (Arc<Scene>, Watch) {
+/// What disturbs a history: the weather, an upheaval, or both.
+async fn disturbed(
+    plan: &Plan,
+    world: &World,
+    scene: &Arc<Scene>,
+    weather: &Weather,
+    random: &mut Rng,
+) {
+    let Some(longest) = scene.profile.disturbed else {
+        return;
+    };
+    let World::Cluster(cluster) = world else {
+        return weather.blow(world, longest).await;
+    };
+    let turmoil = Turmoil {
+        upheaval: plan.upheaval(),
+        cluster: cluster.clone(),
+        scene: scene.clone(),
+        random: random.fork(),
+    };
+    let blowing = async {
+        if upheaval::has_weather(plan.profile().0) {
+            weather.blow(world, longest).await;
+        }
+    };
+    tokio::join!(turmoil.rage(longest), blowing);
+}
+
+fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, Watch) {
     let subject = plan.subject();
     let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
         .map(|index| format!("{}:{index}", subject.name))
@@ -303,7 +384,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
 
 /// No lock is left, no subscription and no connection.
 async fn is_left_clean(
-    server: &InMemoryRedis,
+    server: &World,
     clients: &[LockClient],
     profile: Profile,
 ) -> Result<(), String> {

@@ -14,7 +14,7 @@ pub fn told(plan: Plan) -> String {
     let lines: Vec<&str> = failure.story.lines().collect();
     let shown = &lines[lines.len().saturating_sub(LINES)..];
     format!(
-        "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\nmake simulate SEED={}",
+        "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\nmake simulate SEED={} WORLD={}",
         shown.join("\n"),
         small.actors,
         match small.episodes {
@@ -22,7 +22,8 @@ pub fn told(plan: Plan) -> String {
             episodes => episodes.to_string(),
         },
         failure.rule,
-        small.seed
+        small.seed,
+        small.world
     )
 }
 

@@ -6,13 +6,16 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Released, test_util::InMemoryRedis};
+use redisson_lock::Released;
 use tokio::time::{Instant, sleep};
 
-use crate::played::{
-    log::{Event, HoldId, Spot, Trouble, What},
-    profiles::Profile,
-    subjects::Subject,
+use crate::{
+    played::{
+        log::{Event, HoldId, Spot, Trouble, What},
+        profiles::Profile,
+        subjects::Subject,
+    },
+    world::World,
 };
 
 /// What a guard has to leave between its own end and the server's, at the least: clocks differ.
@@ -30,7 +33,7 @@ const LONGEST_FREE_DISTURBED: Duration = Duration::from_secs(8);
 /// Compares the log with the server.
 #[derive(Clone)]
 pub struct Watch {
-    server: InMemoryRedis,
+    server: World,
     names: Arc<Vec<String>>,
     subject: Subject,
     profile: Profile,
@@ -48,12 +51,7 @@ struct State {
 }
 
 impl Watch {
-    pub fn new(
-        server: &InMemoryRedis,
-        names: &[String],
-        subject: Subject,
-        profile: Profile,
-    ) -> Self {
+    pub fn new(server: &World, names: &[String], subject: Subject, profile: Profile) -> Self {
         Self {
             server: server.clone(),
             names: Arc::new(names.to_vec()),

@@ -6,13 +6,13 @@ use std::{
 };
 
 use fastrand::Rng;
-use redisson_lock::test_util::{
-    InMemoryRedis,
-    simulation::{Delivering, Ending, Executed, Fate, Faults},
-};
+use redisson_lock::test_util::simulation::{Delivering, Ending, Executed, Fate, Faults};
 use tokio::time::{Instant, sleep};
 
-use crate::played::{actor::Scene, profiles};
+use crate::{
+    played::{actor::Scene, profiles},
+    world::World,
+};
 
 /// The connections are divided into so many lines, each of which is disturbed by itself.
 const LINES: u64 = 3;
@@ -95,7 +95,7 @@ impl Weather {
     }
 
     /// Disturbs one line after the other, and seldom the server, each time for up to `longest`, until the history is over.
-    pub async fn blow(&self, server: &InMemoryRedis, longest: Duration) {
+    pub async fn blow(&self, server: &World, longest: Duration) {
         while !self.scene.is_over() {
             let pause = longest.mul_f64(self.state().random.f64() / 4.0);
             sleep(pause).await;
@@ -106,7 +106,7 @@ impl Weather {
         }
     }
 
-    fn heal(&self, server: &InMemoryRedis) {
+    fn heal(&self, server: &World) {
         server.start();
         let mut state = self.state();
         state.refusal = None;
@@ -117,7 +117,7 @@ impl Weather {
         self.scene.log.weather("healed".into());
     }
 
-    fn disturb(&self, server: &InMemoryRedis, lasting: Duration) {
+    fn disturb(&self, server: &World, lasting: Duration) {
         let mut state = self.state();
         let at = state.random.usize(..LINES as usize);
         let slow = Duration::from_millis(state.random.u64(1..30));
@@ -161,8 +161,8 @@ impl Weather {
         drop(state);
         match told {
             "scripts are forgotten" => server.forget_scripts(),
-            "connections are cut" => server.disconnect(),
-            "the server is stopped" => server.stop(),
+            "connections are cut" => server.disconnect(at),
+            "the server is stopped" => server.stop(at),
             _ => {}
         }
         self.scene

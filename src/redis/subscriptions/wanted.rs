@@ -115,9 +115,11 @@ impl Wanted {
         self.channels.contains(channel) && !self.unconfirmed.contains(channel)
     }
 
-    /// Everything, for a connection that has nothing yet.
-    pub(super) fn everything(&mut self) -> Change {
+    /// Everything, for a connection that has nothing yet. `late` came while there was none: a channel that it forgets must
+    /// not be subscribed to first, as nothing would end that subscription.
+    pub(super) fn everything(&mut self, late: impl IntoIterator<Item = Want>) -> Change {
         self.unconfirmed = self.channels.clone();
+        self.take_up(late);
         Change {
             subscribe: self.channels.iter().cloned().collect(),
             ..Change::default()
@@ -194,7 +196,7 @@ mod tests {
         let (again, mut again_done) = subscribe("a");
         assert_eq!(wanted.take_up([again]), Change::default());
         assert_eq!(again_done.try_recv(), Ok(Ok(())), "confirmed already");
-        assert_eq!(wanted.everything().subscribe, ["a"]);
+        assert_eq!(wanted.everything([]).subscribe, ["a"]);
     }
 
     #[test]
@@ -217,7 +219,7 @@ mod tests {
             b_done.try_recv(),
             Err(oneshot::error::TryRecvError::Closed)
         ));
-        assert_eq!(wanted.everything().subscribe, ["a"]);
+        assert_eq!(wanted.everything([]).subscribe, ["a"]);
     }
 
     #[test]

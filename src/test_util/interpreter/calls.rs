@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     super::{
-        Failure, Frame,
+        Failure, Frame, cluster,
         command::{self, Action, Choice},
         number::general,
     },
@@ -104,10 +104,10 @@ fn dispatch(state: &mut State, name: &[u8], args: &[&[u8]]) -> Result<Frame, Fai
         let message = refusal.message();
         return Err(message.into());
     }
-    if command.has(command::WRITE) {
-        state.wrote = true;
-        state.data.writes += 1;
-    }
+    let is_write = command.has(command::WRITE);
+    state.wrote |= is_write;
+    cluster::check_in_script(&state.data, command, args, state.now, &mut state.slot)?;
+    state.data.writes += u64::from(is_write);
     let outcome = run(&mut state.data, args, state.now);
     Ok(outcome.unwrap_or_else(|message| Frame::Error(message.into_owned())))
 }

@@ -16,7 +16,10 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use mlua::{BString, Function, Lua, LuaString};
 
-use super::{Data, Frame};
+use super::{
+    Data, Frame,
+    cluster::{HashSlot, hash_slot},
+};
 use errors::Raised;
 
 /// A SHA-1 in hexadecimal digits.
@@ -64,6 +67,8 @@ struct State {
     errors: ScriptErrors,
     /// Whether the script has written.
     wrote: bool,
+    /// The slot of its keys, once it has any.
+    slot: Option<HashSlot>,
 }
 
 /// A script to run.
@@ -129,11 +134,14 @@ impl Interpreter {
             Ok(function) => function,
             Err(message) => return Frame::Error(message),
         };
+        let declared = run.keys.first().filter(|_| data.cluster.is_some());
+        let slot = declared.map(|key| hash_slot(key));
         *lock(&self.state) = State {
             data: mem::take(data),
             now: run.now,
             errors: run.errors,
             wrote: false,
+            slot,
         };
         let reply = self.call(&function, run);
         *data = mem::take(&mut lock(&self.state).data);

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod clients;
+mod cluster;
 mod reports;
 mod scripts;
 mod session;
@@ -16,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     ConnectionId, Data, Delivery, Failure, Frame, Interpreter, Outcome, Refusal,
+    cluster::{Membership, route},
     command::{self, Action, Choice, Command},
     interpreter::{ScriptErrors, Sha},
     without_maps,
@@ -116,6 +118,13 @@ impl Server {
         }
     }
 
+    /// Makes an empty node of a cluster.
+    pub(crate) fn member(settings: Settings, cluster: Membership) -> Self {
+        let mut server = Self::new(settings);
+        server.data.cluster = Some(Box::new(cluster));
+        server
+    }
+
     /// Opens a connection from an address, such as `127.0.0.1:50000`.
     pub(crate) fn open(&mut self, address: &str, now: u64) -> ConnectionId {
         self.last_id += 1;
@@ -143,7 +152,9 @@ impl Server {
 
     /// Loses the data, the scripts and the connections, as a restart without persistence does.
     pub(crate) fn restart_empty(&mut self) {
+        let cluster = self.data.cluster.take();
         self.data = Data::new();
+        self.data.cluster = cluster;
         self.scripts.clear();
         self.connections.clear();
     }
@@ -196,6 +207,7 @@ impl Server {
     ) -> Outcome {
         let (command, args) = find(name, args)?;
         self.check(command, connection, now)?;
+        self.redirect(command, args, now)?;
         match command.action {
             Action::Data(run) => {
                 if command.name == "ping" && self.is_limited(connection) {
@@ -233,6 +245,10 @@ impl Server {
             return Err("NOAUTH Authentication required.".into());
         }
         self.data.selected = session.database;
+        let asking = std::mem::take(&mut session.asking);
+        if let Some(cluster) = &mut self.data.cluster {
+            cluster.asking = asking;
+        }
         self.data.refusal = self.settings.refusal();
         let limited = session.is_limited() && !sessions::serves_subscribers(command.name);
         let refusal = self.data.refusal;
@@ -240,6 +256,14 @@ impl Server {
             Some(refusal) => Err(refusal.message().into()),
             None if limited => Err(sessions::refuse_to_subscriber(command.name)),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a command whose keys are another node's.
+    fn redirect(&self, command: &Command, args: &[&[u8]], now: u64) -> Result<(), Failure> {
+        match (&self.data.cluster, route(&self.data, command, args, now)) {
+            (Some(cluster), Err(redirect)) => Err(redirect.message(cluster)),
+            _ => Ok(()),
         }
     }
 

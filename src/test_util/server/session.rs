@@ -16,6 +16,8 @@ pub(super) struct Session {
     pub(super) last_used_at: u64,
     pub(super) last_command: &'static str,
     pub(super) no_evict: bool,
+    /// The last command was `ASKING`.
+    pub(super) asking: bool,
     /// The number of channels, patterns and shard channels.
     pub(super) subscribed: [usize; 3],
 }

@@ -9,7 +9,7 @@ use super::{
         commands::SYNTAX,
         number::parse_integer,
     },
-    Caller, authentication, clients, reports, scripts, subscribing,
+    Caller, authentication, clients, cluster, reports, scripts, subscribing,
 };
 
 const OPENING: u8 = SESSION | NO_AUTH | ALLOW_BUSY;
@@ -21,6 +21,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::session("reset", 1, OPENING, reset),
     Command::session("select", 2, LOADING | STALE, select),
     Command::container("client", clients::COMMANDS),
+    Command::container("cluster", cluster::COMMANDS),
+    Command::session("asking", 1, NO_SCRIPT | LOADING | STALE, cluster::asking),
     Command::session("subscribe", -2, SESSION, subscribing::subscribe),
     Command::session("unsubscribe", -1, SESSION, subscribing::unsubscribe),
     Command::session("psubscribe", -2, SESSION, subscribing::psubscribe),
@@ -65,6 +67,9 @@ fn reset(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
 
 fn select(caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     let number = usize::try_from(parse_integer(args[0])?).ok();
+    if caller.server.data.cluster.is_some() && number != Some(0) {
+        return Err("ERR SELECT is not allowed in cluster mode".into());
+    }
     let exists = |number: &usize| caller.server.data.database(*number).is_some();
     let number = number
         .filter(exists)

@@ -1,0 +1,157 @@
+//! How slots change hands, step by step.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{
+    super::{Server, network::State},
+    Cluster, HashSlot, Membership, NodeIndex, hash_slot, of_slot,
+};
+
+/// A slot on its way from one node to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// The slot.
+    pub slot: HashSlot,
+    /// The node that had it.
+    pub from: NodeIndex,
+    /// The node that gets it.
+    pub to: NodeIndex,
+}
+
+impl Server {
+    fn cluster(&self) -> &Membership {
+        let cluster = self.data.cluster.as_deref();
+        cluster.expect("a world of a cluster has only its nodes")
+    }
+
+    fn cluster_mut(&mut self) -> &mut Membership {
+        let cluster = self.data.cluster.as_deref_mut();
+        cluster.expect("a world of a cluster has only its nodes")
+    }
+
+    fn keys_in(&mut self, slot: HashSlot, now: u64) -> Vec<Bytes> {
+        of_slot(self.data.keys().names(b"*", now), slot)
+    }
+
+    fn set_owner(&mut self, slot: HashSlot, owner: Option<NodeIndex>) {
+        if self.cluster_mut().set_owner(slot, owner) {
+            self.end_subscriptions(slot);
+        }
+    }
+
+    /// What a node loses to another, it forgets.
+    fn hear(&mut self, other: &Membership, now: u64) {
+        for slot in self.cluster_mut().hear(other) {
+            self.end_subscriptions(slot);
+            for key in self.keys_in(slot, now) {
+                self.data.keys().remove(&key, now);
+            }
+        }
+    }
+}
+
+impl State {
+    fn node(&mut self, cluster: &Cluster, node: NodeIndex) -> &mut Server {
+        let host = self.servers.get_mut(&cluster.addresses[node]);
+        &mut host.expect("the nodes of a cluster stay").server
+    }
+
+    /// Moves a key with its expiry.
+    fn move_key(&mut self, cluster: &Cluster, moving: Move, key: &[u8]) {
+        let now = self.millis(Instant::now());
+        let from = self.node(cluster, moving.from).data.keys();
+        let Some(entry) = from.peek(key, now).cloned() else {
+            return;
+        };
+        from.remove(key, now);
+        let to = self.node(cluster, moving.to).data.keys();
+        to.set(key, entry.value, entry.expires_at);
+    }
+}
+
+impl Cluster {
+    /// The node that claims a slot, by the latest claim.
+    pub fn owner(&self, slot: HashSlot) -> Option<NodeIndex> {
+        let mut state = self.network.state();
+        let claims = (0..self.addresses.len()).filter_map(|node| {
+            let cluster = state.node(self, node).cluster();
+            cluster.owns(slot).then(|| (cluster.epoch(), node))
+        });
+        claims.max().map(|(_, node)| node)
+    }
+
+    /// Sends a slot to another node: keys that are not there any more are asked for at that node from now on.
+    pub fn begin_move(&self, slot: HashSlot, to: NodeIndex) -> Option<Move> {
+        let from = self.owner(slot).filter(|from| *from != to)?;
+        let mut state = self.network.state();
+        state.node(self, to).cluster_mut().expect(slot, from);
+        state.node(self, from).cluster_mut().send(slot, to);
+        Some(Move { slot, from, to })
+    }
+
+    /// Moves the first key of the slot. Says whether there was one.
+    pub fn move_key(&self, moving: Move) -> bool {
+        let mut state = self.network.state();
+        let now = state.millis(Instant::now());
+        let keys = state.node(self, moving.from).keys_in(moving.slot, now);
+        if let Some(key) = keys.first() {
+            state.move_key(self, moving, key);
+        }
+        !keys.is_empty()
+    }
+
+    /// Gives the slot to the node that has all its keys by now; the node that had it and all others
+    /// [hear](Self::hear_all) of it later.
+    pub fn end_move(&self, moving: Move) {
+        while self.move_key(moving) {}
+        let mut state = self.network.state();
+        let to = state.node(self, moving.to);
+        to.set_owner(moving.slot, Some(moving.to));
+        to.cluster_mut().claim_anew();
+    }
+
+    /// Has a node hear what all others claim, as they tell each other all the time.
+    pub fn hear_all(&self, node: NodeIndex) {
+        let mut state = self.network.state();
+        let now = state.millis(Instant::now());
+        for other in (0..self.addresses.len()).filter(|other| *other != node) {
+            let told = state.node(self, other).cluster().clone();
+            state.node(self, node).hear(&told, now);
+        }
+    }
+
+    /// Takes a slot from its owner, so that the whole cluster serves nothing; the keys stay.
+    pub fn disown(&self, slot: HashSlot) {
+        self.assign(slot, None);
+    }
+
+    /// Gives a slot back to a node.
+    pub fn give(&self, slot: HashSlot, node: NodeIndex) {
+        self.assign(slot, Some(node));
+    }
+
+    fn assign(&self, slot: HashSlot, owner: Option<NodeIndex>) {
+        let mut state = self.network.state();
+        for node in 0..self.addresses.len() {
+            state.node(self, node).set_owner(slot, owner);
+        }
+    }
+
+    /// Has a node take over all slots of another, with those of its keys that a replica has. The others
+    /// [hear](Self::hear_all) of it later.
+    pub fn take_over(&self, from: NodeIndex, to: NodeIndex, has: impl Fn(&[u8]) -> bool) {
+        let mut state = self.network.state();
+        let now = state.millis(Instant::now());
+        let taken: Vec<_> = state.node(self, from).cluster().owned().collect();
+        for slot in taken {
+            state.node(self, to).set_owner(slot, Some(to));
+        }
+        state.node(self, to).cluster_mut().claim_anew();
+        let keys = state.node(self, from).data.keys().names(b"*", now);
+        for key in keys.into_iter().filter(|key| has(key)) {
+            let slot = hash_slot(&key);
+            state.move_key(self, Move { slot, from, to }, &key);
+        }
+    }
+}

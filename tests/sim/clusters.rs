@@ -1,0 +1,68 @@
+//! What a client does when the slots of a cluster change hands: cases that a history meets seldom, by a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, LockClient, Owner, test_util::simulation::Cluster};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Renewals come every third of this.
+const LEASE: Duration = Duration::from_secs(60);
+/// Less than a renewal waits for, and more than a client takes to see that a slot has moved.
+const SOON: Duration = Duration::from_secs(7);
+
+/// A client that only messages and moved slots wake.
+async fn client(cluster: &Cluster) -> LockClient {
+    let config = Config {
+        watchdog_lease: LEASE,
+        poll_floor: Duration::from_secs(3_600),
+        ..Config::default()
+    };
+    cluster.client_with(config).await.expect("the nodes are up")
+}
+
+fn hear_all(cluster: &Cluster) {
+    (0..cluster.nodes()).for_each(|node| cluster.hear_all(node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_a_takeover_has_lost_is_told_before_its_renewal() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let told = timeout(SOON, guard.lost()).await;
+    assert!(
+        told.is_ok(),
+        "the hold is not looked up where its slot is now"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_moved() {
+    let cluster = Cluster::new(3);
+    let (holding, waiting) = (client(&cluster).await, client(&cluster).await);
+    let guard = holding.reentrant_lock("a").lock().await.unwrap();
+    let lock = waiting.reentrant_lock("a").owned_by(&Owner::new());
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(Duration::from_secs(1)).await;
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let moving = cluster.begin_move(slot, (from + 1) % 3).unwrap();
+    assert!(cluster.move_key(moving));
+    // Published at the node that the slot is on its way to, where nobody can subscribe yet.
+    guard.unlock().await.unwrap();
+    cluster.end_move(moving);
+    hear_all(&cluster);
+    let began = Instant::now();
+    let entered = timeout(SOON, waiter).await;
+    assert!(entered.is_ok(), "nothing wakes the waiter");
+    // The look at the map every 5 s is not what finds it: the subscription that has ended is.
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}

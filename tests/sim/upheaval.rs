@@ -1,0 +1,213 @@
+//! What happens to the slots of a cluster while a history goes on, by chance.
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use redisson_lock::test_util::simulation::{Cluster, Move};
+use tokio::time::sleep;
+
+use crate::played::{
+    actor::Scene,
+    profiles::{CALM, CUTS, OUTAGES, Profile},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upheaval {
+    /// Slots stay where they are.
+    None,
+    /// Slots move, key by key.
+    Moves,
+    /// Nodes cannot be reached for a while.
+    Stops,
+    /// A slot has no owner for a while, and the cluster serves none.
+    Disowns,
+    /// Nodes die, and others take over their slots with all that is in them.
+    TakesOver,
+    /// Nodes die, and others take over their slots, empty, once nothing is valid any more that was in them.
+    TakesOverEmpty,
+}
+
+/// Slots move, and nothing is lost: of a message that went to another node, a client hears.
+const MOVES: Profile = Profile {
+    watchdog_lease: Duration::from_secs(2),
+    disturbed: Some(Duration::from_millis(300)),
+    ..CALM
+};
+
+/// Whole nodes are away, for less than a lease.
+const STOPS: Profile = Profile {
+    disturbed: Some(Duration::from_millis(700)),
+    command_wait: Duration::from_secs(1),
+    ..MOVES
+};
+
+/// Short leases, so that they can be waited for.
+const DEATHS: Profile = Profile {
+    watchdog_lease: Duration::from_millis(600),
+    ..STOPS
+};
+
+/// The conditions of histories on a cluster. The last are those of connections that are disturbed, too.
+pub const PROFILES: [(&str, Profile, Upheaval); 8] = [
+    ("calm", CALM, Upheaval::None),
+    ("moves", MOVES, Upheaval::Moves),
+    ("stops", STOPS, Upheaval::Stops),
+    ("disowned", STOPS, Upheaval::Disowns),
+    ("deaths", STOPS, Upheaval::TakesOver),
+    ("losses", DEATHS, Upheaval::TakesOverEmpty),
+    ("cuts", CUTS, Upheaval::None),
+    ("outages", OUTAGES, Upheaval::Moves),
+];
+
+/// Whether the connections of a profile are disturbed.
+pub fn has_weather(profile: &str) -> bool {
+    ["cuts", "outages"].contains(&profile)
+}
+
+/// One upheaval after the other.
+pub struct Turmoil {
+    pub upheaval: Upheaval,
+    pub cluster: Cluster,
+    pub scene: Arc<Scene>,
+    pub random: Rng,
+}
+
+impl Turmoil {
+    /// Goes on until the history is over.
+    pub async fn rage(mut self, longest: Duration) {
+        while !self.scene.is_over() {
+            self.pause(longest).await;
+            match self.upheaval {
+                Upheaval::None => return,
+                Upheaval::Moves => self.moves_a_slot(longest).await,
+                Upheaval::Stops => self.stops_a_node(longest).await,
+                Upheaval::Disowns => self.disowns_a_slot(longest).await,
+                Upheaval::TakesOver => self.kills_a_node(longest, true).await,
+                Upheaval::TakesOverEmpty => self.kills_a_node(longest, false).await,
+            }
+        }
+    }
+
+    async fn pause(&mut self, longest: Duration) {
+        sleep(longest.mul_f64(self.random.f64())).await;
+    }
+
+    fn tell(&self, what: String) {
+        self.scene.log.weather(what);
+    }
+
+    /// The slot of a lock that is played for.
+    fn slot(&mut self) -> u16 {
+        let name = self.random.choice(&self.scene.names);
+        Cluster::slot_of(name.expect("a history has names"))
+    }
+
+    fn another_than(&mut self, node: usize) -> usize {
+        let nodes = self.cluster.nodes();
+        (node + self.random.usize(1..nodes)) % nodes
+    }
+
+    async fn moves_a_slot(&mut self, longest: Duration) {
+        let slot = self.slot();
+        let from = self.cluster.owner(slot).expect("each slot has an owner");
+        let to = self.another_than(from);
+        let Some(moving) = self.cluster.begin_move(slot, to) else {
+            return;
+        };
+        self.tell(format!("slot {slot} leaves node {from} for node {to}"));
+        self.pause(longest / 4).await;
+        while self.cluster.move_key(moving) {
+            self.tell(format!("slot {slot}: a key has moved"));
+            self.pause(longest / 4).await;
+        }
+        self.pause(longest).await;
+        self.ends_a_move(moving, longest).await;
+    }
+
+    /// The node that has the slot by now, the one that had it, and the third one hear of it one after the other.
+    async fn ends_a_move(&mut self, moving: Move, longest: Duration) {
+        let Move { slot, from, to } = moving;
+        self.cluster.end_move(moving);
+        self.tell(format!("slot {slot} is of node {to}"));
+        let mut others: Vec<usize> = (0..self.cluster.nodes()).collect();
+        others.retain(|node| ![from, to].contains(node));
+        for node in [from].into_iter().chain(others) {
+            if self.random.bool() {
+                self.pause(longest / 4).await;
+            }
+            self.cluster.hear_all(node);
+        }
+    }
+
+    async fn stops_a_node(&mut self, longest: Duration) {
+        let node = self.random.usize(..self.cluster.nodes());
+        self.cluster.stop(node);
+        self.tell(format!("node {node} is stopped"));
+        self.pause(longest).await;
+        self.cluster.start(node);
+        self.tell(format!("node {node} is started"));
+    }
+
+    async fn disowns_a_slot(&mut self, longest: Duration) {
+        let slot = self.slot();
+        let owner = self.cluster.owner(slot).expect("each slot has an owner");
+        self.cluster.disown(slot);
+        self.tell(format!("slot {slot} has no owner"));
+        self.pause(longest).await;
+        self.cluster.give(slot, owner);
+        self.tell(format!("slot {slot} is of node {owner} again"));
+    }
+
+    async fn kills_a_node(&mut self, longest: Duration, with_keys: bool) {
+        let node = self.random.usize(..self.cluster.nodes());
+        let heir = self.another_than(node);
+        self.cluster.stop(node);
+        self.tell(format!("node {node} has died"));
+        if !with_keys {
+            sleep(self.scene.profile.watchdog_lease).await;
+        }
+        self.pause(longest).await;
+        // A cluster that has lost the counter of a fenced lock begins it anew, as its documentation says.
+        let has = |key: &[u8]| with_keys || key.starts_with(b"redisson_lock_token");
+        self.cluster.take_over(node, heir, has);
+        self.tell(format!("node {heir} has the slots of node {node}"));
+        self.pause(longest / 4).await;
+        for other in 0..self.cluster.nodes() {
+            self.cluster.hear_all(other);
+        }
+        match self.random.bool() {
+            true => self.pause(longest).await,
+            false => self.all_is_over(longest).await,
+        }
+        self.cluster.start(node);
+        self.tell(format!("node {node} is back"));
+        self.returns_slots(node, heir);
+    }
+
+    /// A node that never comes back is one that no call may wait for.
+    async fn all_is_over(&self, longest: Duration) {
+        while !self.scene.is_over() {
+            sleep(longest).await;
+        }
+    }
+
+    /// Each node has some of the names again, or the next death would leave nothing to play for.
+    fn returns_slots(&mut self, node: usize, heir: usize) {
+        let slots: Vec<u16> = self
+            .scene
+            .names
+            .iter()
+            .map(|name| Cluster::slot_of(name))
+            .collect();
+        for slot in slots {
+            let owner = self.cluster.owner(slot);
+            if owner == Some(heir) && self.random.bool() {
+                let moving = self.cluster.begin_move(slot, node);
+                moving
+                    .into_iter()
+                    .for_each(|moving| self.cluster.end_move(moving));
+            }
+        }
+        (0..self.cluster.nodes()).for_each(|other| self.cluster.hear_all(other));
+    }
+}
