@@ -347,6 +347,7 @@ impl State {
         for delivery in deliveries {
             self.deliver(&address, delivery, now);
         }
+        let frame = self.faults.answer(name, frame);
         let delay = self.faults.answering(pipe) + waited(name, &args, &frame);
         let Some(found) = self.pipes.get_mut(&pipe) else {
             return;

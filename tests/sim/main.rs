@@ -10,10 +10,13 @@ mod history;
 mod java;
 mod kit;
 mod leases;
+mod moments;
 #[path = "../histories/mod.rs"]
 mod played;
+mod queues;
 mod shrink;
 mod singles;
+mod takeovers;
 mod watch;
 mod weather;
 
