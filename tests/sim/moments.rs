@@ -274,6 +274,8 @@ async fn hands_to_one_that_is_not_polled(lease: Duration, left: Option<Duration>
     let lock = |owner: &Owner| client.reentrant_lock("a").owned_by(owner).with_lease(lease);
     let owners = [(); 3].map(|()| Owner::new());
     let [one, two, three] = owners.each_ref().map(lock);
+    // The server knows the scripts from here on.
+    one.lock().await.unwrap().unlock().await.unwrap();
     let first = one.lock().await.unwrap();
     let mut second = Box::pin(two.lock());
     parked(&mut second).await;
@@ -306,6 +308,31 @@ async fn no_offer_is_made_near_the_end_of_a_lease() {
     let left = Duration::from_millis(3);
     let took = hands_to_one_that_is_not_polled(LEASE, Some(left)).await;
     assert!(took < Duration::from_millis(1), "{took:?}");
+}
+
+/// The server does not run the script that hands over, for want of a right, say: the lock is released instead.
+#[tokio::test(start_paused = true)]
+async fn a_refused_offer_is_a_release() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let lock = || client.reentrant_lock("a").owned_by(&Owner::new());
+    // The server knows the scripts from here on.
+    lock().lock().await.unwrap().unlock().await.unwrap();
+    let first = lock().lock().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let lock = lock();
+        waiting.push(tokio::spawn(async move { lock.lock().await }));
+        sleep(SOON).await;
+    }
+    let third = waiting.remove(1);
+    // The first release is published, the second hands over.
+    first.unlock().await.unwrap();
+    let second = waiting.remove(0).await.unwrap().unwrap();
+    server.fail_next(1);
+    assert_eq!(second.unlock().await.unwrap(), Released::Fully);
+    let guard = timeout(SHORT, third).await.expect("the waiter enters");
+    assert!(guard.unwrap().is_ok());
 }
 
 /// The message of a release got lost: another's, much later, is not taken for it.

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::StreamExt;
 use redisson_lock::{
-    Config, Error, Kind, Lock, LockClient, LostReason, Owner, Released, test_util::InMemoryRedis,
+    Config, Error, Kind, Lock, LockClient, LostReason, Owner, Released,
+    test_util::{InMemoryRedis, simulation::Pushed},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -128,6 +131,8 @@ async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
             .owned_by(&Owner::new())
             .with_lease(LEASE + SHORT * task as u32)
     };
+    // The server knows the scripts from here on.
+    mine(0).lock().await.unwrap().unlock().await.unwrap();
     let first = mine(0).lock().await.unwrap();
     // The first release is published, the second hands over.
     let mut waiting = Vec::new();
@@ -224,6 +229,38 @@ async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
     let took = began.elapsed();
     assert!(took < SHORT + SOON, "{took:?}");
     assert!(reading.is_lost());
+}
+
+/// Redisson's waiters wake by the payload: `1` is for all of a client's, `0` for one.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let java = server.raw().await.unwrap();
+    let mut messages = java.messages();
+    let channel = "redisson_rwlock:{a}";
+    java.send("SUBSCRIBE", &[channel]).await.unwrap();
+    let owner = Owner::new();
+    let (reading, writing) = (
+        read(&client).owned_by(&owner),
+        write(&client).owned_by(&owner),
+    );
+    let mut heard = async |payload: &str| {
+        let message = timeout(SHORT, messages.next()).await;
+        let payload = Bytes::copy_from_slice(payload.as_bytes());
+        let channel = Bytes::from_static(channel.as_bytes());
+        assert_eq!(message, Ok(Some(Pushed::Message { channel, payload })));
+    };
+    writing.lock().await.unwrap().unlock().await.unwrap();
+    heard("1").await;
+    reading.lock().await.unwrap().unlock().await.unwrap();
+    heard("0").await;
+    let writer = writing.lock().await.unwrap();
+    let reader = reading.lock().await.unwrap();
+    writer.unlock().await.unwrap();
+    heard("1").await;
+    reader.unlock().await.unwrap();
+    heard("0").await;
 }
 
 /// Readers of two clients wait for a writer of a third, with one message for all of them.
