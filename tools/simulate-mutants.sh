@@ -111,6 +111,11 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
     program=$clean
   else
     program=$(build)
+    if [[ -n $program ]]; then
+      # Another build, of another working tree, may have the same folder for its programs.
+      cp "$program" "$here/changed"
+      program=$here/changed
+    fi
   fi
   export LUA_BEFORE LUA_AFTER
   if [[ -z $program ]]; then

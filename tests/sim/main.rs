@@ -11,6 +11,7 @@ mod java;
 mod kit;
 mod leases;
 mod moments;
+mod order;
 #[path = "../histories/mod.rs"]
 mod played;
 mod queues;

@@ -231,6 +231,28 @@ async fn a_downgrade_leaves_the_lease_of_the_read_hold() {
     assert!(reading.is_lost());
 }
 
+/// A writer that waits keeps new readers out for moments, and no longer than it waits.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_gives_up_lets_readers_in() {
+    let server = InMemoryRedis::new();
+    let (reading, writing) = (client(&server).await, client(&server).await);
+    let new_reader = || read(&reading).owned_by(&Owner::new());
+    let _reader = new_reader().lock().await.unwrap();
+    let lock = write(&writing);
+    let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let intent = || server.remaining_lease("{a}:write_intent");
+    // Moments in which the writer did not get in grow longer.
+    let until = Instant::now() + LEASE;
+    while intent().is_none_or(|left| left < SOON) {
+        assert!(Instant::now() < until, "no reader is kept out");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(new_reader().try_lock().await.unwrap().is_none());
+    writer.abort();
+    sleep(Duration::from_millis(1)).await;
+    assert!(new_reader().try_lock().await.unwrap().is_some());
+}
+
 /// Redisson's waiters wake by the payload: `1` is for all of a client's, `0` for one.
 #[tokio::test(start_paused = true)]
 async fn the_release_of_a_writer_is_a_message_for_all_waiters() {
