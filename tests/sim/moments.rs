@@ -237,6 +237,31 @@ async fn a_renewal_waits_for_an_operation_of_its_owner() {
     assert!(!_outer.is_lost());
 }
 
+/// A renewal is due twice while a release is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_being_released_is_not_renewed() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    // The server knows the scripts from here on.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let began = Instant::now();
+    let guard = lock.lock().await.unwrap();
+    sleep_until(began + LEASE / 3 - Duration::from_millis(100)).await;
+    network.0.delay.store(700, Relaxed);
+    let sent = network.0.sent.load(Relaxed);
+    assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
+    assert!(
+        Instant::now() > began + LEASE / 3 + LEASE / 30,
+        "it is due again"
+    );
+    assert_eq!(
+        network.0.sent.load(Relaxed) - sent,
+        1,
+        "the release and nothing else"
+    );
+}
+
 /// A guard is dropped at the moment at which its renewal is due. What it takes depends on who comes first; a renewal that
 /// was not sent before is not sent any more.
 #[tokio::test(start_paused = true)]
