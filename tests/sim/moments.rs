@@ -296,9 +296,10 @@ async fn what_was_dropped_is_not_renewed_any_more() {
 async fn hands_to_one_that_is_not_polled(lease: Duration, left: Option<Duration>) -> Duration {
     let (server, _) = server();
     let client = client(&server).await;
-    let lock = |owner: &Owner| client.reentrant_lock("a").owned_by(owner).with_lease(lease);
+    let lock = |owner: &Owner, lease| client.reentrant_lock("a").owned_by(owner).with_lease(lease);
     let owners = [(); 3].map(|()| Owner::new());
-    let [one, two, three] = owners.each_ref().map(lock);
+    let [one, two, three] = &owners;
+    let (one, two, three) = (lock(one, LEASE), lock(two, lease), lock(three, LEASE));
     // The server knows the scripts from here on.
     one.lock().await.unwrap().unlock().await.unwrap();
     let first = one.lock().await.unwrap();
@@ -330,8 +331,8 @@ async fn an_offer_that_nobody_takes_is_withdrawn() {
 /// An offer takes time, and there is none to lose.
 #[tokio::test(start_paused = true)]
 async fn no_offer_is_made_near_the_end_of_a_lease() {
-    let left = Duration::from_millis(3);
-    let took = hands_to_one_that_is_not_polled(LEASE, Some(left)).await;
+    let (lease, left) = (Duration::from_millis(30), Duration::from_millis(3));
+    let took = hands_to_one_that_is_not_polled(lease, Some(left)).await;
     assert!(took < Duration::from_millis(1), "{took:?}");
 }
 
