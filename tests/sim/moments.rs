@@ -10,7 +10,7 @@ use std::{
 };
 
 use redisson_lock::{
-    All, Config, GroupLock, LockClient, Owner, Released,
+    All, Config, GroupLock, Guard, LockClient, Owner, Reentrant, Released,
     test_util::{
         InMemoryRedis,
         simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
@@ -32,6 +32,8 @@ struct Network(Arc<Told>);
 struct Told {
     /// How long a command is on its way, in milliseconds, and its answer as well.
     delay: AtomicU64,
+    /// How much longer answers are on their way, in milliseconds.
+    answers: AtomicU64,
     /// So many scripts arrive five seconds late, after the end of their connections.
     late: AtomicU32,
     /// Messages are lost.
@@ -74,7 +76,7 @@ impl Faults for Network {
     }
 
     fn answering(&mut self, _connection: u64) -> Duration {
-        self.delay()
+        self.delay() + Duration::from_millis(self.0.answers.load(Relaxed))
     }
 
     fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
@@ -368,6 +370,8 @@ async fn a_message_that_never_came_is_not_waited_for_without_end() {
     let (server, network) = server();
     let (one, other) = (client(&server).await, client(&server).await);
     let mine = || one.reentrant_lock("a").owned_by(&Owner::new());
+    // The server knows the scripts from here on.
+    mine().lock().await.unwrap().unlock().await.unwrap();
     let first = mine().lock().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..2 {
@@ -464,4 +468,98 @@ async fn a_write_hold_that_the_clock_has_ended_is_given_back() {
     let guard = timeout(LEASE, lock.read().lock()).await;
     assert!(guard.is_ok_and(|guard| guard.is_ok()), "no reader enters");
     assert!(writing.is_lost());
+}
+
+/// A task that waits for the lock, keeps it, and says when it had it.
+fn waiter(client: &LockClient) -> tokio::task::JoinHandle<(Instant, Guard<Reentrant>)> {
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock is had");
+        (Instant::now(), guard)
+    })
+}
+
+/// An operator deletes the lock: what its holder learns at its next renewal, those behind it learn as well.
+#[tokio::test(start_paused = true)]
+async fn waiters_hear_of_a_loss_of_their_own_client() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let began = Instant::now();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let waiter = waiter(&client);
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    let (entered, _guard) = waiter.await.unwrap();
+    assert!(entered < began + LEASE / 3 + SOON, "{:?}", entered - began);
+    assert!(guard.is_lost());
+}
+
+/// Answers take long and messages do not: the lock is released at one moment after the other of an acquisition.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_heard_at_every_moment_of_an_acquisition() {
+    for moment in (0..500).step_by(10) {
+        let (server, network) = server();
+        let (one, other) = (client(&server).await, client(&server).await);
+        let guard = other.reentrant_lock("a").lock().await.unwrap();
+        network.0.answers.store(100, Relaxed);
+        let waiter = waiter(&one);
+        sleep(Duration::from_millis(moment)).await;
+        let released = Instant::now();
+        let (released_at, entered) = tokio::join!(guard.unlock(), timeout(LEASE, waiter));
+        assert_eq!(released_at.unwrap(), Released::Fully);
+        let (entered, _guard) = entered.expect("the waiter enters").unwrap();
+        let took = entered - released;
+        assert!(took < SHORT, "{took:?}, released after {moment} ms");
+    }
+}
+
+/// The lock is granted, and forced open before the answer is there: the message is for the next waiter.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_out_of_date_on_arrival_wakes_the_next() {
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").lock().await.unwrap();
+    let first = waiter(&one);
+    sleep(SOON).await;
+    let second = waiter(&one);
+    sleep(SHORT).await;
+    network.0.answers.store(100, Relaxed);
+    let lock = other.reentrant_lock("a").owned_by(&Owner::new());
+    let (released, forced, entered) = tokio::join!(
+        guard.unlock(),
+        async {
+            sleep(SOON).await;
+            lock.force_unlock().await
+        },
+        timeout(SHORT, second),
+    );
+    assert_eq!(released.unwrap(), Released::Fully);
+    assert!(forced.unwrap(), "nobody had the lock");
+    let (_, _second) = entered.expect("the second waiter enters").unwrap();
+    let (_, first) = first.await.unwrap();
+    assert_eq!(server.holders("a").len(), 1);
+    server.advance(LEASE / 2).await;
+    assert!(first.is_lost() && !_second.is_lost());
+}
+
+/// A message for all waiters of a client lets its readers ask at a time, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn readers_enter_together() {
+    let (server, network) = server();
+    let (reading, writing) = (client(&server).await, client(&server).await);
+    let guard = writing.read_write_lock("a").write().lock().await.unwrap();
+    let readers = Vec::from_iter((0..20).map(|_| {
+        let lock = reading.read_write_lock("a").read().owned_by(&Owner::new());
+        tokio::spawn(async move { lock.lock().await.map(|guard| (Instant::now(), guard)) })
+    }));
+    sleep(SHORT).await;
+    network.0.delay.store(5, Relaxed);
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        let (entered, guard) = reader.await.unwrap().unwrap();
+        assert!(entered - released < SOON, "{:?}", entered - released);
+        guards.push(guard);
+    }
 }
