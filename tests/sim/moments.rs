@@ -34,6 +34,8 @@ struct Told {
     delay: AtomicU64,
     /// How much longer answers are on their way, in milliseconds.
     answers: AtomicU64,
+    /// The answer to the script with this number from now on is late; none with zero.
+    late_answer: AtomicU32,
     /// So many scripts arrive five seconds late, after the end of their connections.
     late: AtomicU32,
     /// Messages are lost.
@@ -76,7 +78,12 @@ impl Faults for Network {
     }
 
     fn answering(&mut self, _connection: u64) -> Duration {
-        self.delay() + Duration::from_millis(self.0.answers.load(Relaxed))
+        let late = self.0.late_answer.compare_exchange(1, 0, Relaxed, Relaxed);
+        let extra = match late {
+            Ok(_) => 100,
+            Err(_) => self.0.answers.load(Relaxed),
+        };
+        self.delay() + Duration::from_millis(extra)
     }
 
     fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
@@ -96,6 +103,8 @@ impl Faults for Network {
     fn executed(&mut self, executed: &Executed<'_>) {
         if executed.command.starts_with("EVAL") {
             self.0.scripts.fetch_add(1, Relaxed);
+            let before = |left: u32| (left > 1).then(|| left - 1);
+            let _ = self.0.late_answer.fetch_update(Relaxed, Relaxed, before);
         }
     }
 }
@@ -562,4 +571,43 @@ async fn readers_enter_together() {
         assert!(entered - released < SOON, "{:?}", entered - released);
         guards.push(guard);
     }
+}
+
+/// The server does not know the script of the release and knows that of the acquisition: the next waiter, which is to ask
+/// behind the release, asks before it. Its refusal arrives after the message.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_asked_before_the_release_is_told_of_it() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let waiter = waiter(&client);
+    sleep(SOON).await;
+    // The second script: counted down to one before it is answered.
+    network.0.late_answer.store(3, Relaxed);
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let (entered, _guard) = waiter.await.unwrap();
+    assert_eq!(network.0.late_answer.load(Relaxed), 0, "no answer was late");
+    assert!(entered - released < SHORT, "{:?}", entered - released);
+}
+
+/// A task that was told of a release gives up before it has asked: the message is for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_passes_its_message_on() {
+    let (server, _) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").lock().await.unwrap();
+    let lock = one.reentrant_lock("a").owned_by(&Owner::new());
+    let mut leaving = Box::pin(lock.lock());
+    parked(&mut leaving).await;
+    let waiter = waiter(&one);
+    sleep(SHORT).await;
+    guard.unlock().await.unwrap();
+    sleep(SOON).await;
+    // Nobody polls it.
+    assert_eq!(server.holders("a"), []);
+    let left = Instant::now();
+    drop(leaving);
+    let (entered, _guard) = waiter.await.unwrap();
+    assert!(entered - left < SOON, "{:?}", entered - left);
 }
