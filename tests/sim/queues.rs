@@ -144,6 +144,28 @@ async fn a_release_removes_waiters_of_a_process_that_died() {
     assert!(took < SOON, "{took:?}");
 }
 
+/// A hold is longer than a place lasts: a waiter that goes on asking keeps its own.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_asks_keeps_its_place() {
+    let server = InMemoryRedis::new();
+    let poll_floor = Duration::from_secs(1);
+    let holding = client(&server, NEVER).await;
+    let clients = [
+        client(&server, poll_floor).await,
+        client(&server, poll_floor).await,
+    ];
+    let guard = holding.fair_lock("a").lock().await.unwrap();
+    let first = waiter(&clients[0]);
+    sleep(poll_floor / 2).await;
+    let second = waiter(&clients[1]);
+    sleep(20 * poll_floor).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert!(released <= first && first <= second);
+    assert!(second - released < SOON, "{:?}", second - released);
+}
+
 /// A process of this crate died with several waiters, whose places last long: they came behind one of Redisson's.
 #[tokio::test(start_paused = true)]
 async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
