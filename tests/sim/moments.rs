@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -42,6 +42,8 @@ struct Told {
     is_mute: AtomicBool,
     /// A PING is answered by the number of another one.
     shifts: AtomicBool,
+    /// What is dropped when the next script is sent.
+    dropped: Mutex<Vec<Guard<Reentrant>>>,
     /// The scripts that were sent, and run.
     sent: AtomicU64,
     scripts: AtomicU64,
@@ -64,6 +66,14 @@ impl Faults for Network {
         self.0.latest.fetch_max(connection, Relaxed);
         let is_script = command.starts_with("EVAL");
         self.0.sent.fetch_add(is_script.into(), Relaxed);
+        if is_script {
+            let mut dropped = self
+                .0
+                .dropped
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            dropped.clear();
+        }
         let left = |late: u32| late.checked_sub(1);
         if is_script && self.0.late.fetch_update(Relaxed, Relaxed, left).is_ok() {
             return Fate {
@@ -302,6 +312,33 @@ async fn what_was_dropped_is_not_renewed_any_more() {
         );
         assert_eq!(server.holders("a"), []);
     }
+}
+
+/// Two renewals are due, each in a call of its own, and both guards are dropped when the first of them is sent.
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_after_its_renewal_was_due_is_not_renewed() {
+    let (server, network) = server();
+    let config = Config {
+        watchdog_batch_size: 1,
+        ..Config::default()
+    };
+    let client = server.client_with(config).await.unwrap();
+    let lock = |name: &str| client.reentrant_lock(name);
+    // The server knows the scripts from here on.
+    let guard = lock("a").lock().await.unwrap();
+    sleep(LEASE / 2).await;
+    guard.unlock().await.unwrap();
+    let guards = vec![
+        lock("a").lock().await.unwrap(),
+        lock("b").lock().await.unwrap(),
+    ];
+    let sent = network.0.sent.load(Relaxed);
+    *network.0.dropped.lock().unwrap() = guards;
+    sleep(LEASE / 2).await;
+    assert!(network.0.dropped.lock().unwrap().is_empty());
+    let after = network.0.sent.load(Relaxed) - sent;
+    assert_eq!(after, 3, "one renewal and two releases");
+    assert_eq!((server.holders("a"), server.holders("b")), (vec![], vec![]));
 }
 
 /// A task hands its lock to the next of its client, which nobody polls.
