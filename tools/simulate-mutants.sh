@@ -4,6 +4,9 @@
 #
 #   tools/simulate-mutants.sh
 #
+# A bug in a script takes no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). Histories
+# come first, as their number says how hidden a bug is; then the single tests, and at last the rest of the histories.
+#
 # Environment
 #   MUTANT_HISTORIES  the most histories per bug (20000)
 #   MUTANT_SECONDS    the most seconds per bug (600); a history without an end is found by itself
@@ -32,6 +35,9 @@ git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' 
   [[ -f $file ]] && printf '%s\0' "$file"
 done | xargs -0 cp -p --parents -t "$source"
 
+patch --quiet --directory "$source" --strip 1 --no-backup-if-mismatch \
+  <"$source/tests/sim/mutants/scripts_at_run_time.diff" || exit 1
+
 # Undoes what an earlier bug has left. A file that is as it should be keeps its time, so that nothing is built twice; one
 # that is not gets the present time, so that it is.
 restore() {
@@ -50,13 +56,29 @@ build() {
 
 # Plays histories; the last line that begins with BROKEN says what was found.
 play() {
-  (cd "$tree" && SHRINK=skip HISTORIES=$most SEED='' timeout -k 5 "$seconds" "$1" --nocapture \
+  (cd "$tree" && SHRINK=skip FIRST_SEED=$2 HISTORIES=$(($3 - $2 + 1)) SEED='' timeout -k 5 "$seconds" "$1" --nocapture \
     histories_keep_the_rules) >"$here/play.log" 2>&1
 }
 
 # The rules that are checked by single tests, not by chance.
 test_singly() {
-  (cd "$tree" && timeout -k 5 "$seconds" "$1" --skip histories_keep_the_rules --skip a_seed_gives) >"$here/play.log" 2>&1
+  (cd "$tree" && timeout -k 5 "$seconds" "$1" --skip histories_keep_the_rules --skip a_seed_gives --skip a_real_server) \
+    >"$here/play.log" 2>&1
+}
+
+# Says what the last run of histories has found; it ended with the exit status $2.
+verdict() {
+  local broken seed histories rule
+  broken=$(grep -a '^BROKEN' "$here/play.log" | tail -1)
+  if [[ -n $broken ]]; then
+    IFS=$'\t' read -r _ seed histories rule <<<"$broken"
+    row "$1" found "$seed" "$seed" "$rule"
+  elif [[ $2 -eq 124 ]]; then
+    row "$1" SURVIVED - '?' "$seconds s: $(head -1 "$patch")"
+    failed=1
+  else
+    row "$1" found - - "no verdict (exit status $2)"
+  fi
 }
 
 row() {
@@ -65,6 +87,8 @@ row() {
 
 restore
 failed=0
+clean=''
+first=$((most < 500 ? most : 500))
 row mutant result seed histories rule
 for patch in "$source"/tests/sim/mutants/*.patch; do
   name=$(basename "$patch" .patch)
@@ -75,22 +99,37 @@ for patch in "$source"/tests/sim/mutants/*.patch; do
     restore
     continue
   fi
-  program=$(build)
+  LUA_BEFORE='' LUA_AFTER=''
+  if script=$(sed -n 's|^+++ b/\(lua/.*\.lua\)$|\1|p' "$patch") && [[ -n $script ]]; then
+    cp "$tree/$script" "$here/after.lua"
+    LUA_BEFORE=$source/$script LUA_AFTER=$here/after.lua
+    restore
+    if [[ -z $clean ]] && program=$(build) && [[ -n $program ]]; then
+      clean=$here/clean
+      cp "$program" "$clean"
+    fi
+    program=$clean
+  else
+    program=$(build)
+    if [[ -n $program ]]; then
+      # Another build, of another working tree, may have the same folder for its programs.
+      cp "$program" "$here/changed"
+      program=$here/changed
+    fi
+  fi
+  export LUA_BEFORE LUA_AFTER
   if [[ -z $program ]]; then
     row "$name" 'NO BUILD' - - "$(grep -m1 '^error' "$here/build.log")"
     failed=1
-  elif play "$program"; status=$?; [[ $status -eq 0 ]]; then
-    if test_singly "$program"; then
-      row "$name" SURVIVED - "$most" "$(head -1 "$patch")"
-      failed=1
-    else
-      row "$name" found - - "test $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1)"
-    fi
-  elif broken=$(grep -a '^BROKEN' "$here/play.log" | tail -1) && [[ -n $broken ]]; then
-    IFS=$'\t' read -r _ seed histories rule <<<"$broken"
-    row "$name" found "$seed" "$histories" "$rule"
+  elif play "$program" 1 "$first"; status=$?; [[ $status -ne 0 ]]; then
+    verdict "$name" "$status"
+  elif ! test_singly "$program"; then
+    row "$name" found - - "test $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$here/play.log" | head -1)"
+  elif [[ $most -gt $first ]] && { play "$program" "$((first + 1))" "$most"; status=$?; [[ $status -ne 0 ]]; }; then
+    verdict "$name" "$status"
   else
-    row "$name" found - - "no end or no verdict (exit status $status)"
+    row "$name" SURVIVED - "$most" "$(head -1 "$patch")"
+    failed=1
   fi
   restore
 done

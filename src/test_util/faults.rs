@@ -4,6 +4,8 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 
+use super::Frame;
+
 /// What becomes of a command on its way to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fate {
@@ -65,6 +67,11 @@ pub trait Faults: Send {
     /// The error that the server answers instead of executing a command.
     fn refusal(&mut self, _command: &'static str) -> Option<String> {
         None
+    }
+
+    /// What a client is answered instead of what the server has answered.
+    fn answer(&mut self, _command: &'static str, answer: Frame) -> Frame {
+        answer
     }
 
     /// How long an answer is on its way.

@@ -356,6 +356,7 @@ impl State {
         for (channel, payload) in relayed {
             self.relay(&address, &channel, &payload, now);
         }
+        let frame = self.faults.answer(name, frame);
         let delay = self.faults.answering(pipe) + waited(name, &args, &frame);
         let Some(found) = self.pipes.get_mut(&pipe) else {
             return;

@@ -338,6 +338,14 @@ fn tokens_rise() {
     let again = story.enters_with(B, 5);
     story.leaves(B, again).breaks("token 5 after 5");
 
+    // An owner that comes again has a token of its own.
+    let mut story = Story::default();
+    for token in [1, 1] {
+        let hold = story.enters_with(A, token);
+        story.leaves(A, hold);
+    }
+    story.breaks("token 1 after 1");
+
     let mut story = Story::default();
     let outer = story.enters_with(A, 3);
     let inner = story.enters_with(A, 3);

@@ -77,7 +77,7 @@ pub fn alone(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Tokens rise from owner to owner; an owner inside keeps its own.
+/// Tokens rise from tenure to tenure; an owner inside keeps its own.
 pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     let mut latest: HashMap<u32, (&Stay, i64)> = HashMap::new();
     for stay in stays {
@@ -91,7 +91,8 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
                 let rule = format!("token {token} inside a hold with token {high}");
                 return broken(stay.entered, rule);
             }
-            let falls = if before.spot == stay.spot {
+            // An owner that may have been inside keeps its token, or gets a higher one.
+            let falls = if before.spot == stay.spot && stay.nested {
                 token < *high
             } else {
                 token <= *high

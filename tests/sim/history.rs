@@ -18,6 +18,7 @@ use tokio::{
 
 use crate::{
     java::Thread,
+    order,
     played::{
         actor::{Actor, PATIENCE, Scene},
         log::{self, Log},
@@ -209,6 +210,12 @@ fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
+/// Nothing stands in the way of a waiter. Far from the server, a short lease may be over when its grant arrives: its owner
+/// asks anew, behind the others.
+fn is_calm(profile: Profile) -> bool {
+    profile.disturbed.is_none() && profile.delay.is_zero() && !profile.forced
+}
+
 /// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
 fn with_java(plan: &Plan) -> bool {
     let kinds = ["reentrant", "non_reentrant", "spin"];
@@ -263,6 +270,12 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
             };
             tasks.spawn(thread.run(server.clone()));
         }
+    }
+    if let World::Node(server) = &server
+        && scene.subject.fair
+        && is_calm(profile)
+    {
+        tasks.spawn(order::watch(server.clone(), scene.clone()));
     }
     let playing = async {
         let mut ended = Ok(());
@@ -370,13 +383,12 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
     let rules = Rules {
         reentrant: scene.subject.reentrant,
         exact: scene.subject.exact,
-        fair: scene.subject.fair && scene.profile.disturbed.is_none(),
+        fair: scene.subject.fair && is_calm(scene.profile),
         disturbed: scene.profile.disturbed.is_some(),
     };
     let tally = judge(&events, rules)
         .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
-    // Far from the server, a short lease may be over when its grant arrives: its owner asks anew, behind the others.
-    if rules.fair && scene.profile.delay.is_zero() && !scene.profile.forced {
+    if rules.fair {
         first_comes_first(&events, APART)?;
     }
     Ok(tally)

@@ -12,10 +12,14 @@ mod java;
 mod kit;
 mod leases;
 mod lines;
+mod moments;
+mod order;
 #[path = "../histories/mod.rs"]
 mod played;
+mod queues;
 mod shrink;
 mod singles;
+mod takeovers;
 mod upheaval;
 mod watch;
 mod weather;

@@ -265,36 +265,6 @@ async fn a_refusal_of_several_operations_costs_none_of_them() {
     assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
 }
 
-/// A process dies with waiters in the queue: the next release passes them over.
-#[tokio::test(start_paused = true)]
-async fn a_release_passes_over_the_dead_in_a_fair_queue() {
-    let (server, network) = (InMemoryRedis::new(), Network::default());
-    server.set_faults(network.clone());
-    let config = Config {
-        poll_floor: Duration::from_secs(1),
-        ..Config::default()
-    };
-    let dying = server.client_with(config.clone()).await.unwrap();
-    let dying_last = network.latest();
-    let living = server.client_with(config).await.unwrap();
-    let guard = living.fair_lock("a").lock().await.unwrap();
-    for _ in 0..3 {
-        let lock = dying.fair_lock("a");
-        tokio::spawn(async move { lock.lock().await.map(|_guard| ()) });
-    }
-    sleep(Duration::from_millis(100)).await;
-    let lock = living.fair_lock("a");
-    let waiter = tokio::spawn(async move { lock.lock().await.map(|_guard| Instant::now()) });
-    sleep(Duration::from_millis(100)).await;
-    network.silence(dying_last);
-    sleep(Duration::from_secs(20)).await;
-    let released = Instant::now();
-    guard.unlock().await.unwrap();
-    let entered = waiter.await.unwrap().unwrap();
-    let took = entered - released;
-    assert!(took < Duration::from_millis(100), "{took:?}");
-}
-
 /// Readers of another client follow one another without a gap.
 #[tokio::test(start_paused = true)]
 async fn a_writer_enters_between_readers_that_overlap() {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     played::{
-        log::{Event, HoldId, Spot, Trouble, What},
+        log::{Event, HoldId, Side, Spot, Trouble, What},
         profiles::Profile,
         subjects::Subject,
     },
@@ -48,6 +48,55 @@ struct State {
     watched: HashSet<HoldId>,
     /// Waits without a limit that go on.
     waits: HashMap<Spot, Duration>,
+    /// The holds of an owner.
+    counts: HashMap<Spot, Count>,
+}
+
+/// The holds of an owner, by what it was told.
+#[derive(Default)]
+struct Count {
+    holds: u64,
+    /// The holds are good until then at least.
+    good_until: Duration,
+    /// The owner has begun something of whose end it has not heard, or a lease may have run out: the server may have more
+    /// or fewer holds.
+    is_unsure: bool,
+}
+
+impl Count {
+    fn take(&mut self, event: &Event) {
+        match &event.what {
+            What::Enters { until, .. } => {
+                self.may_be_over(event.at);
+                self.holds += 1;
+                self.good_until = *until;
+            }
+            What::Valid { until, .. } => self.good_until = *until,
+            What::Ended {
+                how: Some(Ok(Released::Fully)),
+                ..
+            } => *self = Self::default(),
+            What::Ended {
+                how: Some(Ok(Released::StillHeld { .. })),
+                ..
+            } => {
+                self.may_be_over(event.at);
+                self.holds = self.holds.saturating_sub(1);
+                // A shorter lease may be in force from here on.
+                self.good_until = event.at;
+            }
+            What::Abandons
+            | What::Failed(_)
+            | What::Drops { .. }
+            | What::Lost { .. }
+            | What::Ended { .. } => self.is_unsure = true,
+            _ => {}
+        }
+    }
+
+    fn may_be_over(&mut self, now: Duration) {
+        self.is_unsure |= self.holds > 0 && self.good_until <= now;
+    }
 }
 
 impl Watch {
@@ -77,6 +126,9 @@ impl Watch {
     pub fn sees(&self, event: &Event) -> Option<String> {
         let spot = event.spot;
         let mut state = self.state();
+        let count = state.counts.entry(spot).or_default();
+        count.take(event);
+        let holds = Some(count.holds).filter(|_| !count.is_unsure);
         match &event.what {
             What::Asks { limited, lease } => {
                 let longest = state.longest.entry(spot).or_default();
@@ -106,6 +158,9 @@ impl Watch {
             return None;
         }
         let is_calm = self.profile.disturbed.is_none();
+        if let Some(rule) = holds.and_then(|holds| self.counts(event, holds)) {
+            return Some(rule);
+        }
         match event.what {
             What::Lost { hold, .. }
             | What::Ended {
@@ -123,6 +178,31 @@ impl Watch {
             }
             _ => None,
         }
+    }
+
+    /// Compares the holds that an owner has just been told of with what the server counts.
+    fn counts(&self, event: &Event, holds: u64) -> Option<String> {
+        // A short lease may be over when the answer arrives.
+        let may_be_over = match event.what {
+            What::Enters { until, valid, .. } => !valid || until <= event.at,
+            What::Ended {
+                how: Some(Ok(Released::StillHeld { .. })),
+                ..
+            } => true,
+            _ => return None,
+        };
+        let owner = match (event.spot.side, self.subject.sides.len()) {
+            (Side::Alone, 2) => format!(":{}:write", event.spot.owner),
+            _ => format!(":{}", event.spot.owner),
+        };
+        let mut counts = self.server.holders(self.name(event.spot)).into_iter();
+        let counted = counts.find(|(name, _)| name.ends_with(&owner));
+        let counted = counted.map_or(0, |(_, count)| count);
+        // The value of a simple lock names its owner in another way.
+        let is_good =
+            self.subject.name == "simple" || counted == holds || may_be_over && counted == 0;
+        (!is_good)
+            .then(|| format!("the server counts {counted} holds, and their owner has {holds}"))
     }
 
     /// Compares a guard that is valid `until` then with what the server keeps.

@@ -98,6 +98,13 @@ impl World {
         }
     }
 
+    pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
+        match self {
+            Self::Node(server) => server.holders(name),
+            Self::Cluster(cluster) => cluster.holders(name),
+        }
+    }
+
     pub fn forget_scripts(&self) {
         match self {
             Self::Node(server) => server.forget_scripts(),

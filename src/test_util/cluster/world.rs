@@ -134,6 +134,19 @@ impl Cluster {
         self.network.state().connections()
     }
 
+    /// As [`InMemoryRedis::holders`](super::super::InMemoryRedis::holders).
+    pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
+        let state = self.network.state();
+        let now = state.millis(Instant::now());
+        let hosts = self
+            .addresses
+            .iter()
+            .filter_map(|address| state.servers.get(address));
+        hosts
+            .flat_map(|host| host.server.holders(name, now))
+            .collect()
+    }
+
     /// How long the cluster keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         let state = self.network.state();

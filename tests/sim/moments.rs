@@ -1,0 +1,651 @@
+//! Moments that chance seldom meets: what happens between two steps of a client. One arranged case each, by a paused clock.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    All, Config, GroupLock, Guard, LockClient, Owner, Reentrant, Released,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
+    },
+};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(1);
+/// What an undisturbed task may take to be inside once it can be.
+const SOON: Duration = Duration::from_millis(50);
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// A network that does one thing when it is told to.
+#[derive(Clone, Default)]
+struct Network(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    /// How long a command is on its way, in milliseconds, and its answer as well.
+    delay: AtomicU64,
+    /// How much longer answers are on their way, in milliseconds.
+    answers: AtomicU64,
+    /// The answer to the script with this number from now on is late; none with zero.
+    late_answer: AtomicU32,
+    /// So many scripts arrive five seconds late, after the end of their connections.
+    late: AtomicU32,
+    /// Messages are lost.
+    is_mute: AtomicBool,
+    /// A PING is answered by the number of another one.
+    shifts: AtomicBool,
+    /// What is dropped when the next script is sent.
+    dropped: Mutex<Vec<Guard<Reentrant>>>,
+    /// The scripts that were sent, and run.
+    sent: AtomicU64,
+    scripts: AtomicU64,
+    /// The connection that was opened last.
+    latest: AtomicU64,
+}
+
+impl Network {
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.0.delay.load(Relaxed))
+    }
+
+    fn scripts(&self) -> u64 {
+        self.0.scripts.load(Relaxed)
+    }
+}
+
+impl Faults for Network {
+    fn sending(&mut self, connection: u64, command: &'static str) -> Fate {
+        self.0.latest.fetch_max(connection, Relaxed);
+        let is_script = command.starts_with("EVAL");
+        self.0.sent.fetch_add(is_script.into(), Relaxed);
+        if is_script {
+            let mut dropped = self
+                .0
+                .dropped
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            dropped.clear();
+        }
+        let left = |late: u32| late.checked_sub(1);
+        if is_script && self.0.late.fetch_update(Relaxed, Relaxed, left).is_ok() {
+            return Fate {
+                delay: Duration::from_secs(5),
+                ending: Some(Ending::Unheard),
+            };
+        }
+        Fate {
+            delay: self.delay(),
+            ending: None,
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        let late = self.0.late_answer.compare_exchange(1, 0, Relaxed, Relaxed);
+        let extra = match late {
+            Ok(_) => 100,
+            Err(_) => self.0.answers.load(Relaxed),
+        };
+        self.delay() + Duration::from_millis(extra)
+    }
+
+    fn answer(&mut self, command: &'static str, answer: Frame) -> Frame {
+        match command == "PING" && self.0.shifts.load(Relaxed) {
+            true => Frame::Text("another".into()),
+            false => answer,
+        }
+    }
+
+    fn delivering(&mut self, _connection: u64) -> Delivering {
+        match self.0.is_mute.load(Relaxed) {
+            true => Delivering::Never,
+            false => Delivering::After(Duration::ZERO),
+        }
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if executed.command.starts_with("EVAL") {
+            self.0.scripts.fetch_add(1, Relaxed);
+            let before = |left: u32| (left > 1).then(|| left - 1);
+            let _ = self.0.late_answer.fetch_update(Relaxed, Relaxed, before);
+        }
+    }
+}
+
+/// A server, and its network.
+fn server() -> (InMemoryRedis, Network) {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network.clone());
+    (server, network)
+}
+
+/// A client that never asks by itself.
+async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config {
+        poll_floor: NEVER,
+        ..Config::default()
+    };
+    server.client_with(config).await.expect("the server is up")
+}
+
+/// Polls a future until it waits for what does not come, and not until it asks by itself.
+async fn parked<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
+    let soon = Duration::from_millis(10);
+    assert!(timeout(soon, future).await.is_err(), "it has ended");
+}
+
+/// The answer to a nested acquisition is there, and the lock is forced open before its task looks at it.
+#[tokio::test(start_paused = true)]
+async fn a_grant_from_before_a_forced_release_is_no_hold() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let outer = lock.lock().await.unwrap();
+    network.0.delay.store(10, Relaxed);
+    let mut nested = Box::pin(lock.lock());
+    let sent = timeout(Duration::from_millis(1), &mut nested).await;
+    assert!(sent.is_err());
+    // Another owner's task, behind the nested acquisition on the same connection.
+    assert!(client.reentrant_lock("a").force_unlock().await.unwrap());
+    assert!(outer.is_lost());
+    let guard = nested.await.unwrap();
+    assert!(!guard.is_lost());
+    let holds: Vec<_> = server
+        .holders("a")
+        .iter()
+        .map(|(_, holds)| *holds)
+        .collect();
+    assert_eq!(holds, [1], "the guard has its hold on the server");
+}
+
+/// A task gives up while there is no connection.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_before_it_was_sent_is_not_sent() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    server.stop();
+    sleep(SOON).await;
+    assert!(timeout(SOON, lock.lock()).await.is_err());
+    let before = network.scripts();
+    server.start();
+    sleep(Duration::from_secs(10)).await;
+    assert!(
+        lock.try_lock().await.unwrap().is_some(),
+        "there is a connection again"
+    );
+    sleep(SOON).await;
+    // This attempt, and the release of its guard.
+    assert_eq!(network.scripts(), before + 2);
+}
+
+/// What a broken connection carried is executed later, unless the server has dropped it.
+#[tokio::test(start_paused = true)]
+async fn a_command_of_a_broken_connection_is_not_executed_later() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    network.0.late.store(1, Relaxed);
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(network.0.late.load(Relaxed), 0, "no command was late");
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(server.holders("a"), []);
+}
+
+/// Answers have shifted: none belongs to its command any more.
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_another_answer_to_a_ping_is_replaced() {
+    let (server, network) = server();
+    let _client = client(&server).await;
+    let before = network.0.latest.load(Relaxed);
+    network.0.shifts.store(true, Relaxed);
+    sleep(Duration::from_secs(10)).await;
+    network.0.shifts.store(false, Relaxed);
+    sleep(Duration::from_secs(10)).await;
+    assert!(
+        network.0.latest.load(Relaxed) > before,
+        "no other connection was opened"
+    );
+}
+
+/// Two groups of one owner, in opposite orders: each has the turn of a lock that the other waits for.
+#[tokio::test(start_paused = true)]
+async fn two_groups_of_one_owner_do_not_wait_for_each_other() {
+    let (server, network) = server();
+    network.0.delay.store(1, Relaxed);
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let group = |names: [&str; 2]| {
+        let locks = names.map(|name| client.reentrant_lock(name));
+        GroupLock::<All>::of(locks).owned_by(&owner)
+    };
+    let (one, other) = (group(["a", "b"]), group(["b", "a"]));
+    let both = timeout(SHORT, async { tokio::join!(one.lock(), other.lock()) }).await;
+    let (one, other) = both.expect("both enter");
+    one.unwrap().unlock().await.unwrap();
+    assert_eq!(other.unwrap().unlock().await.unwrap(), Released::Fully);
+}
+
+/// A renewal is due while an acquisition of its owner is on its way: it is put off.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_waits_for_an_operation_of_its_owner() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    let began = Instant::now();
+    let _outer = lock.lock().await.unwrap();
+    let renewal = began + LEASE / 3;
+    sleep_until(renewal - Duration::from_millis(100)).await;
+    network.0.delay.store(200, Relaxed);
+    let before = network.scripts();
+    let _inner = lock.lock().await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        network.scripts(),
+        before + 1,
+        "a renewal went beside an acquisition"
+    );
+    network.0.delay.store(0, Relaxed);
+    server.advance(LEASE).await;
+    assert!(!_outer.is_lost());
+}
+
+/// A renewal is due twice while a release is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_being_released_is_not_renewed() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    // The server knows the scripts from here on.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let began = Instant::now();
+    let guard = lock.lock().await.unwrap();
+    sleep_until(began + LEASE / 3 - Duration::from_millis(100)).await;
+    network.0.delay.store(700, Relaxed);
+    let sent = network.0.sent.load(Relaxed);
+    assert_eq!(guard.unlock().await.unwrap(), Released::Fully);
+    assert!(
+        Instant::now() > began + LEASE / 3 + LEASE / 30,
+        "it is due again"
+    );
+    assert_eq!(
+        network.0.sent.load(Relaxed) - sent,
+        1,
+        "the release and nothing else"
+    );
+}
+
+/// A guard is dropped at the moment at which its renewal is due. What it takes depends on who comes first; a renewal that
+/// was not sent before is not sent any more.
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_is_not_renewed_any_more() {
+    for steps in 0..12 {
+        let (server, network) = server();
+        let client = client(&server).await;
+        let lock = client.reentrant_lock("a");
+        // The server knows the scripts from here on.
+        let guard = lock.lock().await.unwrap();
+        sleep(LEASE / 2).await;
+        guard.unlock().await.unwrap();
+        let began = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        sleep_until(began + LEASE / 3).await;
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+        let sent = network.0.sent.load(Relaxed);
+        drop(guard);
+        sleep(SOON).await;
+        let after = network.0.sent.load(Relaxed) - sent;
+        assert_eq!(
+            after, 1,
+            "the release and nothing else, after {steps} steps"
+        );
+        assert_eq!(server.holders("a"), []);
+    }
+}
+
+/// Two renewals are due, each in a call of its own, and both guards are dropped when the first of them is sent.
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_after_its_renewal_was_due_is_not_renewed() {
+    let (server, network) = server();
+    let config = Config {
+        watchdog_batch_size: 1,
+        ..Config::default()
+    };
+    let client = server.client_with(config).await.unwrap();
+    let lock = |name: &str| client.reentrant_lock(name);
+    // The server knows the scripts from here on.
+    let guard = lock("a").lock().await.unwrap();
+    sleep(LEASE / 2).await;
+    guard.unlock().await.unwrap();
+    let guards = vec![
+        lock("a").lock().await.unwrap(),
+        lock("b").lock().await.unwrap(),
+    ];
+    let sent = network.0.sent.load(Relaxed);
+    *network.0.dropped.lock().unwrap() = guards;
+    sleep(LEASE / 2).await;
+    assert!(network.0.dropped.lock().unwrap().is_empty());
+    let after = network.0.sent.load(Relaxed) - sent;
+    assert_eq!(after, 3, "one renewal and two releases");
+    assert_eq!((server.holders("a"), server.holders("b")), (vec![], vec![]));
+}
+
+/// A task hands its lock to the next of its client, which nobody polls.
+async fn hands_to_one_that_is_not_polled(lease: Duration, left: Option<Duration>) -> Duration {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let lock = |owner: &Owner, lease| client.reentrant_lock("a").owned_by(owner).with_lease(lease);
+    let owners = [(); 3].map(|()| Owner::new());
+    let [one, two, three] = &owners;
+    let (one, two, three) = (lock(one, LEASE), lock(two, lease), lock(three, LEASE));
+    // The server knows the scripts from here on.
+    one.lock().await.unwrap().unlock().await.unwrap();
+    let first = one.lock().await.unwrap();
+    let mut second = Box::pin(two.lock());
+    parked(&mut second).await;
+    let mut third = Box::pin(three.lock());
+    parked(&mut third).await;
+    // The first release is published, the second hands over.
+    first.unlock().await.unwrap();
+    let second = second.await.unwrap();
+    if let Some(left) = left {
+        sleep_until(Instant::from_std(second.valid_until()) - left).await;
+    }
+    let began = Instant::now();
+    let released = timeout(SHORT, second.unlock()).await;
+    assert_eq!(released.expect("an answer").unwrap(), Released::Fully);
+    let took = began.elapsed();
+    assert_eq!(server.holders("a"), []);
+    drop(third);
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_that_nobody_takes_is_withdrawn() {
+    let took = hands_to_one_that_is_not_polled(LEASE, None).await;
+    assert!(took > Duration::ZERO && took < SOON, "{took:?}");
+}
+
+/// An offer takes time, and there is none to lose.
+#[tokio::test(start_paused = true)]
+async fn no_offer_is_made_near_the_end_of_a_lease() {
+    let (lease, left) = (Duration::from_millis(30), Duration::from_millis(3));
+    let took = hands_to_one_that_is_not_polled(lease, Some(left)).await;
+    assert!(took < Duration::from_millis(1), "{took:?}");
+}
+
+/// The server does not run the script that hands over, for want of a right, say: the lock is released instead.
+#[tokio::test(start_paused = true)]
+async fn a_refused_offer_is_a_release() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let lock = || client.reentrant_lock("a").owned_by(&Owner::new());
+    // The server knows the scripts from here on.
+    lock().lock().await.unwrap().unlock().await.unwrap();
+    let first = lock().lock().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let lock = lock();
+        waiting.push(tokio::spawn(async move { lock.lock().await }));
+        sleep(SOON).await;
+    }
+    let third = waiting.remove(1);
+    // The first release is published, the second hands over.
+    first.unlock().await.unwrap();
+    let second = waiting.remove(0).await.unwrap().unwrap();
+    server.fail_next(1);
+    assert_eq!(second.unlock().await.unwrap(), Released::Fully);
+    let guard = timeout(SHORT, third).await.expect("the waiter enters");
+    assert!(guard.unwrap().is_ok());
+}
+
+/// The message of a release got lost: another's, much later, is not taken for it.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_never_came_is_not_waited_for_without_end() {
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let mine = || one.reentrant_lock("a").owned_by(&Owner::new());
+    // The server knows the scripts from here on.
+    mine().lock().await.unwrap().unlock().await.unwrap();
+    let first = mine().lock().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let lock = mine();
+        waiting.push(tokio::spawn(async move { lock.lock().await }));
+        sleep(SOON).await;
+    }
+    let third = waiting.remove(1);
+    network.0.is_mute.store(true, Relaxed);
+    first.unlock().await.unwrap();
+    let second = waiting.remove(0).await.unwrap().unwrap();
+    sleep(SHORT).await;
+    network.0.is_mute.store(false, Relaxed);
+    assert!(server.delete("a"));
+    let theirs = other.reentrant_lock("a").lock().await.unwrap();
+    server.advance(LEASE / 2).await;
+    assert!(second.is_lost());
+    assert!(!third.is_finished());
+    let released = Instant::now();
+    theirs.unlock().await.unwrap();
+    let guard = timeout(LEASE, third).await.expect("the waiter enters");
+    assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
+    drop(guard);
+}
+
+/// What is asked for while others wait costs the server little.
+#[tokio::test(start_paused = true)]
+async fn a_message_for_one_waiter_wakes_one() {
+    const WAITERS: u64 = 20;
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").lock().await.unwrap();
+    for _ in 0..WAITERS {
+        let lock = one.reentrant_lock("a").owned_by(&Owner::new());
+        tokio::spawn(async move {
+            let _guard = lock.lock().await;
+            sleep(NEVER).await;
+        });
+    }
+    sleep(SHORT).await;
+    let before = network.scripts();
+    guard.unlock().await.unwrap();
+    sleep(SOON).await;
+    assert_eq!(server.holders("a").len(), 1);
+    // The release and an acquisition.
+    let scripts = network.scripts() - before;
+    assert!(scripts <= 3, "{scripts} scripts");
+}
+
+/// A waiter was told how long the lease lasts.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_when_the_lease_is_over_and_not_before() {
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").with_lease(LEASE).lock().await;
+    guard.unwrap().leak();
+    let began = Instant::now();
+    let lock = one.reentrant_lock("a");
+    let waiter = tokio::spawn(async move { lock.lock().await.map(|_guard| Instant::now()) });
+    sleep(SHORT).await;
+    let before = network.scripts();
+    sleep(LEASE - 2 * SHORT).await;
+    assert_eq!(
+        network.scripts(),
+        before,
+        "it asked before the end of the lease"
+    );
+    let entered = waiter.await.unwrap().unwrap() - began;
+    assert!(entered < LEASE + SOON, "{entered:?}");
+}
+
+/// A server that has lost its data is seen to have when it is reached again, not at the next renewal.
+#[tokio::test(start_paused = true)]
+async fn a_reconnection_shows_what_is_lost() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    sleep(SHORT).await;
+    server.restart();
+    assert!(timeout(SHORT, guard.lost()).await.is_ok());
+}
+
+/// A writer's lease is over, and the lock lives on by a read hold of the same owner: other readers may enter.
+#[tokio::test(start_paused = true)]
+async fn a_write_hold_that_the_clock_has_ended_is_given_back() {
+    let (server, _) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let owner = Owner::new();
+    let lock = one.read_write_lock("a");
+    let writing = lock.write().owned_by(&owner).with_lease(SHORT);
+    let writing = writing.lock().await.unwrap();
+    let _reading = lock.read().owned_by(&owner).lock().await.unwrap();
+    let lock = other.read_write_lock("a");
+    let guard = timeout(LEASE, lock.read().lock()).await;
+    assert!(guard.is_ok_and(|guard| guard.is_ok()), "no reader enters");
+    assert!(writing.is_lost());
+}
+
+/// A task that waits for the lock, keeps it, and says when it had it.
+fn waiter(client: &LockClient) -> tokio::task::JoinHandle<(Instant, Guard<Reentrant>)> {
+    let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock is had");
+        (Instant::now(), guard)
+    })
+}
+
+/// An operator deletes the lock: what its holder learns at its next renewal, those behind it learn as well.
+#[tokio::test(start_paused = true)]
+async fn waiters_hear_of_a_loss_of_their_own_client() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let began = Instant::now();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let waiter = waiter(&client);
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    let (entered, _guard) = waiter.await.unwrap();
+    assert!(entered < began + LEASE / 3 + SOON, "{:?}", entered - began);
+    assert!(guard.is_lost());
+}
+
+/// Answers take long and messages do not: the lock is released at one moment after the other of an acquisition.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_heard_at_every_moment_of_an_acquisition() {
+    for moment in (0..500).step_by(10) {
+        let (server, network) = server();
+        let (one, other) = (client(&server).await, client(&server).await);
+        let guard = other.reentrant_lock("a").lock().await.unwrap();
+        network.0.answers.store(100, Relaxed);
+        let waiter = waiter(&one);
+        sleep(Duration::from_millis(moment)).await;
+        let released = Instant::now();
+        let (released_at, entered) = tokio::join!(guard.unlock(), timeout(LEASE, waiter));
+        assert_eq!(released_at.unwrap(), Released::Fully);
+        let (entered, _guard) = entered.expect("the waiter enters").unwrap();
+        let took = entered - released;
+        assert!(took < SHORT, "{took:?}, released after {moment} ms");
+    }
+}
+
+/// The lock is granted, and forced open before the answer is there: the message is for the next waiter.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_out_of_date_on_arrival_wakes_the_next() {
+    let (server, network) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").lock().await.unwrap();
+    let first = waiter(&one);
+    sleep(SOON).await;
+    let second = waiter(&one);
+    sleep(SHORT).await;
+    network.0.answers.store(100, Relaxed);
+    let lock = other.reentrant_lock("a").owned_by(&Owner::new());
+    let (released, forced, entered) = tokio::join!(
+        guard.unlock(),
+        async {
+            sleep(SOON).await;
+            lock.force_unlock().await
+        },
+        timeout(SHORT, second),
+    );
+    assert_eq!(released.unwrap(), Released::Fully);
+    assert!(forced.unwrap(), "nobody had the lock");
+    let (_, _second) = entered.expect("the second waiter enters").unwrap();
+    let (_, first) = first.await.unwrap();
+    assert_eq!(server.holders("a").len(), 1);
+    server.advance(LEASE / 2).await;
+    assert!(first.is_lost() && !_second.is_lost());
+}
+
+/// A message for all waiters of a client lets its readers ask at a time, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn readers_enter_together() {
+    let (server, network) = server();
+    let (reading, writing) = (client(&server).await, client(&server).await);
+    let guard = writing.read_write_lock("a").write().lock().await.unwrap();
+    let readers = Vec::from_iter((0..20).map(|_| {
+        let lock = reading.read_write_lock("a").read().owned_by(&Owner::new());
+        tokio::spawn(async move { lock.lock().await.map(|guard| (Instant::now(), guard)) })
+    }));
+    sleep(SHORT).await;
+    network.0.delay.store(5, Relaxed);
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        let (entered, guard) = reader.await.unwrap().unwrap();
+        assert!(entered - released < SOON, "{:?}", entered - released);
+        guards.push(guard);
+    }
+}
+
+/// The server does not know the script of the release and knows that of the acquisition: the next waiter, which is to ask
+/// behind the release, asks before it. Its refusal arrives after the message.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_asked_before_the_release_is_told_of_it() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let waiter = waiter(&client);
+    sleep(SOON).await;
+    // The second script: counted down to one before it is answered.
+    network.0.late_answer.store(3, Relaxed);
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let (entered, _guard) = waiter.await.unwrap();
+    assert_eq!(network.0.late_answer.load(Relaxed), 0, "no answer was late");
+    assert!(entered - released < SHORT, "{:?}", entered - released);
+}
+
+/// A task that was told of a release gives up before it has asked: the message is for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_passes_its_message_on() {
+    let (server, _) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = other.reentrant_lock("a").lock().await.unwrap();
+    let lock = one.reentrant_lock("a").owned_by(&Owner::new());
+    let mut leaving = Box::pin(lock.lock());
+    parked(&mut leaving).await;
+    let waiter = waiter(&one);
+    // Before one of them asks by itself.
+    let short = Duration::from_millis(10);
+    sleep(short).await;
+    guard.unlock().await.unwrap();
+    sleep(short).await;
+    assert_eq!(server.holders("a"), []);
+    let left = Instant::now();
+    drop(leaving);
+    let (entered, _guard) = waiter.await.unwrap();
+    assert!(entered - left < short, "{:?}", entered - left);
+}

@@ -1,0 +1,255 @@
+//! The queue of a fair lock beside waiters that are not of this crate, or of processes that died: their entries are written
+//! as data, by docs/protocol.md. One arranged case each, by a paused clock.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    Config, LockClient, Owner,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Ending, Fate, Faults, Frame, RawConnection},
+    },
+};
+use tokio::time::{Instant, sleep, timeout};
+
+const QUEUE: &str = "redisson_lock_queue:{a}";
+const PLACES: &str = "redisson_lock_timeout:{a}";
+/// What a task may take to be inside once it can be.
+const SOON: Duration = Duration::from_millis(50);
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// The data of a fair lock `a`, as another process writes and reads it.
+struct Data(RawConnection);
+
+impl Data {
+    async fn of(server: &InMemoryRedis) -> Self {
+        Self(server.raw().await.expect("the server is up"))
+    }
+
+    async fn send(&self, name: &'static str, words: &[&str]) -> Frame {
+        match self.0.send(name, words).await {
+            Ok(Frame::Error(message)) => panic!("{name}: {message}"),
+            Ok(answer) => answer,
+            Err(reason) => panic!("{name}: {reason}"),
+        }
+    }
+
+    /// What the server's clock shows, in milliseconds.
+    async fn now(&self) -> i64 {
+        let Frame::List(parts) = self.send("TIME", &[]).await else {
+            panic!("the time is a list");
+        };
+        let [seconds, micros] = &parts[..] else {
+            panic!("the time has two parts");
+        };
+        number(seconds) * 1_000 + number(micros) / 1_000
+    }
+
+    /// A waiter enters the queue, whose place ends so much later than now.
+    async fn waits(&self, owner: &str, millis: i64) {
+        let score = (self.now().await + millis).to_string();
+        self.send("RPUSH", &[QUEUE, owner]).await;
+        self.send("ZADD", &[PLACES, &score, owner]).await;
+    }
+
+    /// How long the place of a waiter still lasts, in milliseconds.
+    async fn place_left(&self, owner: &str) -> Option<i64> {
+        match self.send("ZSCORE", &[PLACES, owner]).await {
+            Frame::Null => None,
+            score => Some(number(&score) - self.now().await),
+        }
+    }
+
+    async fn is_held_by(&self, owner: &str) {
+        self.send("HSET", &["a", owner, "1"]).await;
+        self.send("PEXPIRE", &["a", "3000000"]).await;
+    }
+}
+
+fn number(frame: &Frame) -> i64 {
+    match frame {
+        Frame::Number(number) => *number,
+        Frame::Text(text) => String::from_utf8_lossy(text)
+            .parse::<f64>()
+            .unwrap_or_else(|_| panic!("{text:?} is no number"))
+            as i64,
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+/// A thread of a Java service.
+const JAVA: &str = "11111111-2222-4333-8444-555555555555:47";
+
+/// A task of a process of this crate that died.
+fn dead(task: u64) -> String {
+    format!(
+        "99999999-2222-4333-8444-555555555555:{}",
+        4_611_686_018_427_388_000 + task
+    )
+}
+
+async fn client(server: &InMemoryRedis, poll_floor: Duration) -> LockClient {
+    let config = Config {
+        poll_floor,
+        ..Config::default()
+    };
+    server.client_with(config).await.expect("the server is up")
+}
+
+/// A task that waits for the lock, and says when it has it.
+fn waiter(client: &LockClient) -> tokio::task::JoinHandle<Instant> {
+    let lock = client.fair_lock("a").owned_by(&Owner::new());
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock is had");
+        let entered = Instant::now();
+        guard.unlock().await.expect("the lock is given back");
+        entered
+    })
+}
+
+/// A waiter of Redisson's does not refresh its place, which may be over at the end of a long hold.
+#[tokio::test(start_paused = true)]
+async fn a_release_gives_a_java_waiter_its_turn() {
+    let server = InMemoryRedis::new();
+    let (holding, other) = (client(&server, NEVER).await, client(&server, NEVER).await);
+    let data = Data::of(&server).await;
+    let guard = holding.fair_lock("a").lock().await.unwrap();
+    data.waits(JAVA, -1_000).await;
+    guard.unlock().await.unwrap();
+    assert!(other.fair_lock("a").try_lock().await.unwrap().is_none());
+    assert!(data.place_left(JAVA).await.is_some_and(|left| left > 0));
+}
+
+/// A release tells the first waiter that may be alive.
+#[tokio::test(start_paused = true)]
+async fn a_release_removes_waiters_of_a_process_that_died() {
+    let server = InMemoryRedis::new();
+    let (holding, waiting) = (client(&server, NEVER).await, client(&server, NEVER).await);
+    let data = Data::of(&server).await;
+    let guard = holding.fair_lock("a").lock().await.unwrap();
+    for task in 0..3 {
+        data.waits(&dead(task), -1_000).await;
+    }
+    let waiter = waiter(&waiting);
+    sleep(Duration::from_secs(1)).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let took = waiter.await.unwrap() - released;
+    assert!(took < SOON, "{took:?}");
+}
+
+/// A hold is longer than a place lasts: a waiter that goes on asking keeps its own.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_asks_keeps_its_place() {
+    let server = InMemoryRedis::new();
+    let poll_floor = Duration::from_secs(1);
+    let holding = client(&server, NEVER).await;
+    let clients = [
+        client(&server, poll_floor).await,
+        client(&server, poll_floor).await,
+    ];
+    let guard = holding.fair_lock("a").lock().await.unwrap();
+    let first = waiter(&clients[0]);
+    sleep(poll_floor / 2).await;
+    let second = waiter(&clients[1]);
+    sleep(20 * poll_floor).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert!(released <= first && first <= second);
+    assert!(second - released < SOON, "{:?}", second - released);
+}
+
+/// A process of this crate died with several waiters, whose places last long: they came behind one of Redisson's.
+#[tokio::test(start_paused = true)]
+async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
+    let server = InMemoryRedis::new();
+    let poll_floor = Duration::from_secs(1);
+    // Three poll floors.
+    let place = 3 * poll_floor;
+    let waiting = client(&server, poll_floor).await;
+    let data = Data::of(&server).await;
+    for task in 0..5 {
+        data.waits(&dead(task), 300_000).await;
+    }
+    let began = Instant::now();
+    let took = waiter(&waiting).await.unwrap() - began;
+    assert!(
+        took > place && took < 2 * place + 2 * poll_floor,
+        "{took:?}"
+    );
+}
+
+/// An operator deletes the lock, which tells nobody.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_wakes_the_head_of_a_queue_for_a_free_lock() {
+    let server = InMemoryRedis::new();
+    let holding = client(&server, NEVER).await;
+    let (first, second) = (client(&server, NEVER).await, client(&server, NEVER).await);
+    let guard = holding.fair_lock("a").lock().await.unwrap();
+    let head = waiter(&first);
+    sleep(Duration::from_secs(1)).await;
+    assert!(server.delete("a"));
+    let came = Instant::now();
+    let newcomer = waiter(&second);
+    for entered in [head, newcomer] {
+        let took = timeout(Duration::from_secs(5), entered).await;
+        let took = took.expect("a waiter enters").unwrap() - came;
+        assert!(took < SOON, "{took:?}");
+    }
+    drop(guard);
+}
+
+/// A network that loses so many answers to scripts, and their connections with them.
+#[derive(Clone, Default)]
+struct Lossy(Arc<AtomicU32>);
+
+impl Faults for Lossy {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let left = |lost: u32| lost.checked_sub(1);
+        let loses =
+            command.starts_with("EVAL") && self.0.fetch_update(Relaxed, Relaxed, left).is_ok();
+        Fate {
+            ending: loses.then_some(Ending::Unanswered),
+            ..Fate::default()
+        }
+    }
+}
+
+/// A place stands still while its owner asks: each time, what has passed since it last asked is added. Of an attempt whose
+/// answer was lost, the server may have added it already.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_does_not_prolong_a_place() {
+    let server = InMemoryRedis::new();
+    let network = Lossy::default();
+    server.set_faults(network.clone());
+    let poll_floor = Duration::from_secs(10);
+    let waiting = client(&server, poll_floor).await;
+    let data = Data::of(&server).await;
+    data.is_held_by(JAVA).await;
+    data.waits(&JAVA.replace("47", "48"), 300_000).await;
+    let owner = Owner::new();
+    let lock = waiting.fair_lock("a").owned_by(&owner);
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let field = format!("{}:{owner}", waiting.id());
+    sleep(poll_floor / 2).await;
+    let before = data.place_left(&field).await.expect("a place");
+    for _ in 0..5 {
+        network.0.store(1, Relaxed);
+        sleep(poll_floor).await;
+        assert_eq!(network.0.load(Relaxed), 0, "no answer was lost");
+    }
+    let after = data.place_left(&field).await.expect("a place");
+    let allowed = poll_floor.as_millis() as i64 / 2;
+    assert!(
+        (before - allowed..before + allowed).contains(&after),
+        "{before} ms of the place were left, and now {after} ms"
+    );
+    waiter.abort();
+}
