@@ -38,8 +38,11 @@ DIFFERENTIAL_ROUNDS ?= 1000
 # Tests at a time: they wait more than they work, but too many make leases short.
 TEST_THREADS ?= 8
 
+# The packages with examples in their documentation. `models` has none of its own: it includes files of the crate, and
+# cargo runs the examples of a package that is asked for by name, whatever its manifest says.
+DOCUMENTED := -p redisson-lock -p testbed --all-features
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
-PACKAGES := -p redisson-lock -p testbed -p models --all-features
+PACKAGES := -p models $(DOCUMENTED)
 
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
@@ -102,7 +105,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
-	$(CARGO) test --quiet $(PACKAGES) --doc
+	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	$(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER)
 	$(if $(WITH_VALKEY),REDIS_SERVER="$$(tools/get-valkey.sh)" $(RUN) it "on Valkey" $(ON_VALKEY))
@@ -125,7 +128,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
-	$(CARGO) test --quiet $(PACKAGES) --doc
+	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
 	@$(MAKE) --no-print-directory servers run-interop-all run-topologies
 	@$(MAKE) --no-print-directory without-tls
