@@ -427,6 +427,10 @@ impl Engine {
         let live = slot
             .tenure(place.count)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
+        if live.is_some() && place.wire.most_holds() == 1 {
+            // There is nothing besides, and its release would take no account of what is to be left.
+            return;
+        }
         let sent = Instant::now();
         // The lease of what is taken back may be longer than theirs.
         let left = live.as_ref().map(|tenure| tenure.release(None, sent));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, Kind, Lock, LockClient, Owner, test_util::InMemoryRedis};
+use redisson_lock::{Config, Kind, Lock, LockClient, Owner, Released, test_util::InMemoryRedis};
 use tokio::time::Instant;
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -43,4 +43,30 @@ async fn a_waiter_hears_of_a_lease_that_a_release_cuts() {
     enters_when_the_outer_lease_is_over(|client| client.fenced_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.fair_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.read_write_lock("a").write().clone()).await;
+}
+
+/// Its end is known here before the server has ended it, so its release is still sent: it must not reach what the same owner
+/// has taken since.
+async fn keeps_what_was_taken_since<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+    let server = InMemoryRedis::new();
+    let lock = lock(&client(&server).await).owned_by(&Owner::new());
+    let over = lock.with_lease(SHORT).lock().await.unwrap();
+    over.lost().await;
+    let held = lock.lock().await.unwrap();
+    drop(over);
+    assert_eq!(lock.hold_count().await, Ok(1), "{}", lock.name());
+    assert_eq!(held.unlock().await, Ok(Released::Fully));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_release_of_a_hold_that_is_over_leaves_the_next_one_alone() {
+    keeps_what_was_taken_since(|client| client.reentrant_lock("reentrant")).await;
+    keeps_what_was_taken_since(|client| client.non_reentrant_lock("non-reentrant")).await;
+    keeps_what_was_taken_since(|client| client.spin_lock("spin")).await;
+    keeps_what_was_taken_since(|client| client.fenced_lock("fenced")).await;
+    keeps_what_was_taken_since(|client| client.simple_lock("simple")).await;
+    keeps_what_was_taken_since(|client| client.fair_lock("fair")).await;
+    keeps_what_was_taken_since(|client| client.non_reentrant_fair_lock("fair once")).await;
+    keeps_what_was_taken_since(|client| client.read_write_lock("read").read().clone()).await;
+    keeps_what_was_taken_since(|client| client.read_write_lock("write").write().clone()).await;
 }
