@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::Instant,
@@ -36,6 +37,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const BREATH: Duration = Duration::from_millis(20);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// The most broken connections that are killed later: what an older one had to read is read by now.
+const MOST_BROKEN: usize = 16;
 
 /// A connection for scripts, as those who call see it.
 #[derive(Clone)]
@@ -67,6 +71,7 @@ impl Line {
             line: line.clone(),
             events,
             closed,
+            broken: Vec::new(),
         };
         let first = first.map(|link| keeper.open(link));
         tasks.spawn(keeper.keep(first));
@@ -270,6 +275,8 @@ struct Keeper {
     line: Line,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
+    /// Connections that broke, and that the server may still have.
+    broken: Vec<Identity>,
 }
 
 impl Keeper {
@@ -287,10 +294,10 @@ impl Keeper {
         (open, link.router)
     }
 
-    async fn keep(self, first: Option<(Arc<Open>, Router)>) {
+    async fn keep(mut self, first: Option<(Arc<Open>, Router)>) {
         let mut up = match first {
             Some(first) => Some(first),
-            None => self.connect(None).await,
+            None => self.connect().await,
         };
         let mut opened = Instant::now();
         while let Some((open, mut router)) = up.take() {
@@ -310,22 +317,29 @@ impl Keeper {
                 // One that breaks as soon as it is open is not opened over and over without a pause.
                 tokio::time::sleep(BREATH).await;
             }
-            up = self.connect(Some(&open)).await;
+            self.broken.extend(open.identity.clone());
+            let forgotten = self.broken.len().saturating_sub(MOST_BROKEN);
+            self.broken.drain(..forgotten);
+            up = self.connect().await;
+            if up.is_some() {
+                let _ = self.events.send(Event::Reconnected);
+            }
             opened = Instant::now();
         }
     }
 
-    /// Connects, and makes the server drop the connection that was there before.
-    async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
+    /// Connects, and makes the server drop the connections that were there before. One that breaks before the server has
+    /// answered leaves them to the next.
+    async fn connect(&mut self) -> Option<(Arc<Open>, Router)> {
         let link = self.connector.connect_until(&self.closed).await?;
-        if let Some(identity) = old.and_then(|old| old.identity.as_ref()) {
-            Link::kill(&*link.connection, identity).await;
-        }
-        let up = self.open(link);
-        if old.is_some() {
-            let _ = self.events.send(Event::Reconnected);
-        }
-        Some(up)
+        let killing = self
+            .broken
+            .iter()
+            .map(|old| Link::kill(&*link.connection, old));
+        let killed = join_all(killing).await;
+        let mut killed = killed.into_iter();
+        self.broken.retain(|_| killed.next() == Some(false));
+        Some(self.open(link))
     }
 }
 

@@ -282,12 +282,15 @@ impl Link {
 
     /// Makes the server drop a connection of ours that broke, so that nothing it still had to read is run later than
     /// what is now repeated. Both its number and its address must fit: after a restart the number is somebody else's.
-    pub(super) async fn kill(connection: &dyn Connection, old: &Identity) {
+    /// Returns whether the server has answered.
+    pub(super) async fn kill(connection: &dyn Connection, old: &Identity) -> bool {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
-        match timeout(PING_WAIT, command(connection, "CLIENT", &words)).await {
-            Ok(Ok(answer)) if frame::error(&answer).is_none() => {}
-            _ => tracing::debug!("the previous connection could not be killed on the server"),
+        let answer = timeout(PING_WAIT, command(connection, "CLIENT", &words)).await;
+        let is_killed = |answer: &Frame| frame::error(answer).is_none();
+        if !matches!(&answer, Ok(Ok(answer)) if is_killed(answer)) {
+            tracing::debug!("the previous connection could not be killed on the server");
         }
+        matches!(answer, Ok(Ok(_)))
     }
 }
 

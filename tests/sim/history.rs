@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    cell::Cell,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -288,11 +289,16 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     };
     let disturbing = disturbed(plan, &server, &scene, &weather, &mut random);
     let limit = LONGEST + 5 * PATIENCE;
+    let over_at = Cell::new(usize::MAX);
     let played = async {
-        tokio::select! {
+        let ended = tokio::select! {
             ended = playing => ended,
             rule = watch.finds_a_free_lock_that_is_waited_for() => Err(rule),
+        };
+        if ended.is_err() {
+            over_at.set(scene.log.events().len());
         }
+        ended
     };
     let (ended, _) = tokio::join!(timeout(limit, played), timeout(limit, disturbing));
     let judged = judged(&scene).and_then(|tally| match ended {
@@ -311,6 +317,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
             .log
             .events()
             .iter()
+            .take(over_at.get())
             .map(|event| format!("{event}\n"))
             .collect(),
         false => String::new(),

@@ -38,6 +38,8 @@ struct Told {
     late_answer: AtomicU32,
     /// So many scripts arrive five seconds late, after the end of their connections.
     late: AtomicU32,
+    /// The `CLIENT` command with this number from now on is lost with its connection; none with zero.
+    lost_client: AtomicU32,
     /// Messages are lost.
     is_mute: AtomicBool,
     /// A PING is answered by the number of another one.
@@ -81,9 +83,12 @@ impl Faults for Network {
                 ending: Some(Ending::Unheard),
             };
         }
+        let lost = &self.0.lost_client;
+        let before = |left: u32| left.checked_sub(1);
+        let is_lost = command == "CLIENT" && lost.fetch_update(Relaxed, Relaxed, before) == Ok(1);
         Fate {
             delay: self.delay(),
-            ending: None,
+            ending: is_lost.then_some(Ending::Unsent),
         }
     }
 
@@ -139,6 +144,24 @@ async fn client(server: &InMemoryRedis) -> LockClient {
 async fn parked<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
     let soon = Duration::from_millis(10);
     assert!(timeout(soon, future).await.is_err(), "it has ended");
+}
+
+/// A connection breaks with a command that is still on its way, and the next one breaks before the server has dropped the first.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_not_killed_is_killed_by_the_connection_after_the_next() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    network.0.late.store(1, Relaxed);
+    // The first says who the new connection is.
+    network.0.lost_client.store(2, Relaxed);
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    assert_eq!(network.0.lost_client.load(Relaxed), 0);
+    guard.unlock().await.unwrap();
+    sleep(2 * Duration::from_secs(5)).await;
+    assert!(
+        server.holders("a").is_empty(),
+        "a command of a broken connection was executed"
+    );
 }
 
 /// The answer to a nested acquisition is there, and the lock is forced open before its task looks at it.

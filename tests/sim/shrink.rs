@@ -1,9 +1,12 @@
 //! Makes a history that broke a rule smaller: fewer tasks and fewer episodes that still break one.
 
-use crate::history::{ACTORS, Plan};
+use crate::{
+    history::{ACTORS, Plan},
+    number,
+};
 
-/// The longest story that is told whole.
-const LINES: usize = 400;
+/// The longest story that is told whole, unless `LINES` says otherwise.
+const LINES: u64 = 400;
 
 /// The smallest plan found, its rule and its story.
 pub fn told(plan: Plan) -> String {
@@ -12,7 +15,8 @@ pub fn told(plan: Plan) -> String {
         return format!("{small} broke a rule once and not again: it is not deterministic");
     };
     let lines: Vec<&str> = failure.story.lines().collect();
-    let shown = &lines[lines.len().saturating_sub(LINES)..];
+    let most = number("LINES").unwrap_or(LINES) as usize;
+    let shown = &lines[lines.len().saturating_sub(most)..];
     format!(
         "{}\n{small}, tasks {:?}, {} episodes each, breaks a rule: {}\nmake simulate SEED={} WORLD={}",
         shown.join("\n"),
