@@ -7,7 +7,7 @@ use std::{
 
 use fastrand::Rng;
 use redisson_lock::{Error, LockClient, LostReason, Owner};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     dropping::{Early, patiently, until},
@@ -108,6 +108,7 @@ impl Actor {
                 names,
                 random,
                 held: Vec::new(),
+                lost: Vec::new(),
             };
             episode.play().await;
         }
@@ -122,6 +123,8 @@ struct Episode<'a> {
     owner: Owner,
     names: u32,
     held: Vec<Held>,
+    /// Guards that are kept beyond the loss of their holds.
+    lost: Vec<Held>,
 }
 
 struct Held {
@@ -148,6 +151,9 @@ impl Episode<'_> {
             self.end_one().await;
             self.look_at_all().await;
         }
+        while !self.lost.is_empty() {
+            self.end_lost().await;
+        }
     }
 
     async fn step(&mut self) {
@@ -155,12 +161,16 @@ impl Episode<'_> {
         if self.scene.profile.forced && choice < 4 {
             return self.force().await;
         }
+        if !self.lost.is_empty() && self.one_in(3) {
+            return self.end_lost().await;
+        }
         match (choice, self.held.len()) {
             (_, 0) if choice < 80 => self.take().await,
             (_, 0) => self.run().await,
             (0..40, held) if held < DEEPEST => self.take().await,
             (40..50, _) => self.run().await,
-            (50..75, _) => self.dwell().await,
+            (50..55, _) => self.outstay().await,
+            (55..75, _) => self.dwell().await,
             (75..85, _) => self.count().await,
             _ => self.end_one().await,
         }
@@ -275,6 +285,16 @@ impl Episode<'_> {
         }
     }
 
+    /// Stays inside until a lease that is not renewed is over, unless that takes too long.
+    async fn outstay(&mut self) {
+        let longest = Instant::now() + self.scene.profile.long_stay;
+        let ends = self.held.iter().filter_map(|held| held.guard.as_ref());
+        let ends = ends.map(|guard| Instant::from_std(guard.valid_until()));
+        if let Some(end) = ends.filter(|end| *end < longest).min() {
+            sleep_until(end + Duration::from_micros(self.random.u64(..3_000))).await;
+        }
+    }
+
     fn pauses(&mut self) -> Vec<Duration> {
         let longest = if self.one_in(20) {
             self.scene.profile.long_stay
@@ -381,9 +401,19 @@ impl Episode<'_> {
     }
 
     async fn let_go(&mut self, held: Held, reason: LostReason) {
-        let Held { spot, hold, guard } = held;
+        let (spot, hold) = (held.spot, held.hold);
         self.note(spot, What::Lost { hold, reason });
         self.forget_leaked(spot).await;
+        self.lost.push(held);
+        if self.one_in(2) {
+            self.end_lost().await;
+        }
+    }
+
+    /// Drops the guard of a lost hold, or unlocks it, which changes nothing: its owner may have locked anew.
+    async fn end_lost(&mut self) {
+        let at = self.random.usize(..self.lost.len());
+        let Held { spot, hold, guard } = self.lost.swap_remove(at);
         let Some(guard) = guard.filter(|_| self.one_in(2)) else {
             return;
         };
