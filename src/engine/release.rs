@@ -148,6 +148,8 @@ impl Engine {
                 // The last of them may have made one meanwhile.
                 () = self.tasks.wait() => match jobs.try_recv() {
                     Ok(job) => drop(job.map(|job| self.tasks.spawn(job))),
+                    // A task may have begun another release since.
+                    Err(_) if !self.tasks.is_empty() => {}
                     Err(_) => return,
                 },
             }

@@ -1,7 +1,10 @@
 //! One of the tasks of a history: it takes locks in every way that there is, and gives them back in every way.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -40,10 +43,45 @@ pub struct Scene {
     pub new_owner: fn() -> Owner,
 }
 
+/// The clients of a history. One that closes is followed by another.
+#[derive(Default)]
+pub struct Clients {
+    present: Mutex<Vec<LockClient>>,
+    replaced: AtomicU32,
+}
+
+impl Clients {
+    pub fn new(clients: Vec<LockClient>) -> Self {
+        Self {
+            present: Mutex::new(clients),
+            replaced: AtomicU32::new(0),
+        }
+    }
+
+    fn present(&self) -> MutexGuard<'_, Vec<LockClient>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, this one first.
+    pub fn beginning_with(&self, first: usize) -> Vec<LockClient> {
+        let mut clients = self.present().clone();
+        let count = clients.len().max(1);
+        clients.rotate_left(first % count);
+        clients
+    }
+
+    /// Has another client take the place of one, which is returned.
+    pub fn replace(&self, which: usize, client: LockClient) -> LockClient {
+        self.replaced.fetch_add(1, Relaxed);
+        std::mem::replace(&mut self.present()[which], client)
+    }
+}
+
 pub struct Actor {
     pub scene: Arc<Scene>,
-    /// Its own one first.
-    pub clients: Vec<LockClient>,
+    pub clients: Arc<Clients>,
+    /// The number of its own client.
+    pub own: usize,
     pub random: Rng,
     /// How many episodes it plays at most.
     pub episodes: u32,
@@ -97,10 +135,12 @@ impl Actor {
             }
             let mut random = self.random.fork();
             let names = self.scene.some_names(&mut random);
+            // The owners of a client have its id: the same number is another owner's where the client is another one.
+            let is_own = random.bool() && self.clients.replaced.load(Relaxed) == 0;
             let episode = Episode {
                 scene: &self.scene,
-                clients: &self.clients,
-                owner: if random.bool() {
+                clients: &self.clients.beginning_with(self.own),
+                owner: if is_own {
                     own
                 } else {
                     (self.scene.new_owner)()

@@ -44,6 +44,8 @@ pub enum Trouble {
     NotHeld,
     AlreadyHeld,
     WouldDeadlock,
+    /// The client was shut down.
+    Closed,
     /// It did not end.
     Hung,
     Other(String),
@@ -57,6 +59,7 @@ impl From<Error> for Trouble {
             Error::NotHeld { .. } => Self::NotHeld,
             Error::AlreadyHeld { .. } => Self::AlreadyHeld,
             Error::WouldDeadlock { .. } => Self::WouldDeadlock,
+            Error::Closed => Self::Closed,
             other => Self::Other(format!("{other:?}")),
         }
     }
@@ -120,6 +123,8 @@ pub enum What {
     /// The lock is forced open.
     Forces,
     Forced(Result<bool, Trouble>),
+    /// A client is shut down.
+    Closes,
     /// Somebody looks at the queue on the server,
     Looks,
     /// and sees these owners, in this order.
@@ -185,8 +190,18 @@ impl Log {
         self.broken.get().cloned()
     }
 
+    /// A rule is broken that is not about an event.
+    pub fn breaks(&self, rule: String) {
+        let _ = self.broken.set(rule);
+    }
+
     pub fn note(&self, spot: Spot, what: What) {
         self.look(spot, |_| Some(what));
+    }
+
+    /// A client is shut down: from now on its tasks may hear of it.
+    pub fn closes(&self) {
+        self.note(NOBODY, What::Closes);
     }
 
     pub fn weather(&self, fault: String) {

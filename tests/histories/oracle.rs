@@ -52,6 +52,8 @@ struct Replay {
     forcings: Vec<Forcing>,
     certainties: Vec<Certainty>,
     counting: HashMap<Spot, usize>,
+    /// A client has been shut down.
+    closed: bool,
     tally: Tally,
 }
 
@@ -65,6 +67,7 @@ impl Replay {
             forcings: Vec::new(),
             certainties: Vec::new(),
             counting: HashMap::new(),
+            closed: false,
             tally: Tally::default(),
         }
     }
@@ -148,6 +151,7 @@ impl Replay {
                     return self.failed(at, trouble, false);
                 }
             }
+            What::Closes => self.closed = true,
             What::Looks | What::Queue(_) | What::Weather(_) => {}
         }
         Ok(())
@@ -310,6 +314,7 @@ impl Replay {
     ) -> Result<(), Violation> {
         self.tally.lost += 1;
         let (forced, exact) = (self.is_forced(event.spot, at), self.rules.exact);
+        let closed = self.closed && reason == LostReason::Closed;
         let book = self.book(event.spot);
         book.forget_leaked();
         book.lingering = true;
@@ -318,7 +323,7 @@ impl Replay {
         let Some(lost) = lost else {
             return broken(at, "the loss of a hold that there was not");
         };
-        if event.at >= lost.safe_until || forced || book.forced || !exact {
+        if event.at >= lost.safe_until || forced || book.forced || !exact || closed {
             return Ok(());
         }
         let until = lost.safe_until;
@@ -332,6 +337,7 @@ impl Replay {
     fn failed(&mut self, at: usize, trouble: &Trouble, limited: bool) -> Result<(), Violation> {
         match trouble {
             Trouble::Unavailable if limited || self.rules.disturbed => self.tally.unanswered += 1,
+            Trouble::Closed if self.closed => self.tally.closed += 1,
             trouble => return broken(at, format!("failed: {trouble:?}")),
         }
         Ok(())

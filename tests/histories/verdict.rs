@@ -35,6 +35,8 @@ pub struct Tally {
     pub abandoned: usize,
     pub lost: usize,
     pub unanswered: usize,
+    /// Answers of clients that were shut down.
+    pub closed: usize,
     /// Counts that were compared.
     pub counted: usize,
     /// Pairs of waiters whose order was compared.

@@ -20,7 +20,7 @@ use std::{
 
 use fastrand::Rng;
 use played::{
-    actor::{Actor, PATIENCE, Scene},
+    actor::{Actor, Clients, PATIENCE, Scene},
     log::{self, Log},
     oracle::judge,
     profiles::{self, Profile},
@@ -132,13 +132,13 @@ async fn history(subject: Subject, profile: Profile) {
     let mut random = Rng::with_seed(seed());
     let stage = Stage::new(&profile).await;
     let scene = scene(subject, profile);
+    let clients = Arc::new(Clients::new(stage.clients.clone()));
     let mut tasks = JoinSet::new();
     for actor in 0..ACTORS {
-        let mut clients = stage.clients.clone();
-        clients.rotate_left(actor % CLIENTS);
         let actor = Actor {
             scene: scene.clone(),
-            clients,
+            clients: clients.clone(),
+            own: actor % CLIENTS,
             random: random.fork(),
             episodes: u32::MAX,
         };

@@ -18,10 +18,11 @@ use tokio::{
 };
 
 use crate::{
+    closings::{self, CLOSINGS, Closings},
     java::Thread,
     order,
     played::{
-        actor::{Actor, PATIENCE, Scene},
+        actor::{Actor, Clients, PATIENCE, Scene},
         log::{self, Log},
         oracle::judge,
         profiles::{CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
@@ -59,13 +60,14 @@ pub const SUBJECTS: [Subject; 11] = [
 ];
 
 /// The conditions of histories on one node. Forced last: not all kinds can be.
-const PROFILES: [(&str, Profile); 7] = [
+const PROFILES: [(&str, Profile); 8] = [
     ("calm", CALM),
     ("cuts", CUTS),
     ("freezes", FREEZES),
     ("slow", SLOW),
     ("outages", OUTAGES),
     ("silences", SILENCES),
+    (closings::NAME, CLOSINGS),
     ("forced", FORCED),
 ];
 
@@ -245,13 +247,13 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         let client = server.client_with(plan.config()).await;
         clients.push(client.expect("the server is up"));
     }
+    let clients = Arc::new(Clients::new(clients));
     let mut tasks = JoinSet::new();
     for actor in 0..ACTORS {
-        let mut clients = clients.clone();
-        clients.rotate_left(actor % CLIENTS);
         let played = Actor {
             scene: scene.clone(),
-            clients,
+            clients: clients.clone(),
+            own: actor % CLIENTS,
             random: random.fork(),
             episodes: plan.episodes,
         };
@@ -277,6 +279,15 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         && is_calm(profile)
     {
         tasks.spawn(order::watch(server.clone(), scene.clone()));
+    }
+    if plan.profile().0 == closings::NAME {
+        let closing = Closings {
+            world: server.clone(),
+            scene: scene.clone(),
+            clients: clients.clone(),
+            random: random.fork(),
+        };
+        tasks.spawn(closing.run());
     }
     let playing = async {
         let mut ended = Ok(());
@@ -307,7 +318,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         Err(_) => Err("not all tasks came to their end".into()),
     });
     let judged = match judged {
-        Ok(tally) => is_left_clean(&server, &clients, profile)
+        Ok(tally) => is_left_clean(&server, &clients.beginning_with(0), profile)
             .await
             .map(|()| tally),
         broken => broken,

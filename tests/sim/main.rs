@@ -5,6 +5,7 @@
 //! `make simulate` plays many.
 
 mod campaign;
+mod closings;
 mod clusters;
 mod differential;
 mod history;
@@ -33,11 +34,13 @@ use world::Kind;
 // 2995: a waiter was not told of a lease that a release had cut.
 // 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.
 // 3988: a waiter entered the queue by a command of a broken connection that the next one had not killed, as it broke as well.
-const REGRESSIONS: [(u64, Kind, &str); 4] = [
+// 66: a client that shut down listed holds as unreleased that a task was about to release.
+const REGRESSIONS: [(u64, Kind, &str); 5] = [
     (2995, Kind::Node, "calm"),
     (2271, Kind::Cluster, "outages"),
     (914, Kind::Cluster, "losses"),
     (3988, Kind::Cluster, "outages"),
+    (66, Kind::Node, "closings"),
 ];
 
 /// A number from the environment.

@@ -6,9 +6,12 @@ use fastrand::Rng;
 use redisson_lock::test_util::simulation::{Cluster, Move};
 use tokio::time::sleep;
 
-use crate::played::{
-    actor::Scene,
-    profiles::{CALM, CUTS, OUTAGES, Profile},
+use crate::{
+    closings::{self, CLOSINGS},
+    played::{
+        actor::Scene,
+        profiles::{CALM, CUTS, OUTAGES, Profile},
+    },
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +51,9 @@ const DEATHS: Profile = Profile {
 };
 
 /// The conditions of histories on a cluster. The last are those of connections that are disturbed, too.
-pub const PROFILES: [(&str, Profile, Upheaval); 8] = [
+pub const PROFILES: [(&str, Profile, Upheaval); 9] = [
     ("calm", CALM, Upheaval::None),
+    (closings::NAME, CLOSINGS, Upheaval::None),
     ("moves", MOVES, Upheaval::Moves),
     ("stops", STOPS, Upheaval::Stops),
     ("disowned", STOPS, Upheaval::Disowns),

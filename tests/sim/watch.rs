@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::Released;
+use redisson_lock::{LostReason, Released};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -162,11 +162,11 @@ impl Watch {
             return Some(rule);
         }
         match event.what {
-            What::Lost { hold, .. }
+            What::Lost { hold, reason }
             | What::Ended {
                 hold,
-                how: Some(Err(Trouble::Lost(_))),
-            } if is_calm && state.watched.contains(&hold) => {
+                how: Some(Err(Trouble::Lost(reason))),
+            } if is_calm && state.watched.contains(&hold) && reason != LostReason::Closed => {
                 Some("a hold was lost that is renewed, and nothing was disturbed".into())
             }
             What::Enters { valid: false, .. } => {

@@ -1,0 +1,84 @@
+//! Clients that shut down in the middle of a history, and the clients that take their places.
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use redisson_lock::ShutdownReport;
+use tokio::time::sleep;
+
+use crate::{
+    played::{
+        actor::{Clients, Scene},
+        profiles::{CALM, Profile},
+    },
+    world::World,
+};
+
+pub const NAME: &str = "closings";
+
+/// Leases that end soon, as those of a client that does not release what it holds have to be waited for.
+pub const CLOSINGS: Profile = Profile {
+    watchdog_lease: Duration::from_millis(600),
+    ..CALM
+};
+
+/// The longest pause before a client shuts down.
+const PAUSE: Duration = Duration::from_millis(150);
+/// For how long the server may keep a hold that the client counts as ended: clocks differ.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(20);
+
+/// Shuts clients down until the history is over.
+pub struct Closings {
+    pub world: World,
+    pub scene: Arc<Scene>,
+    pub clients: Arc<Clients>,
+    pub random: Rng,
+}
+
+impl Closings {
+    pub async fn run(mut self) {
+        loop {
+            sleep(PAUSE.mul_f64(self.random.f64())).await;
+            if self.scene.is_over() {
+                return;
+            }
+            let next = self.world.client_with(self.scene.profile.config()).await;
+            let which = self.random.usize(..self.clients.beginning_with(0).len());
+            let client = self.clients.replace(which, next.expect("the server is up"));
+            self.scene.log.closes();
+            let report = match self.random.bool() {
+                true => client.shutdown().await,
+                false => client.shutdown_and_release().await,
+            };
+            let listed = report.unreleased.len();
+            let told = format!("client {} is shut down, and lists {listed}", client.id());
+            self.scene.log.weather(told);
+            if let Some(rule) = self.differs(&report, &client.id().to_string()) {
+                self.scene.log.breaks(rule);
+            }
+        }
+    }
+
+    /// Compares a report with the server, which keeps what is listed and nothing else of the client.
+    fn differs(&self, report: &ShutdownReport, client: &str) -> Option<String> {
+        // A majority may have been granted without one of its locks, which have other names.
+        if !self.scene.subject.exact {
+            return None;
+        }
+        let mut names = self.scene.names.iter();
+        names.find_map(|name| self.differs_at(name, report, client))
+    }
+
+    fn differs_at(&self, name: &str, report: &ShutdownReport, client: &str) -> Option<String> {
+        let listed = report.unreleased.iter().filter(|hold| &*hold.name == name);
+        let listed: u64 = listed.map(|hold| u64::from(hold.holds)).sum();
+        let holders = self.world.holders(name).into_iter();
+        let of_client = holders.filter(|(owner, _)| owner.starts_with(client));
+        let kept: u64 = of_client.map(|(_, holds)| holds).sum();
+        let remaining = self.world.remaining_lease(name).unwrap_or_default();
+        let is_ending = listed == 0 && remaining <= CLOCKS_DIFFER;
+        (listed != kept && !is_ending).then(|| {
+            format!("a client that was shut down listed {listed} holds of {name}, and the server keeps {kept}")
+        })
+    }
+}
