@@ -180,9 +180,6 @@ impl InMemoryRedis {
     /// The owners that hold the lock `name`, and how many holds each has, by the server's data: `<client id>:<number>`, for a
     /// writer with `:write` behind it. A simple lock has its value for an owner.
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
-        if let Frame::Text(value) = self.run("GET", &[name]) {
-            return vec![(String::from_utf8_lossy(&value).into_owned(), 1)];
-        }
         let state = self.network.state();
         let millis = state.millis(Instant::now());
         let host = state.servers.get(&address());

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use redisson_lock::ShutdownReport;
+use redisson_lock::{Config, ShutdownReport};
 use tokio::time::sleep;
 
 use crate::{
@@ -30,6 +30,8 @@ const CLOCKS_DIFFER: Duration = Duration::from_millis(20);
 /// Shuts clients down until the history is over.
 pub struct Closings {
     pub world: World,
+    /// Of the clients that come.
+    pub config: Config,
     pub scene: Arc<Scene>,
     pub clients: Arc<Clients>,
     pub random: Rng,
@@ -42,7 +44,7 @@ impl Closings {
             if self.scene.is_over() {
                 return;
             }
-            let next = self.world.client_with(self.scene.profile.config()).await;
+            let next = self.world.client_with(self.config.clone()).await;
             let which = self.random.usize(..self.clients.beginning_with(0).len());
             let client = self.clients.replace(which, next.expect("the server is up"));
             self.scene.log.closes();

@@ -283,6 +283,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     if plan.profile().0 == closings::NAME {
         let closing = Closings {
             world: server.clone(),
+            config: plan.config(),
             scene: scene.clone(),
             clients: clients.clone(),
             random: random.fork(),

@@ -159,16 +159,17 @@ impl Server {
         self.connections.clear();
     }
 
-    /// The fields of a lock's hash and their counts, in the first database.
+    /// The fields of a lock's hash and their counts, in the first database. A simple lock has its value for an owner.
     pub(crate) fn holders(&self, name: &str, now: u64) -> Vec<(String, u64)> {
         let keys = self.data.database(0);
         let entry = keys.and_then(|keys| keys.peek(name.as_bytes(), now));
-        let flat = entry.map_or_else(Vec::new, |entry| match &entry.value {
-            hash @ super::Value::Hash(_) => hash.flat(),
-            _ => Vec::new(),
-        });
-        let pairs = flat.chunks_exact(2).filter(|pair| pair[0] != "mode");
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let flat = match entry.map(|entry| &entry.value) {
+            Some(hash @ super::Value::Hash(_)) => hash.flat(),
+            Some(super::Value::Text(value)) => return vec![(text(value), 1)],
+            _ => Vec::new(),
+        };
+        let pairs = flat.chunks_exact(2).filter(|pair| pair[0] != "mode");
         pairs
             .map(|pair| (text(&pair[0]), text(&pair[1]).parse().unwrap_or(0)))
             .collect()
