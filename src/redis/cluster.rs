@@ -210,7 +210,9 @@ impl Topology {
         let mut ask = None;
         let mut hops = 0;
         loop {
-            let (asked, answered) = match ask.take() {
+            let aside = ask.take();
+            let is_aside = aside.is_some();
+            let (asked, answered) = match aside {
                 None => self.run(slot, script, &operations, durability).await?,
                 Some(address) => {
                     self.run_aside(address, script, &operations, durability)
@@ -224,6 +226,8 @@ impl Topology {
             hops += 1;
             match redirection {
                 Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
+                // A node that was asked for a part of the keys cannot say where the others are: its owner can.
+                Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_aside => {}
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
                 _ => {
                     if message.is_some() {

@@ -337,7 +337,9 @@ impl Replay {
     fn failed(&mut self, at: usize, trouble: &Trouble, limited: bool) -> Result<(), Violation> {
         match trouble {
             Trouble::Unavailable if limited || self.rules.disturbed => self.tally.unanswered += 1,
-            Trouble::Closed if self.closed => self.tally.closed += 1,
+            Trouble::Closed | Trouble::Lost(LostReason::Closed) if self.closed => {
+                self.tally.closed += 1;
+            }
             trouble => return broken(at, format!("failed: {trouble:?}")),
         }
         Ok(())

@@ -1,8 +1,17 @@
 //! What a client does when the slots of a cluster change hands: cases that a history meets seldom, by a paused clock.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use redisson_lock::{Config, LockClient, Owner, test_util::simulation::Cluster};
+use redisson_lock::{
+    Config, LockClient, Owner,
+    test_util::simulation::{Cluster, Fate, Faults},
+};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Renewals come every third of this.
@@ -65,4 +74,49 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
         "{:?}",
         began.elapsed()
     );
+}
+
+/// Says that a client asks a node for what is on its way there, and is slow to pass that on.
+struct Asking(Arc<AtomicBool>);
+
+impl Faults for Asking {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let is_first = command == "ASKING" && !self.0.swap(true, Relaxed);
+        Fate {
+            delay: Duration::from_millis(if is_first { 200 } else { 0 }),
+            ending: None,
+        }
+    }
+}
+
+/// The lock is free, so that its key is nowhere, and its queue has arrived at the node that is asked: it is the owner by
+/// then, and the slot leaves it again.
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_not_left_behind_by_a_slot_that_moves_twice() {
+    let cluster = Cluster::new(3);
+    let asked = Arc::new(AtomicBool::new(false));
+    cluster.set_faults(Asking(asked.clone()));
+    let (holding, waiting) = (client(&cluster).await, client(&cluster).await);
+    let short = holding.fair_lock("a").with_lease(Duration::from_secs(2));
+    short.lock().await.unwrap().leak();
+    let waiter = tokio::spawn(async move { waiting.fair_lock("a").lock().await });
+    sleep(Duration::from_secs(1)).await;
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let first = cluster.begin_move(slot, (from + 1) % 3).unwrap();
+    while cluster.move_key(first) {}
+    // The waiter asks when the lease is over.
+    while !asked.load(Relaxed) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    cluster.end_move(first);
+    let second = cluster.begin_move(slot, (from + 2) % 3).unwrap();
+    sleep(Duration::from_secs(1)).await;
+    while cluster.move_key(second) {}
+    cluster.end_move(second);
+    hear_all(&cluster);
+    let entered = timeout(SOON, waiter).await.expect("the lock is free");
+    entered.unwrap().unwrap().unlock().await.unwrap();
+    let left = cluster.keys();
+    assert!(left.is_empty(), "{left:?} are left");
 }
