@@ -115,6 +115,18 @@ pub struct Config {
     /// Redisson: none.
     pub yield_to_others: bool,
 
+    /// How long a lock may pass from task to task of this client in memory, without the server's hearing of it, before it is
+    /// released there. Default: 2 ms. Zero switches it off: each task's hold is then the server's.
+    ///
+    /// It concerns locks that several tasks of a client want at a time, with the watchdog's lease and without a token: it makes
+    /// their turns ten to a hundred times as fast. The price: another client waits for so much longer, and a forced unlock
+    /// elsewhere is noticed so much later, at most; and during such a row the server shows the owner that took the lock
+    /// from it.
+    ///
+    /// Redisson: none.
+    #[serde(deserialize_with = "millis")]
+    pub local_hand_off: Duration,
+
     /// How long a task may wait for what another owner of the same client has held all the time until the log says so
     /// (WARN, once for each such hold). Default: 1 s. `None` says nothing.
     ///
@@ -164,6 +176,7 @@ impl Default for Config {
             name_prefix: String::new(),
             poll_floor: Duration::from_secs(5),
             yield_to_others: true,
+            local_hand_off: Duration::from_millis(2),
             deadlock_warning: Some(Duration::from_secs(1)),
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),
@@ -180,6 +193,7 @@ impl Config {
             &mut self.fair_lock_wait,
             &mut self.command_wait,
             &mut self.outage_wait,
+            &mut self.local_hand_off,
         ] {
             *wait = (*wait).min(Lease::MAX);
         }

@@ -221,6 +221,10 @@ impl OwnerId {
         Self { client, owner }
     }
 
+    pub(crate) fn client(&self) -> Uuid {
+        self.client
+    }
+
     pub(crate) fn owner(&self) -> Owner {
         self.owner
     }

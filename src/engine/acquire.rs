@@ -9,9 +9,9 @@ use super::{
     ask::{Ask, Limit},
     attempt::{Tried, Try},
     line::InLine,
-    offer::Along,
     pause::Pause,
     release::Held,
+    row::{Place, Way},
     runtime,
 };
 use crate::error::Error;
@@ -77,25 +77,37 @@ impl Engine {
                 let reason = "the release of a dropped guard was not answered in time".into();
                 return Err(Error::Unavailable { reason });
             }
-            if waits && let Some(left) = self.leaves_to_pollers(ask, limit) {
-                left.await;
+            let mut turn = None;
+            if waits {
+                match self.way(ask, limit).await? {
+                    Way::Asks(place) => turn = place,
+                    Way::Adds => {}
+                    Way::Has(held) => return Ok(Some(held)),
+                    Way::TimedOut => return Ok(None),
+                }
+                if let Some(left) = self.leaves_to_pollers(ask, limit) {
+                    left.await;
+                }
             }
             let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
-            let mut pause = waits.then(|| Pause::before(self, ask)).flatten();
-            let mut tries = Tries::new(self);
-            let mut rests = true;
-            let mut was_busy = false;
+            let mut pause = waits
+                .then(|| Pause::before(self, ask, turn.as_ref()))
+                .flatten();
+            // Boxed, as most kinds have no use for it.
+            let counts = waits && ask.place.counts_tries();
+            let mut tries = counts.then(|| Box::new(Tries::new(self)));
+            let (mut rests, mut has_asked, mut was_busy) = (true, false, false);
             loop {
                 if let Some(pause) = &mut pause
                     && rests
                 {
                     // A client that closes tells those who wait. Who begins to after that sees it before, the others behind.
-                    let is_time = self.is_closed() || pause.over(self, limit).await;
+                    let is_time = self.is_closed() || pause.over(self, turn.as_ref(), limit).await;
                     if self.is_closed() {
                         return Err(Error::Closed);
                     }
                     if !is_time {
-                        if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
+                        if !has_asked && !self.lanes.is_ready(&ask.place) {
                             let reason =
                                 "there is no connection, and the lock was not asked for".into();
                             return Err(Error::Unavailable { reason });
@@ -103,10 +115,19 @@ impl Engine {
                         return Ok(None);
                     }
                 }
-                let along = pause.as_ref().map_or(Along::Nothing, Pause::trying);
-                let next = waits.then(|| tries.next(self));
-                let tried = self.try_until(ask, self.patience(limit), next, along);
-                match (tried.await?, &mut pause) {
+                pause.iter().for_each(Pause::trying);
+                if let Some(turn) = &turn {
+                    turn.asks_at(Instant::now());
+                }
+                let next = tries.as_mut().map(|tries| tries.next(self));
+                has_asked = true;
+                let tried = self.try_until(ask, self.patience(limit), next, None);
+                let tried = tried.await.inspect_err(|error| {
+                    if let Some(turn) = &mut turn {
+                        turn.failed(error);
+                    }
+                });
+                match (tried?, &mut pause) {
                     (Tried::Granted(held), pause) => {
                         match pause {
                             Some(pause) => pause.granted(held.tenure().valid_until()),
@@ -118,9 +139,22 @@ impl Engine {
                         return Ok(Some(held));
                     }
                     (Tried::Busy { .. }, None) if !waits => return Ok(None),
+                    // It has asked out of turn, as its owner had the lock, or has taken too long: it waits as all do.
+                    (Tried::Busy { .. }, _)
+                        if ask.place.has_one_holder()
+                            && !turn.as_ref().is_some_and(Place::has_turn) =>
+                    {
+                        (pause, turn, was_busy, rests) = (None, None, true, true);
+                        match self.way(ask, limit).await? {
+                            Way::Asks(place) => turn = place,
+                            Way::Adds => {}
+                            Way::Has(held) => return Ok(Some(held)),
+                            Way::TimedOut => return Ok(None),
+                        }
+                    }
                     (Tried::Busy { remaining }, None) => {
                         was_busy = true;
-                        pause = Some(Pause::begin(self, ask, remaining));
+                        pause = Some(Pause::begin(self, ask, turn.as_ref(), remaining));
                     }
                     (Tried::Busy { remaining }, Some(pause)) => {
                         was_busy = true;
@@ -130,7 +164,13 @@ impl Engine {
                     (Tried::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
                         return Ok(None);
                     }
-                    (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
+                    (Tried::Unanswered { reason }, _) => {
+                        let error = Error::Unavailable { reason };
+                        if let Some(turn) = &mut turn {
+                            turn.failed(&error);
+                        }
+                        return Err(error);
+                    }
                 }
             }
         }
@@ -139,9 +179,10 @@ impl Engine {
     /// A lock was taken without a wait. Another branch of the same task may wait for it.
     pub(super) fn entered(&self, held: &Held) {
         if self.wakeups.is_awaited() {
-            let (place, slot) = (&held.tenure().place, held.tenure().slot());
-            let listens = place.wire.listens_at(place, &slot.owner);
-            self.wakeups.entered(&listens, slot.key().1.owner());
+            let tenure = held.tenure();
+            let place = &tenure.place;
+            let listens = place.wire.listens_at(place, &tenure.slot().owner);
+            self.wakeups.entered(&listens, tenure.owner().owner());
         }
     }
 

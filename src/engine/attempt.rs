@@ -2,20 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::Either};
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    CallError, Engine, PASSING_PAUSE,
+    BoxFuture, CallError, Engine, PASSING_PAUSE,
     ask::Ask,
     carried::{Caller, Carried},
-    holds::{Grant, SlotRef, Tenure},
-    offer::Along,
+    holds::{Grant, LocalRef, SlotRef, Tenure},
     refused,
     release::Held,
 };
 use crate::{
     error::{Error, LostReason},
+    owner::OwnerId,
+    redis::Seat,
     wire::{Attempt, Claim, Count, Place, Refusal, Wait, script::Acknowledged},
 };
 
@@ -51,7 +52,7 @@ impl Try {
 }
 
 impl Engine {
-    /// One try, whose first sending goes `along` with others.
+    /// One try, whose first sending goes with others if it has a `seat`.
     ///
     /// No `async fn`, whose future would have its arguments twice, and is part of what everybody holds who waits.
     pub(super) fn try_until(
@@ -59,11 +60,10 @@ impl Engine {
         ask: &Ask,
         until: Instant,
         wait: Option<Try>,
-        along: Along,
+        seat: Option<Seat>,
     ) -> impl Future<Output = Result<Tried, Error>> + use<'_> {
         let caller = Caller::default();
-        let slot = self.slot(&ask.place, ask.owner);
-        let attempt = attempt(self.clone(), slot, ask.clone(), wait, along, caller.clone());
+        let attempt = attempt(self.clone(), ask.clone(), wait, seat, caller.clone());
         let attempt = Carried::new(self, caller.clone(), attempt);
         timeout_at(until, attempt).map(move |tried| match tried {
             Ok(tried) => tried,
@@ -84,6 +84,7 @@ impl Engine {
     fn note_grant(
         self: &Arc<Self>,
         slot: &SlotRef,
+        local: Option<&LocalRef>,
         ask: &Ask,
         tenure: Option<Arc<Tenure>>,
         sent: Instant,
@@ -91,13 +92,27 @@ impl Engine {
     ) -> Option<Held> {
         let grant = Grant {
             place: &ask.place,
+            local,
+            row_ends: Instant::now() + self.config.local_hand_off,
             sent,
             lease: &ask.lease,
             watched: ask.watched,
             durability: ask.durability,
             token,
         };
-        let (tenure, id) = self.slots.grant(slot, tenure, grant)?;
+        let (tenure, id) = match self.slots.grant(slot, tenure, grant) {
+            Ok((tenure, id, old)) => {
+                if let Some(old) = old.filter(|old| old.live_count() > 0) {
+                    self.lose(&old, LostReason::Gone);
+                }
+                (tenure, id)
+            }
+            Err(in_the_way) => {
+                // One of the two is not true any more.
+                self.verify(Vec::from_iter(in_the_way));
+                return None;
+            }
+        };
         self.wakeups.asked(&ask.place, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
@@ -128,17 +143,7 @@ impl Engine {
         tenure: Option<&Tenure>,
     ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
-            // It would wait for itself (P-RW3).
-            let reads = ask.place.count == Count::Write
-                && self
-                    .live_tenure(slot, Count::Read)
-                    .is_some_and(|reading| reading.live_count() > 0);
-            return match reads {
-                true => Err(Error::WouldDeadlock {
-                    name: ask.place.name.clone(),
-                }),
-                false => Ok(()),
-            };
+            return self.may_wait(&ask.place, slot.key().1);
         };
         let name = tenure.name().clone();
         match ask.place.wire.most_holds() {
@@ -148,15 +153,79 @@ impl Engine {
         }
     }
 
+    /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
+    pub(super) fn may_wait(self: &Arc<Self>, place: &Place, owner: OwnerId) -> Result<(), Error> {
+        let reading = || self.live_tenure(place, Count::Read, owner);
+        let waits_for_itself = place.count == Count::Write
+            && reading().is_some_and(|reading| reading.live_count() > 0);
+        match waits_for_itself {
+            true => Err(Error::WouldDeadlock {
+                name: place.name.clone(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// What the owner holds now; what the clock has ended is ended here as well.
-    fn live_tenure(self: &Arc<Self>, slot: &SlotRef, count: Count) -> Option<Arc<Tenure>> {
-        let tenure = slot.tenure(count)?;
+    fn live_tenure(
+        self: &Arc<Self>,
+        place: &Place,
+        count: Count,
+        owner: OwnerId,
+    ) -> Option<Arc<Tenure>> {
+        self.live(self.slots.tenure(place, count, owner)?)
+    }
+
+    fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
         let Some(reason) = tenure.lost(Instant::now()) else {
             return Some(tenure);
         };
         self.lose(&tenure, reason);
         None
     }
+
+    /// As whom an owner asks now.
+    fn standing(self: &Arc<Self>, local: Option<&LocalRef>, slot: &SlotRef, ask: &Ask) -> Standing {
+        let owner = OwnerId::new(self.id, ask.owner);
+        let Some(local) = local else {
+            return match self.live_tenure(&ask.place, ask.place.count, owner) {
+                Some(tenure) => Standing::Adds(tenure),
+                None => Standing::Asks,
+            };
+        };
+        let row = local.row();
+        let live = row.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
+        let Some((holder, tenure)) = live else {
+            return match slot.key().1 == owner {
+                true => Standing::Asks,
+                false => Standing::Elsewhere(self.slot(&ask.place, ask.owner)),
+            };
+        };
+        let is_lent = tenure.slot().key().1 == owner;
+        if holder == Some(ask.owner) {
+            return match tenure.slot().key() == slot.key() {
+                true => Standing::Adds(tenure),
+                false => Standing::Elsewhere(tenure.slot().clone()),
+            };
+        }
+        // What has a queue on the server takes its place there, but not by a name that another task uses.
+        if ask.place.has_one_holder() || is_lent {
+            return Standing::Behind(tenure);
+        }
+        Standing::Asks
+    }
+}
+
+/// As whom an owner asks for a hold.
+enum Standing {
+    /// As itself, for a first one.
+    Asks,
+    /// For one more.
+    Adds(Arc<Tenure>),
+    /// Another slot is to be used.
+    Elsewhere(SlotRef),
+    /// Not at all: another owner of this client has the lock.
+    Behind(Arc<Tenure>),
 }
 
 fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
@@ -172,28 +241,50 @@ const NO_ANSWER: &str =
 
 /// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
 /// end has it carried on ([`Carried`]); a hold that nobody takes is given back when it is dropped.
+fn attempt(
+    engine: Arc<Engine>,
+    ask: Ask,
+    wait: Option<Try>,
+    seat: Option<Seat>,
+    caller: Caller,
+) -> impl Future<Output = Result<Tried, Error>> + Send {
+    let slot = engine.slot(&ask.place, ask.owner);
+    let local = engine.slots.local(&ask.place);
+    attempt_as(engine, slot, local, ask, wait, seat, caller)
+}
+
+/// The same, by another slot.
+fn attempt_elsewhere(
+    engine: Arc<Engine>,
+    slot: SlotRef,
+    local: Option<LocalRef>,
+    ask: Ask,
+    wait: Option<Try>,
+    seat: Option<Seat>,
+    caller: Caller,
+) -> BoxFuture<Result<Tried, Error>> {
+    Box::pin(attempt_as(engine, slot, local, ask, wait, seat, caller))
+}
+
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an async fn has its arguments twice, and thousands may be on their way"
 )]
-fn attempt(
+fn attempt_as(
     engine: Arc<Engine>,
     slot: SlotRef,
+    local: Option<LocalRef>,
     ask: Ask,
     mut wait: Option<Try>,
-    mut along: Along,
+    mut seat: Option<Seat>,
     caller: Caller,
 ) -> impl Future<Output = Result<Tried, Error>> + Send {
     async move {
         if engine.is_closed() {
             return Err(Error::Closed);
         }
-        if along.is_offer() && slot.turn.try_lock().is_err() {
-            // Whoever has to wait itself does not let others wait for it.
-            drop(along.board());
-        }
-        let _turn = slot.take_turn().await;
-        engine.release_all_dropped(&slot).await;
+        let turn = slot.take_turn().await;
+        engine.release_all_dropped(&ask.place, &slot).await;
         // An earlier sending was not answered, and may have been granted.
         let mut doubt = false;
         let done = loop {
@@ -210,48 +301,54 @@ fn attempt(
                     reason: NO_ANSWER.into(),
                 });
             }
-            let tenure = engine.live_tenure(&slot, ask.place.count);
+            let tenure = match engine.standing(local.as_ref(), &slot, &ask) {
+                Standing::Asks => None,
+                Standing::Adds(tenure) => Some(tenure),
+                Standing::Behind(other) => {
+                    if let Err(error) =
+                        engine.may_wait(&ask.place, OwnerId::new(engine.id, ask.owner))
+                    {
+                        break Err(error);
+                    }
+                    let left = other
+                        .valid_until()
+                        .saturating_duration_since(Instant::now());
+                    break Ok(Tried::Busy {
+                        remaining: Some(left),
+                    });
+                }
+                Standing::Elsewhere(other) => {
+                    if doubt {
+                        Box::pin(engine.give_back(&ask.place, &slot)).await;
+                    }
+                    drop(turn);
+                    let elsewhere =
+                        attempt_elsewhere(engine, other, local, ask, wait, seat, caller);
+                    return elsewhere.await;
+                }
+            };
             if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
                 break Err(error);
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();
-            let (seat, offer) = along.board();
-            // A first hold can be handed over, by the connection that the release would take.
-            let hand_over = offer.and_then(|offer| Some((offer, ask.place.wire.hand_over()?)));
-            let hand_over = hand_over.filter(|(offer, _)| {
-                let another = offer.tenure.slot().owner != slot.owner;
-                another && holds == 1 && !engine.lanes.waits(&ask.place, ask.durability)
-            });
-            let answer = {
+            let request = {
+                let owner = OwnerId::new(engine.id, ask.owner);
                 let claim = Claim {
                     owner: &slot.owner,
                     lease: &ask.lease,
                     holds,
                     fresh: !doubt,
                     writes: ask.place.count == Count::Read
-                        && engine.live_tenure(&slot, Count::Write).is_some(),
+                        && engine
+                            .live_tenure(&ask.place, Count::Write, owner)
+                            .is_some(),
                     wait: wait.map(|wait| wait.as_sent(sent)),
                 };
-                match hand_over {
-                    Some((offer, hand_over)) => {
-                        let giver = &offer.tenure.slot().owner;
-                        let request = hand_over(&ask.place, &claim, giver);
-                        Either::Left(offer.take(request, ask.durability))
-                    }
-                    None => {
-                        let request = ask.place.wire.acquire(&ask.place, &claim);
-                        Either::Right(engine.lanes.run_from(seat, request, ask.durability))
-                    }
-                }
+                ask.place.wire.acquire(&ask.place, &claim)
             };
-            let handed_over = matches!(answer, Either::Left(_));
-            let answer = answer.await;
-            let done = matches!(&answer, Ok(reply) if reply.is_done());
-            if handed_over && !done && !matches!(answer, Err(CallError::Unanswered { .. })) {
-                // Nothing was done: it has not been asked for yet.
-                continue;
-            }
+            let seat = seat.take();
+            let answer = engine.lanes.run_from(seat, request, ask.durability).await;
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
                 Ok(reply) => match ask.place.wire.attempt(reply) {
@@ -265,7 +362,8 @@ fn attempt(
                         return Err(Error::Closed);
                     }
                     Ok(Attempt::Granted { token }) => {
-                        if let Some(mut held) = engine.note_grant(&slot, &ask, tenure, sent, token)
+                        if let Some(mut held) =
+                            engine.note_grant(&slot, local.as_ref(), &ask, tenure, sent, token)
                         {
                             held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
                             if !caller.is_gone() {
@@ -273,7 +371,7 @@ fn attempt(
                             }
                             // Released in this turn: the owner's next operation would count it as a hold.
                             drop(held);
-                            engine.release_all_dropped(&slot).await;
+                            engine.release_all_dropped(&ask.place, &slot).await;
                             return Ok(Tried::Unanswered {
                                 reason: NO_ANSWER.into(),
                             });
@@ -283,6 +381,9 @@ fn attempt(
                     }
                     Ok(Attempt::Busy { remaining }) => {
                         engine.wakeups.asked(&ask.place, false);
+                        if let Some(local) = &local {
+                            local.refused(Instant::now());
+                        }
                         return Ok(Tried::Busy { remaining });
                     }
                     Ok(Attempt::Gone) => {

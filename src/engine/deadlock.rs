@@ -11,7 +11,10 @@ impl Engine {
             return std::future::pending().await;
         };
         loop {
-            self.wakeups.awaited().await;
+            tokio::select! {
+                () = self.wakeups.awaited() => {}
+                () = self.crowds.awaited() => {}
+            }
             tokio::time::sleep(longest).await;
             self.warn_of_deadlocks(longest);
         }
@@ -19,9 +22,11 @@ impl Engine {
 
     /// Whoever has held a lock for long, while another owner of this client waited for it, may be waiting for that one.
     fn warn_of_deadlocks(&self, longest: Duration) {
-        for (name, waiter) in self.wakeups.waiting_for(longest) {
+        let mut waiting = self.waiting_here(longest);
+        waiting.extend(self.wakeups.waiting_for(longest));
+        for (name, waiter) in waiting {
             for holder in self.slots.tenures(Some(&name)) {
-                let (owner, since) = (holder.slot().key().1.owner(), holder.since);
+                let (owner, since) = (holder.owner().owner(), holder.since);
                 if owner != waiter
                     && since.elapsed() >= longest
                     && holder.live_count() > 0

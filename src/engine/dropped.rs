@@ -47,12 +47,16 @@ impl DroppedGuards {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// Completes when every guard of the lock `name` that was dropped before this call is released, or at `until`: an owner
     /// with a future that is never polled keeps its own releases waiting, and must not stop other owners.
     ///
     /// Says whether they are. `None` if there is none, as mostly; boxed, as it is part of what everybody holds who waits.
     pub(super) fn released(&self, name: &str, until: Instant) -> Option<BoxFuture<bool>> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.is_empty() {
             return None;
         }
         let pending = self.pending().get(name).cloned()?;

@@ -18,7 +18,6 @@ use super::{
     Engine, EngineHandle,
     ask::{Ask, Limit},
     attempt::Tried,
-    offer::Along,
     release::Held,
     runtime,
 };
@@ -301,8 +300,7 @@ impl Group<'_> {
                 Duration::ZERO
             };
             let until = engine.patience(limit).min(Instant::now() + patience);
-            let along = seat.map_or(Along::Nothing, Along::Seat);
-            async move { (index, engine.try_until(ask, until, None, along).await) }
+            async move { (index, engine.try_until(ask, until, None, seat).await) }
         });
         tries.collect()
     }

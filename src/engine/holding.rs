@@ -69,6 +69,8 @@ pub(super) struct Holding {
     pub(super) valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
     pub(super) renew_at: Instant,
+    /// When the server has last said that they are there.
+    pub(super) seen_at: Instant,
     /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
     shortened: Option<Instant>,
     pub(super) lost: Option<LostReason>,
@@ -94,6 +96,7 @@ impl Holding {
             ids: 0,
             valid_until: now,
             renew_at: now,
+            seen_at: now,
             shortened: None,
             lost: None,
         }
@@ -116,6 +119,31 @@ impl Holding {
             self.renew_at = sent + lease.duration / 3;
         }
         id
+    }
+
+    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: the watchdog's lease, more than half of
+    /// which is left.
+    pub(super) fn pass(&mut self, id: HoldId, now: Instant) -> Option<(Self, HoldId)> {
+        let [hold] = &self.holds[..] else {
+            return None;
+        };
+        let left = self.valid_until.saturating_duration_since(now);
+        if hold.id != id || !hold.watched || self.lost.is_some() || 2 * left <= hold.lease.duration
+        {
+            return None;
+        }
+        let next = Self {
+            holds: std::mem::take(&mut self.holds),
+            ..*self
+        };
+        let mut next = next;
+        next.ids += 1;
+        let passed = HoldId(next.ids);
+        for hold in &mut next.holds {
+            hold.id = passed;
+            hold.phase = Phase::Guarded;
+        }
+        Some((next, passed))
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -229,6 +257,7 @@ impl Holding {
     /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended, and has been overtaken by a
     /// release that was sent after it.
     pub(super) fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+        self.seen_at = now;
         let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
         if self.lost(now).is_none() && !overtaken {
             self.valid_until = self.valid_until.max(validity(sent, lease));

@@ -205,3 +205,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn only_hold_of_the_watchdogs_lease_is_passed_on_while_more_than_half_is_left() {
+    let clock = Clock::new();
+    let granted = |watched| {
+        let mut holding = Holding::new(clock.at(0));
+        let id = holding.grant(clock.at(0), &lease(WATCHDOG), watched);
+        (holding, id)
+    };
+    let (mut holding, id) = granted(true);
+    assert!(
+        holding.pass(id, clock.at(WATCHDOG / 2)).is_none(),
+        "half is left"
+    );
+    let (mut next, passed) = holding.pass(id, clock.at(14_000)).expect("enough is left");
+    assert_eq!((holding.count(), next.live_count()), (0, 1));
+    assert_eq!(next.valid_until, clock.at(WATCHDOG - 302));
+    assert_eq!(
+        next.next_duty(),
+        Some(clock.at(10_000)),
+        "it is renewed as before"
+    );
+    // The guard of the first says nothing about the second.
+    assert_ne!(id, passed);
+    next.set_phase(id, Phase::Ending);
+    assert_eq!(next.live_count(), 1);
+    let (mut holding, id) = granted(false);
+    assert!(
+        holding.pass(id, clock.at(1)).is_none(),
+        "its lease is its own"
+    );
+    let (mut holding, id) = granted(true);
+    let inner = holding.grant(clock.at(1), &lease(WATCHDOG), true);
+    assert!(
+        holding.pass(inner, clock.at(2)).is_none(),
+        "it is not the only one"
+    );
+    holding.remove(inner);
+    holding.lost = Some(LostReason::Gone);
+    assert!(holding.pass(id, clock.at(3)).is_none(), "it is lost");
+}

@@ -1,4 +1,8 @@
 //! Who in this process holds what: a slot for each owner and lock in use, and a tenure for as long as it is held.
+//!
+//! A slot is the right to send something as one owner (its *turn*), one operation at a time. A tenure is sent for as the
+//! owner that took it from the server, whose slot it keeps, even when it has been passed to another owner: the field is lent,
+//! and until the tenure is over its own owner sends nothing as itself ([`SlotRef`] is what a request is made with).
 
 use std::sync::{
     Arc, OnceLock,
@@ -11,7 +15,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    ask::Ask,
     holding::{Duty, HoldId, Holding, Phase, validity},
+    local::{LocalLock, Row},
+    release::Held,
     uses::{Use, UseTable},
 };
 use crate::{
@@ -28,13 +35,11 @@ pub(crate) struct Slot {
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
     pub(super) turn: tokio::sync::Mutex<()>,
-    /// What the owner holds, by its counts.
-    tenures: Mutex<Tenures>,
+    /// What the owner reads.
+    reading: Mutex<Option<Arc<Tenure>>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
 }
-
-type Tenures = [Option<Arc<Tenure>>; Count::ALL];
 
 /// A lock's name, and an owner.
 type SlotKey = (Arc<str>, OwnerId);
@@ -42,10 +47,19 @@ type SlotKey = (Arc<str>, OwnerId);
 /// The use of a slot.
 pub(crate) type SlotRef = Use<SlotKey, Slot>;
 
+/// A lock's name, and for what one of several locks of that name is meant.
+type LocalKey = (Arc<str>, Count);
+
+type Local = LocalLock<Arc<Tenure>, Ask, Held>;
+
+/// The use of a lock that one owner has at a time.
+pub(super) type LocalRef = Use<LocalKey, Local>;
+
 /// All slots that are in use.
 #[derive(Default)]
 pub(crate) struct Slots {
     table: Arc<UseTable<SlotKey, Slot>>,
+    locals: Arc<UseTable<LocalKey, Local>>,
     /// How many tenures there have been.
     tenures: AtomicU64,
 }
@@ -56,23 +70,102 @@ impl Slots {
         self.table.enter((name.clone(), owner), || Slot {
             owner: owner.field(),
             turn: tokio::sync::Mutex::new(()),
-            tenures: Mutex::default(),
+            reading: Mutex::default(),
             in_line: AtomicUsize::new(0),
         })
     }
 
+    /// What the tasks of this client share of a lock. Not for readers, who share the lock itself.
+    pub(super) fn local(&self, place: &Place) -> Option<LocalRef> {
+        let key = || (place.name.clone(), place.count);
+        (place.count != Count::Read).then(|| self.locals.enter(key(), Local::default))
+    }
+
+    /// What `owner` holds, by this count.
+    pub(super) fn tenure(
+        &self,
+        place: &Place,
+        count: Count,
+        owner: OwnerId,
+    ) -> Option<Arc<Tenure>> {
+        if count == Count::Read {
+            let slot = self.enter(&place.name, owner);
+            return lock(&slot.reading).clone();
+        }
+        let local = self
+            .locals
+            .enter((place.name.clone(), count), Local::default);
+        let (holder, tenure) = local.row()?;
+        (holder == Some(owner.owner())).then_some(tenure)
+    }
+
+    /// What is held by the use of this slot, by whichever owner.
+    pub(super) fn sent_by(&self, place: &Place, slot: &SlotRef) -> Option<Arc<Tenure>> {
+        if place.count == Count::Read {
+            return lock(&slot.reading).clone();
+        }
+        let (_, tenure) = self.local(place)?.row()?;
+        (tenure.slot.key() == slot.key()).then_some(tenure)
+    }
+
+    /// A hold by the use of this slot whose guard is gone, to be released by the caller.
+    pub(super) fn take_dropped(
+        &self,
+        place: &Place,
+        slot: &SlotRef,
+    ) -> Option<(Arc<Tenure>, HoldId)> {
+        let held = counts_beside(place).iter().filter_map(|count| {
+            if *count == Count::Read {
+                return lock(&slot.reading).clone();
+            }
+            let key = (place.name.clone(), *count);
+            let (_, tenure) = self.locals.enter(key, Local::default).row()?;
+            (tenure.slot.key() == slot.key()).then_some(tenure)
+        });
+        let mut dropped = held.filter_map(|tenure| {
+            let id = tenure.take_dropped()?;
+            Some((tenure, id))
+        });
+        dropped.next()
+    }
+
     /// What this process holds on `name` now, or on everything.
     pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
-        let matches = |key: &SlotKey| name.is_none_or(|name| *key.0 == *name);
-        self.table.collect(|key, slot| match matches(key) {
-            true => slot.tenures(),
-            false => Vec::new(),
-        })
+        let is_it = |found: &str| name.is_none_or(|name| *found == *name);
+        // What is cloned here is not dropped here: it might be the last use of what is being looked through.
+        let mut tenures = self.locals.collect(|(name, _), local| {
+            let row = is_it(name).then(|| local.row()).flatten();
+            row.map(|(_, tenure)| tenure)
+        });
+        tenures.extend(self.table.collect(|(name, _), slot| {
+            let reading = || lock(&slot.reading).clone();
+            is_it(name).then(reading).flatten()
+        }));
+        tenures
+    }
+
+    /// Whether `owner` has anything at the lock, or is about to.
+    pub(super) fn concerns(&self, place: &Place, owner: OwnerId) -> bool {
+        let held = |count: &Count| self.tenure(place, *count, owner).is_some();
+        counts_beside(place).iter().any(held)
+            || self.enter(&place.name, owner).turn.try_lock().is_err()
+    }
+
+    /// What `of` finds in the locks that one owner has at a time. They are locked meanwhile: `of` must not end a use.
+    pub(super) fn locals<T, I: IntoIterator<Item = T>>(
+        &self,
+        of: impl Fn(&Arc<str>, &Local) -> I,
+    ) -> Vec<T> {
+        self.locals.collect(|(name, _), local| of(name, local))
+    }
+
+    fn next_number(&self) -> u64 {
+        self.tenures.fetch_add(1, Ordering::Relaxed)
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.table.is_empty() && self.locals.is_empty()
     }
 }
 
@@ -85,33 +178,22 @@ impl Slot {
             Err(_) => Box::pin(self.turn.lock()).await,
         }
     }
-
-    pub(super) fn tenure(&self, count: Count) -> Option<Arc<Tenure>> {
-        lock(&self.tenures)[count as usize].clone()
-    }
-
-    pub(super) fn tenures(&self) -> Vec<Arc<Tenure>> {
-        lock(&self.tenures).iter().flatten().cloned().collect()
-    }
-
-    /// A hold whose guard is gone, to be released by the caller.
-    pub(super) fn take_dropped(&self) -> Option<(Arc<Tenure>, HoldId)> {
-        let of = |tenure: Arc<Tenure>| tenure.take_dropped().map(|id| (tenure, id));
-        self.tenures().into_iter().find_map(of)
-    }
 }
 
 impl Slots {
-    /// Notes a hold of `slot` that the server granted: one more of `tenure`, or the first of a new one. `None` when it cannot be
-    /// relied upon any more.
+    /// Notes a hold of `slot` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
+    /// another owner that it follows, of which this client had not heard that it is over. The hold cannot be relied upon if `None`
+    /// is returned instead, or another tenure, which is in its way: which of the two is true is not known.
     pub(super) fn grant(
         &self,
         slot: &SlotRef,
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
-    ) -> Option<(Arc<Tenure>, HoldId)> {
+    ) -> Result<Granted, Option<Arc<Tenure>>> {
         let Grant {
             place,
+            local,
+            row_ends,
             sent,
             lease,
             watched,
@@ -124,51 +206,95 @@ impl Slots {
             // What the clock has ended is not brought back: its holders may have been told already.
             if holding.lost(now).is_none() {
                 let id = holding.grant(sent, lease, watched);
+                holding.seen_at = now;
                 drop(holding);
                 tenure.count_as(token, durability);
-                return Some((tenure, id));
+                return Ok((tenure, id, None));
             }
             let reason = holding.lost;
             drop(holding);
             // Forced open, or closed: what was granted before that is gone as well.
             if reason.is_some_and(|reason| reason != LostReason::Expired) {
-                return None;
+                return Err(None);
             }
             tenure.lose(LostReason::Expired);
         }
         if now >= validity(sent, lease) {
-            return None;
+            return Err(None);
         }
+        let owner = slot.key().1;
         if place.count == Count::Read
-            && let Some(writing) = slot.tenure(Count::Write)
+            && let Some(writing) = self.tenure(place, Count::Write, owner)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
         }
         let mut holding = Holding::new(sent);
         let id = holding.grant(sent, lease, watched);
+        holding.seen_at = now;
         let tenure = Arc::new(Tenure {
-            slot: slot.clone(),
-            place: place.clone(),
-            holding: Mutex::new(holding),
-            told: Mutex::new(None),
-            durability: Mutex::new(smallvec![durability]),
             fence: token.map(OnceLock::from).unwrap_or_default(),
-            since: sent,
-            is_suspected: AtomicBool::new(false),
-            number: self.tenures.fetch_add(1, Ordering::Relaxed),
-            put_off: AtomicBool::new(false),
-            lives_on: AtomicBool::new(false),
-            on_agenda: Mutex::new(None),
+            local: local.cloned(),
+            ..Tenure::new(
+                slot,
+                owner,
+                place,
+                holding,
+                smallvec![durability],
+                self.next_number(),
+            )
         });
-        lock(&slot.tenures)[place.count as usize] = Some(tenure.clone());
-        Some((tenure, id))
+        let Some(local) = local else {
+            *lock(&slot.reading) = Some(tenure.clone());
+            return Ok((tenure, id, None));
+        };
+        let is_over =
+            |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
+        let (told, old) = local
+            .granted(tenure.row(), row_ends, is_over)
+            .map_err(Some)?;
+        drop(told);
+        Ok((tenure, id, old))
+    }
+
+    /// The tenure that follows `old` when the owner of that passes its only hold on; and the next one's hold.
+    pub(super) fn follow(
+        &self,
+        old: &Tenure,
+        id: HoldId,
+        next: &Ask,
+        now: Instant,
+    ) -> Option<(Arc<Tenure>, HoldId)> {
+        let (holding, id) = old.holding().pass(id, now)?;
+        let durability = lock(&old.durability).clone();
+        let owner = OwnerId::new(old.owner.client(), next.owner);
+        let number = self.next_number();
+        let tenure = Tenure {
+            local: old.local.clone(),
+            row: old.row,
+            ..Tenure::new(&old.slot, owner, &next.place, holding, durability, number)
+        };
+        Some((Arc::new(tenure), id))
     }
 }
+
+/// The counts that one owner can have at a lock at the same time.
+fn counts_beside(place: &Place) -> &[Count] {
+    match &place.count {
+        Count::Read | Count::Write => &[Count::Read, Count::Write],
+        one => std::slice::from_ref(one),
+    }
+}
+
+/// A tenure, its latest hold, and the tenure that it has taken the place of.
+type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 
 /// What was granted.
 pub(super) struct Grant<'a> {
     pub(super) place: &'a Arc<Place>,
+    pub(super) local: Option<&'a LocalRef>,
+    /// Until when it may be passed on.
+    pub(super) row_ends: Instant,
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
@@ -178,7 +304,11 @@ pub(super) struct Grant<'a> {
 
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
 pub(crate) struct Tenure {
+    /// Of the owner that took it from the server.
     slot: SlotRef,
+    /// Who has it now.
+    owner: OwnerId,
+    local: Option<LocalRef>,
     pub(super) place: Arc<Place>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
@@ -192,6 +322,8 @@ pub(crate) struct Tenure {
     is_suspected: AtomicBool,
     /// Different from every other tenure's of this client.
     pub(super) number: u64,
+    /// The number of the tenure that was granted by the server, and from which this one has been passed on.
+    row: u64,
     /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
     pub(super) on_agenda: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
@@ -201,6 +333,82 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
+    fn new(
+        slot: &SlotRef,
+        owner: OwnerId,
+        place: &Arc<Place>,
+        holding: Holding,
+        durability: SmallVec<[Durability; 1]>,
+        number: u64,
+    ) -> Self {
+        Self {
+            slot: slot.clone(),
+            owner,
+            local: None,
+            place: place.clone(),
+            holding: Mutex::new(holding),
+            told: Mutex::new(None),
+            durability: Mutex::new(durability),
+            fence: OnceLock::new(),
+            since: Instant::now(),
+            is_suspected: AtomicBool::new(false),
+            number,
+            row: number,
+            put_off: AtomicBool::new(false),
+            lives_on: AtomicBool::new(false),
+            on_agenda: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn row(self: &Arc<Self>) -> Row<Arc<Self>> {
+        Row {
+            owner: Some(self.owner.owner()),
+            tenure: self.clone(),
+            number: self.number,
+        }
+    }
+
+    pub(super) fn owner(&self) -> OwnerId {
+        self.owner
+    }
+
+    /// Its release has been sent, and the next one asks behind it.
+    pub(super) fn gives_way(&self) {
+        if let Some(local) = &self.local {
+            drop(local.ended(self.number));
+        }
+    }
+
+    /// What its row has now, which is passed on no more.
+    pub(super) fn end_row(self: &Arc<Self>) -> Arc<Self> {
+        let now = self.local.as_ref().and_then(|local| local.end_row());
+        now.filter(|now| now.row == self.row)
+            .unwrap_or_else(|| self.clone())
+    }
+
+    /// Whether it is still what its owner has.
+    pub(super) fn has_slot(&self) -> bool {
+        match &self.local {
+            Some(local) => local
+                .row()
+                .is_some_and(|(_, tenure)| tenure.number == self.number),
+            None => true,
+        }
+    }
+
+    pub(super) fn local(&self) -> Option<&LocalRef> {
+        self.local.as_ref()
+    }
+
+    /// Whether somebody with this durability may have what was acquired for others, where so many replicas are listed.
+    pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {
+        let of = lock(&self.durability);
+        let strictest = |more: Option<&Durability>| {
+            Durability::strictest(of.iter().chain(more).copied(), listed)
+        };
+        strictest(Some(&durability)) == strictest(None)
+    }
+
     fn holding(&self) -> MutexGuard<'_, Holding> {
         lock(&self.holding)
     }
@@ -213,13 +421,6 @@ impl Tenure {
     pub(super) fn durability(&self, listed: usize) -> Durability {
         let of_renewals = |durability: &Durability| durability.of_renewals();
         Durability::strictest(lock(&self.durability).iter().map(of_renewals), listed)
-    }
-
-    /// Whether any of its acquisitions waits for replicas, where so many are listed.
-    pub(super) fn waits(&self, listed: usize) -> bool {
-        lock(&self.durability)
-            .iter()
-            .any(|durability| durability.waits(listed))
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -401,11 +602,18 @@ impl Tenure {
         token
     }
 
-    /// The next operation of this owner on this lock begins a new tenure.
+    /// The next operation of this owner on this lock begins a new tenure. Others of this client may ask for it.
     fn leave_slot(&self) {
-        let mut tenures = lock(&self.slot.tenures);
-        let old = tenures[self.place.count as usize].take_if(|tenure| tenure.number == self.number);
-        drop(tenures);
+        let old = match &self.local {
+            Some(local) => {
+                drop(local.ended(self.number));
+                None
+            }
+            None => {
+                let mut reading = lock(&self.slot.reading);
+                reading.take_if(|tenure| tenure.number == self.number)
+            }
+        };
         // Dropped here, outside of the lock: it may be the last use of the slot.
         drop(old);
     }

@@ -3,7 +3,11 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::*;
-use crate::{owner::Owner, wire::sealed::Sealed};
+use crate::{
+    engine::{Subject, Terms},
+    owner::Owner,
+    wire::sealed::Sealed,
+};
 
 fn lease() -> Lease {
     Lease::new(Duration::from_secs(30)).unwrap()
@@ -15,15 +19,30 @@ fn place() -> Arc<Place> {
 }
 
 fn grant(slots: &Slots, slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
+    let granted = try_grant(slots, slot, tenure, Instant::now());
+    let (tenure, id, _) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
+    (tenure, id)
+}
+
+fn try_grant(
+    slots: &Slots,
+    slot: &SlotRef,
+    tenure: Option<Arc<Tenure>>,
+    sent: Instant,
+) -> Result<Granted, Option<Arc<Tenure>>> {
+    let place = place();
+    let local = slots.local(&place);
     let grant = Grant {
-        place: &place(),
-        sent: Instant::now(),
+        place: &place,
+        local: local.as_ref(),
+        row_ends: Instant::now(),
+        sent,
         lease: &lease(),
         watched: true,
         durability: Durability::default(),
         token: None,
     };
-    slots.grant(slot, tenure, grant).unwrap()
+    slots.grant(slot, tenure, grant)
 }
 
 #[test]
@@ -48,7 +67,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (first, first_id) = grant(&slots, &slot, None);
     first.lose(LostReason::Gone);
-    assert!(slot.tenure(Count::Owner).is_none());
+    assert!(slots.sent_by(&place(), &slot).is_none());
     let (second, _) = grant(&slots, &slot, None);
     first.released(Some(first_id), Instant::now(), None);
     first.lose(LostReason::Expired);
@@ -57,10 +76,8 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
         Some(LostReason::Gone),
         "the first reason stays"
     );
-    assert!(
-        slot.tenure(Count::Owner)
-            .is_some_and(|tenure| tenure.number == second.number)
-    );
+    let present = slots.sent_by(&place(), &slot);
+    assert!(present.is_some_and(|tenure| tenure.number == second.number));
     assert_eq!(second.lost(Instant::now()), None);
 }
 
@@ -73,4 +90,73 @@ fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
     assert!(!early.is_cancelled());
     tenure.lose(LostReason::Gone);
     assert!(early.is_cancelled() && tenure.token().is_cancelled());
+}
+
+fn ask(owner: Owner) -> Ask {
+    let terms = Terms {
+        lease: lease(),
+        watched: true,
+        back_off: None,
+        durability: Durability::default(),
+        refused: None,
+    };
+    let (place, terms) = (place(), Arc::new(terms));
+    Ask::new(Subject { place, terms }, owner).unwrap()
+}
+
+/// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
+#[test]
+fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
+    let slots = Slots::default();
+    let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
+    let [slot, of_two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));
+    let (first, id) = grant(&slots, &slot, None);
+    let next = slots.follow(&first, id, &ask(two.owner()), Instant::now());
+    let (second, _) = next.expect("the watchdog's lease, and all of it is left");
+    assert!(
+        slots
+            .follow(&first, id, &ask(two.owner()), Instant::now())
+            .is_none()
+    );
+    assert_eq!((first.count(), second.count(), second.owner()), (0, 1, two));
+    assert_eq!(second.slot().owner, one.field());
+    // As the table has it, once it is passed on.
+    let local = slots.local(&place()).unwrap();
+    let replaced = local.granted(second.row(), Instant::now(), |first| {
+        first.live_count() == 0
+    });
+    assert!(replaced.is_ok());
+    assert!(slots.tenure(&place(), Count::Owner, one).is_none());
+    assert!(slots.tenure(&place(), Count::Owner, two).is_some());
+    assert!(slots.sent_by(&place(), &slot).is_some() && slots.sent_by(&place(), &of_two).is_none());
+    // The end of the first is not the end of the second.
+    first.lose(LostReason::Gone);
+    assert!(second.has_slot() && second.lost(Instant::now()).is_none());
+    assert_eq!(first.end_row().number, second.number, "of the same row");
+}
+
+/// Two owners of a client cannot have the lock: where it is not known which of two grants is the later one, neither is believed.
+#[test]
+fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
+    let slots = Slots::default();
+    let early = Instant::now();
+    let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
+    let [one, two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));
+    let (first, id) = grant(&slots, &one, None);
+    let refused = try_grant(&slots, &two, None, early).map(drop);
+    assert!(refused.is_err_and(|other| other.is_some_and(|other| other.number == first.number)));
+    // Asked for after the first was there: that one has been forced open.
+    let later = Instant::now() + Duration::from_millis(1);
+    let Ok((second, _, Some(old))) = try_grant(&slots, &two, None, later) else {
+        panic!("it is later");
+    };
+    assert!(old.number == first.number && second.has_slot());
+    // The second is being released, and its answer has been overtaken.
+    first.lose(LostReason::Gone);
+    second.ending(id);
+    let Ok((third, ..)) = try_grant(&slots, &one, None, early) else {
+        panic!("the second is over");
+    };
+    second.released(Some(id), Instant::now(), None);
+    assert!(third.has_slot());
 }

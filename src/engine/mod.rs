@@ -10,11 +10,11 @@
 //! | [`last_words`] | - | releases what was dropped when the runtime has ended |
 //! | [`deadlock`] | - | says when a client seems to wait for itself |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
-//! | [`offer`] | - | hands a hold over from one task to the next |
+//! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
 //! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`runtime`] | what a client needs of a runtime | - |
-//! | [`waiters`], [`queue`], [`turns`], [`room`], [`wakeup`] | who is woken, and who is next | listens, and asks for those who hear nothing |
+//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
@@ -25,20 +25,21 @@ mod attempt;
 mod carried;
 mod deadlock;
 mod dropped;
+mod echoes;
 mod group;
 mod holding;
 mod holds;
 mod intents;
 mod last_words;
 mod line;
+mod local;
 mod loss;
-mod offer;
 mod pause;
 mod queue;
 mod release;
 mod room;
+mod row;
 mod runtime;
-mod turns;
 mod uses;
 mod waiters;
 mod wakeup;
@@ -77,6 +78,7 @@ use dropped::DroppedGuards;
 use holds::{SlotRef, Slots};
 use last_words::{LastWords, Survivor};
 use release::Jobs;
+use row::Crowds;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
 
@@ -95,6 +97,7 @@ pub(crate) struct Engine {
     slots: Slots,
     watchdog: Watchdog,
     wakeups: Wakeups,
+    crowds: Crowds,
     jobs: Jobs,
     last_words: LastWords,
     dropped: Arc<DroppedGuards>,
@@ -170,6 +173,7 @@ impl EngineHandle {
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
             slots: Slots::default(),
+            crowds: Crowds::default(),
             watchdog: Watchdog::default(),
             jobs,
             last_words,
@@ -229,6 +233,7 @@ impl Engine {
         self.is_closed.store(true, Ordering::Release);
         self.closed.cancel();
         self.wakeups.close();
+        self.tell_crowds();
     }
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
@@ -259,7 +264,12 @@ impl Engine {
 
     pub(crate) async fn inspect(&self, place: &Place, owner: Owner) -> Result<Inspection, Error> {
         self.dropped_guards_released(&place.name).await;
-        let field = OwnerId::new(self.id, owner).field();
+        let owner = OwnerId::new(self.id, owner);
+        // What was passed on to it is there in another name.
+        let field = match self.slots.tenure(place, place.count, owner) {
+            Some(tenure) => tenure.slot().owner.clone(),
+            None => owner.field(),
+        };
         let reply = self
             .ask(place, place.wire.inspect(place, &field), true)
             .await?;
@@ -271,7 +281,9 @@ impl Engine {
 
     /// What `owner` holds as far as this process knows: never more than it may rely on.
     pub(crate) fn known_holds(self: &Arc<Self>, place: &Place, owner: Owner) -> u32 {
-        let tenure = self.slot(place, owner).tenure(place.count);
+        let tenure = self
+            .slots
+            .tenure(place, place.count, OwnerId::new(self.id, owner));
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count())
     }
@@ -289,11 +301,11 @@ impl Engine {
         // Holders elsewhere find out at their next renewal; ours need not wait.
         if freed {
             for tenure in before {
-                self.lose(&tenure, LostReason::Gone);
+                self.lose(&tenure.end_row(), LostReason::Gone);
             }
-        } else {
-            self.verify(before);
         }
+        // What was granted meanwhile may have been before it.
+        self.verify(self.slots.tenures(Some(&place.name)));
         Ok(freed)
     }
 
@@ -338,7 +350,7 @@ impl Engine {
         self.any_unreleased.store(true, Ordering::Relaxed);
         unreleased.push(Unreleased {
             name: tenure.place.name.clone(),
-            owner: tenure.slot().key().1,
+            owner: tenure.owner(),
             holds,
             until: tenure.valid_until().into_std(),
         });
@@ -347,7 +359,7 @@ impl Engine {
     /// The owner of `tenure` has since released all that it holds.
     fn note_released(&self, tenure: &Tenure) {
         if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.place.name, tenure.slot().key().1);
+            let (name, owner) = (&tenure.place.name, tenure.owner());
             self.unreleased()
                 .retain(|old| old.name != *name || old.owner != owner);
         }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{
     BoxFuture, Engine,
     ask::{Ask, Limit},
-    offer::Along,
+    row::{Place as Turn, Signal},
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, owner::OwnerId};
@@ -21,12 +21,12 @@ pub(super) enum Pause {
 }
 
 impl Engine {
-    /// Until when an owner that is about to ask for a lock leaves it to other clients.
+    /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
+    /// operation on its way, asks at once.
     fn yields(self: &Arc<Self>, ask: &Ask) -> Option<Instant> {
         let until = self.wakeups.yields_until(&ask.place)?;
-        let slot = self.slot(&ask.place, ask.owner);
-        let asks_at_once = !slot.tenures().is_empty() || slot.turn.try_lock().is_err();
-        (!asks_at_once).then_some(until)
+        let owner = OwnerId::new(self.id, ask.owner);
+        (!self.slots.concerns(&ask.place, owner)).then_some(until)
     }
 
     /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
@@ -49,56 +49,45 @@ impl Engine {
 }
 
 impl Pause {
-    /// What comes before the first try, if anything does. An owner that has holds of the lock, or an operation on its way,
-    /// asks at once.
-    pub(super) fn before(engine: &Arc<Engine>, ask: &Ask) -> Option<Self> {
-        Self::behind(engine, ask, None).or_else(|| {
-            // Neighbours that poll say nothing: the time for them has passed already.
-            let yields = ask.place.announced && engine.yields(ask).is_some();
-            let waiting = yields.then(|| Waiting::yielding(engine, &ask.place, ask.owner));
-            waiting.flatten().map(Pause::Listening)
-        })
-    }
-
-    /// Where others of this process wait for what one of them has, or is to have next, or has just been refused: instead of
-    /// a first try, or of a second. An owner that holds the lock already asks, or is about to hold it, and so does everybody
-    /// whom the server will not answer.
-    pub(super) fn behind(
-        engine: &Arc<Engine>,
-        ask: &Ask,
-        remaining: Option<Duration>,
-    ) -> Option<Self> {
-        let waits = ask.back_off.is_none() && !ask.place.has_queue();
-        if !engine.wakeups.is_awaited() || !waits || !engine.lanes.is_ready(&ask.place) {
-            return None;
+    /// What comes before the first try, if anything does.
+    pub(super) fn before(engine: &Arc<Engine>, ask: &Ask, turn: Option<&Turn>) -> Option<Self> {
+        // Neighbours that poll say nothing: the time for them has passed already.
+        let until = engine.yields(ask).filter(|_| ask.place.announced);
+        until?;
+        let signal = signal(ask, turn);
+        let waiting = Waiting::yielding(engine, &ask.place, signal.clone())?;
+        if let Some(turn) = turn {
+            turn.listens(&signal);
         }
-        let slot = engine.slot(&ask.place, ask.owner);
-        if !slot.tenures().is_empty() || slot.turn.try_lock().is_err() {
-            return None;
-        }
-        Waiting::behind(engine, &ask.place, ask.owner, remaining).map(Pause::Listening)
+        Some(Pause::Listening(waiting))
     }
 
     /// After the first refusal.
-    pub(super) fn begin(engine: &Arc<Engine>, ask: &Ask, remaining: Option<Duration>) -> Self {
+    pub(super) fn begin(
+        engine: &Arc<Engine>,
+        ask: &Ask,
+        turn: Option<&Turn>,
+        remaining: Option<Duration>,
+    ) -> Self {
         if let Some(back_off) = &ask.back_off {
             return Pause::Spinning {
                 spinning: Spinning::new(back_off),
                 remaining,
             };
         }
-        Self::behind(engine, ask, remaining).unwrap_or_else(|| {
-            let owner = OwnerId::new(engine.id, ask.owner).field();
-            let place = ask.place.wire.listens_at(&ask.place, &owner);
-            Pause::Listening(Waiting::begin(engine, &place, ask.owner))
-        })
+        let owner = OwnerId::new(engine.id, ask.owner).field();
+        let place = ask.place.wire.listens_at(&ask.place, &owner);
+        let signal = signal(ask, turn);
+        if let Some(turn) = turn {
+            turn.listens(&signal);
+        }
+        Pause::Listening(Waiting::begin(engine, &place, signal))
     }
 
-    /// A try begins. Says what it goes with.
-    pub(super) fn trying(&self) -> Along {
-        match self {
-            Pause::Listening(waiting) => waiting.trying(),
-            Pause::Spinning { .. } => Along::Nothing,
+    /// A try begins.
+    pub(super) fn trying(&self) {
+        if let Pause::Listening(waiting) = self {
+            waiting.trying();
         }
     }
 
@@ -117,7 +106,12 @@ impl Pause {
     /// is.
     ///
     /// Part of what everybody holds who waits, so what few need, or not for long, is boxed: timers above all.
-    pub(super) async fn over(&mut self, engine: &Engine, limit: Limit) -> bool {
+    pub(super) async fn over(
+        &mut self,
+        engine: &Engine,
+        turn: Option<&Turn>,
+        limit: Limit,
+    ) -> bool {
         match self {
             Pause::Listening(waiting) => {
                 let yields = waiting.takes_yield();
@@ -127,7 +121,7 @@ impl Pause {
                         Limit::Until(deadline) => {
                             let told = Box::pin(timeout_at(deadline, waiting.told())).await;
                             if told.is_err() {
-                                return yields || waiting.asks_at_last();
+                                return yields;
                             }
                         }
                         _ => waiting.told().await,
@@ -148,7 +142,11 @@ impl Pause {
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
-                let slept = sleep_until(limit.earlier(Instant::now() + pause));
+                let until = limit.earlier(Instant::now() + pause);
+                if let Some(turn) = turn {
+                    turn.asks_at(until);
+                }
+                let slept = sleep_until(until);
                 Box::pin(engine.closed.run_until_cancelled(slept)).await;
                 true
             }
@@ -161,4 +159,10 @@ impl Pause {
             waiting.granted(until);
         }
     }
+}
+
+/// How the one who asks is told: as before, if it has waited for its turn.
+fn signal(ask: &Ask, turn: Option<&Turn>) -> Arc<Signal> {
+    turn.and_then(Turn::signal)
+        .unwrap_or_else(|| Signal::of(ask.owner))
 }

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::turns::Turns;
+use super::echoes::Echoes;
 use crate::wire::{Count, Place, message::Wake};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +59,9 @@ pub(super) struct Queue<S> {
     pub(super) poll_at: Option<Instant>,
     /// Polls since the last message.
     pub(super) polls: u32,
-    pub(super) turns: Turns,
+    pub(super) echoes: Echoes,
+    /// Until when those who wait leave the lock to other clients.
+    rest_until: Option<Instant>,
     /// Messages are sure to arrive.
     pub(super) listens: bool,
     /// One of them has subscribed, or could not.
@@ -89,7 +91,9 @@ pub(super) struct Waiter<S> {
 pub(super) enum State {
     /// Asking the server, or about to.
     Trying,
-    /// Asking, but something has happened since it began: a refusal will be out of date.
+    /// Asking, but this client has released the lock since it began: a refusal will be out of date.
+    Echoed,
+    /// Asking, but something has happened since it began: a refusal will be out of date, and perhaps a grant.
     Outdated,
     /// Refused, and waiting to be told to try again.
     Parked,
@@ -101,7 +105,7 @@ impl<S: Clone> Waiter<S> {
     /// What it waits for has happened: it is to try, or to try again if it is refused.
     pub(super) fn happened(&mut self) -> Option<S> {
         match self.state {
-            State::Trying => self.state = State::Outdated,
+            State::Trying | State::Echoed => self.state = State::Outdated,
             State::Parked => {
                 self.state = State::Told;
                 return Some(self.signal.clone());
@@ -121,7 +125,8 @@ impl<S> Queue<S> {
             waiters: VecDeque::with_capacity(1),
             poll_at: None,
             polls: 0,
-            turns: Turns::default(),
+            echoes: Echoes::default(),
+            rest_until: None,
             listens: false,
             has_subscribed: false,
             stays: Stays::No,
@@ -138,24 +143,35 @@ impl<S> Queue<S> {
             }
     }
 
+    /// Those who wait leave the lock to other clients until then.
+    pub(super) fn rest(&mut self, until: Instant) {
+        self.rest_until = Some(until);
+    }
+
+    pub(super) fn rests(&self, now: Instant) -> Option<Instant> {
+        self.rest_until.filter(|until| *until > now)
+    }
+
+    /// Whatever there was to leave the lock to others for is over.
+    pub(super) fn ends_rest(&mut self) -> bool {
+        self.rest_until.take().is_some()
+    }
+
     pub(super) fn is_of(&self, place: &Place) -> bool {
         self.key.0.count == place.count && self.key.0.name == place.name
     }
 }
 
 impl<S: Clone> Queue<S> {
-    /// Takes a message for one that is the echo of our own, or older. Says who is to try all the same; `None` if it is neither.
-    pub(super) fn echo(&mut self, now: Instant) -> Option<Vec<S>> {
-        let tells = self.turns.absorbs(now)?;
-        self.polls = 0;
-        if tells {
-            return Some(self.wake(Wake::One));
+    /// Whether a message is the echo of our own, or older. Those who are at rest hear nothing of it; one that is trying may have
+    /// been quicker than the release.
+    pub(super) fn is_echo(&mut self, now: Instant) -> bool {
+        let is_echo = self.echoes.absorb(now);
+        if is_echo {
+            self.polls = 0;
+            self.mark_trying(1, State::Echoed);
         }
-        let heir = self.turns.heir().and_then(|heir| self.waiter(heir));
-        if let Some(heir) = heir.filter(|heir| heir.state == State::Trying) {
-            heir.state = State::Outdated;
-        }
-        Some(Vec::new())
+        is_echo
     }
 
     /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
@@ -166,25 +182,22 @@ impl<S: Clone> Queue<S> {
         self.polls = 0;
         let told = self.tell(wake);
         if told.is_empty() || wake == Wake::All {
-            let trying = self
-                .waiters
-                .iter_mut()
-                .filter(|waiter| waiter.state == State::Trying);
-            let heir = self.turns.heir();
-            let mut is_heir = false;
-            for waiter in trying.take(most(wake)) {
-                waiter.state = State::Outdated;
-                is_heir |= heir == Some(waiter.id);
-            }
-            if is_heir {
-                // What it would pass over as its echo concerns whoever comes after it.
-                self.turns.forget();
-            }
+            self.mark_trying(most(wake), State::Outdated);
         }
         told
     }
 
-    pub(super) fn tell(&mut self, wake: Wake) -> Vec<S> {
+    fn mark_trying(&mut self, most: usize, as_what: State) {
+        let trying = self
+            .waiters
+            .iter_mut()
+            .filter(|waiter| matches!(waiter.state, State::Trying | State::Echoed));
+        for waiter in trying.take(most) {
+            waiter.state = as_what;
+        }
+    }
+
+    fn tell(&mut self, wake: Wake) -> Vec<S> {
         let parked = self
             .waiters
             .iter_mut()
@@ -196,11 +209,6 @@ impl<S: Clone> Queue<S> {
                 waiter.signal.clone()
             })
             .collect()
-    }
-
-    pub(super) fn first_parked(&self) -> Option<WaiterId> {
-        let parked = |waiter: &&Waiter<S>| waiter.state == State::Parked;
-        self.waiters.iter().find(parked).map(|waiter| waiter.id)
     }
 
     pub(super) fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter<S>> {

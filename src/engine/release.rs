@@ -13,11 +13,10 @@ use crate::{
         holding::HoldId,
         holds::{SlotRef, Tenure},
         last_words::Survivor,
-        waiters::OFFER_WAIT,
-        wakeup::Handing,
+        wakeup::Leaving,
     },
     error::{Error, LostReason},
-    owner::Owner,
+    owner::{Owner, OwnerId},
     redis::Seat,
     wire::{Place, Presence, Refusal, Released, Reply, Request, presence},
 };
@@ -78,6 +77,15 @@ impl Held {
         lasts.unwrap_or_else(|| self.tenure.valid_until())
     }
 
+    /// Passes the hold on to another task, if it may be. Says whether it is gone.
+    fn pass_on(&mut self) -> bool {
+        let passed = self
+            .engine
+            .pass_on(&self.tenure, self.id, self.acknowledged);
+        self.armed &= !passed;
+        passed
+    }
+
     /// Gives the hold back and says what is left. Dropping the future does not stop it.
     pub(crate) async fn release(self) -> Result<Released, Error> {
         self.release_from(None).await
@@ -87,6 +95,9 @@ impl Held {
     pub(crate) async fn release_from(mut self, seat: Option<Seat>) -> Result<Released, Error> {
         // Otherwise it is dropped, which needs no runtime.
         runtime::check()?;
+        if self.pass_on() {
+            return Ok(Released::Fully);
+        }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
         engine.release(tenure, self.id, seat).await
@@ -101,12 +112,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.armed {
+        if !self.armed || self.pass_on() {
             return;
         }
-        self.tenure.dropped(self.id);
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
         let dropped = engine.dropped.add(tenure.name());
+        tenure.dropped(id);
         let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
             let _turn = tenure.slot().take_turn().await;
@@ -190,8 +201,8 @@ impl Engine {
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
-            .slot(place, owner)
-            .tenure(place.count)
+            .slots
+            .tenure(place, place.count, OwnerId::new(self.id, owner))
             .and_then(|tenure| {
                 let id = tenure.take_leaked()?;
                 Some((tenure, id))
@@ -215,7 +226,7 @@ impl Engine {
         seat: Option<Seat>,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().take_turn().await;
-        self.release_all_dropped(tenure.slot()).await;
+        self.release_all_dropped(&tenure.place, tenure.slot()).await;
         self.release_in_turn(&tenure, id, seat).await
     }
 
@@ -246,7 +257,9 @@ impl Engine {
                 .release(place, &slot.owner, lease.as_ref(), holds)
         };
         let over = || tenure.lost(Instant::now()).is_some();
-        let handed = holds == 0 && place.has_one_holder() && self.wakeups.is_awaited();
+        let awaited =
+            || self.wakeups.is_awaited() || tenure.local().is_some_and(|local| local.waiting() > 0);
+        let handed = holds == 0 && place.has_one_holder() && awaited();
         let handed = handed.then_some(tenure);
         let sending = self.send_release(place, request, holds, over, seat, handed);
         match sending.await {
@@ -266,8 +279,8 @@ impl Engine {
                 if holds == 0 {
                     self.wakeups.hold_is_over(place);
                 }
-                // What is left when the client closes, the shutdown reports.
-                if !self.is_closed() {
+                // What is left when the client closes, the shutdown reports, unless others have been told of its release.
+                if !self.is_closed() || !tenure.has_slot() {
                     self.note_unreleased(tenure, 1);
                     tenure.released(Some(id), sent, None);
                     self.watch(tenure);
@@ -290,54 +303,48 @@ impl Engine {
 
     /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
     /// locks again lets others in between. The caller has the turn.
-    pub(super) async fn release_all_dropped(self: &Arc<Self>, slot: &SlotRef) {
-        while let Some((tenure, id)) = slot.take_dropped() {
+    pub(super) async fn release_all_dropped(self: &Arc<Self>, place: &Place, slot: &SlotRef) {
+        if self.dropped.is_empty() {
+            return;
+        }
+        while let Some((tenure, id)) = self.slots.take_dropped(place, slot) {
             // Boxed, as it is seldom needed, and large.
             Box::pin(self.release_dropped(&tenure, id)).await;
         }
     }
 
-    /// Releases a last hold, to the next of those who wait here if there is one.
+    /// Releases a last hold of a lock that others want. Where it is sure that what is sent later goes behind it, the next of
+    /// this client's tasks asks at once, unless it is the turn of other clients.
     async fn hand_on(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         seat: Option<Seat>,
     ) -> Result<Reply, CallError> {
         let place = &tenure.place;
-        let mut handing = Handing::new(&self.wakeups, place);
+        let waiting = tenure.local().map_or(0, |local| local.waiting());
+        let leaving = Leaving::begin(&self.wakeups, place, waiting);
         let release = place.wire.release(place, &tenure.slot().owner, None, 0);
         // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
-        // it may overtake the release. Then no waiter here is told to go behind it.
-        let listed = self.lanes.replicas(place);
-        let follows = seat.is_none() && tenure.durability(listed) == Durability::Local;
-        if !follows {
-            handing.resting();
-            let answer = self.lanes.run_from(seat, release, Durability::Local).await;
-            if let Ok(reply) = &answer
-                && reply.is_done()
-            {
-                handing.answered(reply);
+        // it may overtake the release.
+        let is_first =
+            seat.is_none() && tenure.durability(self.lanes.replicas(place)) == Durability::Local;
+        let is_ours = !leaving.yields()
+            && tenure
+                .local()
+                .is_none_or(|local| local.releases(Instant::now()));
+        let answer = match is_first && is_ours {
+            true => {
+                let sent = || tenure.gives_way();
+                self.lanes
+                    .run_telling(release, Durability::Local, sent)
+                    .await
             }
-            return answer;
-        }
-        // An offer takes time where nobody takes it. One that waits for replicas would keep the release waiting as well.
-        let in_time = tenure.valid_until() > Instant::now() + 2 * OFFER_WAIT;
-        if in_time
-            && place.wire.hand_over().is_some()
-            && !tenure.waits(listed)
-            && let Some(answered) = self.offer(tenure)
-        {
-            return answered.await;
-        }
-        let sending = || handing.sending();
-        let answer = self
-            .lanes
-            .run_telling(release, Durability::Local, sending)
-            .await;
+            false => self.lanes.run_from(seat, release, Durability::Local).await,
+        };
         if let Ok(reply) = &answer
             && reply.is_done()
         {
-            handing.answered(reply);
+            leaving.answered(reply);
         }
         answer
     }
@@ -417,7 +424,7 @@ impl Engine {
         self.jobs.push(async move {
             let slot = tenure.slot();
             let _turn = slot.take_turn().await;
-            if slot.tenure(tenure.place.count).is_none() {
+            if engine.slots.sent_by(&tenure.place, slot).is_none() {
                 engine.give_back(&tenure.place, slot).await;
             }
         });
@@ -426,8 +433,9 @@ impl Engine {
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
     pub(super) async fn give_back(self: &Arc<Self>, place: &Arc<Place>, slot: &SlotRef) {
-        let live = slot
-            .tenure(place.count)
+        let live = self
+            .slots
+            .sent_by(place, slot)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         if live.is_some() && place.wire.most_holds() == 1 {
             // There is nothing besides, and its release would take no account of what is to be left.

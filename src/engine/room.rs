@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
+    local::PICK_UP,
     queue::WaiterId,
-    turns::Ticket,
     waiters::{Rest, Waiters},
 };
 use crate::{
@@ -16,13 +17,21 @@ use crate::{
     wire::Place,
 };
 
-/// How a waiter is told to try, and the hold that it is offered, if any.
+/// How a waiter is told to try, and the hold that it is passed, if any.
 pub(super) struct Signal<O> {
     /// For whom it waits, and since when.
     pub(super) owner: Owner,
     pub(super) since: Instant,
     told: Notify,
-    offer: Mutex<Option<O>>,
+    inbox: Mutex<Inbox<O>>,
+}
+
+struct Inbox<O> {
+    /// When it was told, if its task has not been polled since.
+    told_at: Option<Instant>,
+    /// Its task waits to be told; otherwise it is about something else, such as asking the server.
+    waits: bool,
+    hold: Option<O>,
 }
 
 impl<O> Signal<O> {
@@ -31,27 +40,73 @@ impl<O> Signal<O> {
             owner,
             since: Instant::now(),
             told: Notify::new(),
-            offer: Mutex::new(None),
+            inbox: Mutex::new(Inbox {
+                told_at: None,
+                waits: false,
+                hold: None,
+            }),
         })
     }
 
     fn tell(&self) {
+        lock(&self.inbox).told_at.get_or_insert_with(Instant::now);
         self.told.notify_one();
     }
 
     /// Completes when the waiter is to try.
     pub(super) async fn told(&self) {
+        lock(&self.inbox).waits = true;
         self.told.notified().await;
+        let mut inbox = lock(&self.inbox);
+        (inbox.told_at, inbox.waits) = (None, false);
     }
 
-    /// Replaces the offer that it is to be told of. An offer must be dropped where the waiters are not locked.
-    pub(super) fn set_offer(&self, offer: Option<O>) -> Option<O> {
-        std::mem::replace(&mut *lock(&self.offer), offer)
+    /// Whether its task waits to be told.
+    pub(super) fn waits(&self) -> bool {
+        lock(&self.inbox).waits
+    }
+
+    /// Passes it a hold, of which it is to be told.
+    pub(super) fn give(&self, hold: O) {
+        lock(&self.inbox).hold = Some(hold);
+    }
+
+    /// The hold that it was passed, which must be dropped where nothing is locked.
+    pub(super) fn take(&self) -> Option<O> {
+        lock(&self.inbox).hold.take()
+    }
+
+    /// Whether it was told, and its task has not been polled since.
+    pub(super) fn is_told(&self) -> bool {
+        lock(&self.inbox).told_at.is_some()
+    }
+
+    /// Whether that was so long ago, for one that waits, that it may never be.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let inbox = lock(&self.inbox);
+        let told_at = inbox.told_at.filter(|_| inbox.waits);
+        told_at.is_some_and(|told| told + PICK_UP <= now)
     }
 }
 
 /// Waiters that are told when this is dropped.
-pub(super) struct ToTell<O>(Vec<Arc<Signal<O>>>);
+pub(super) struct ToTell<O>(SmallVec<[Arc<Signal<O>>; 1]>);
+
+impl<O> ToTell<O> {
+    pub(super) fn nobody() -> Self {
+        Self(SmallVec::new())
+    }
+
+    pub(super) fn extend(&mut self, others: impl IntoIterator<Item = Arc<Signal<O>>>) {
+        self.0.extend(others);
+    }
+}
+
+impl<O> FromIterator<Arc<Signal<O>>> for ToTell<O> {
+    fn from_iter<I: IntoIterator<Item = Arc<Signal<O>>>>(signals: I) -> Self {
+        Self(signals.into_iter().collect())
+    }
+}
 
 impl<O> Drop for ToTell<O> {
     fn drop(&mut self) {
@@ -61,7 +116,7 @@ impl<O> Drop for ToTell<O> {
     }
 }
 
-/// All that wait. `O` is an offer.
+/// All that listen. `O` is a hold that one of them may be passed.
 pub(super) struct WaitingRoom<O> {
     waiters: Mutex<Waiters<Arc<Signal<O>>>>,
     /// At how many locks there are any, or the client listens, for tasks that need not know more.
@@ -132,7 +187,7 @@ impl<O> WaitingRoom<O> {
         &self,
         change: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
     ) {
-        drop(ToTell(self.change(change)));
+        drop(self.change(change).into_iter().collect::<ToTell<O>>());
     }
 
     /// Tells the waiters that `wake` returns. Only the task that waits for [`due`](Self::due) may make a poll earlier here.
@@ -141,7 +196,7 @@ impl<O> WaitingRoom<O> {
         wake: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
     ) {
         let told = wake(&mut self.waiters());
-        drop(ToTell(told));
+        drop(told.into_iter().collect::<ToTell<O>>());
     }
 
     /// A try of `id` was refused. Says whether to try again at once.
@@ -156,7 +211,8 @@ impl<O> WaitingRoom<O> {
     }
 
     /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it. What it
-    /// was told, and made no use of, is passed on when what is returned is dropped. Returns locks at which an intent is to be withdrawn as well.
+    /// was told, and made no use of, is passed on when what is returned is dropped. Returns as well the locks at which an intent is
+    /// to be withdrawn, and those of which a message contradicts that this client has them.
     pub(super) fn leave(
         &self,
         place: &Place,
@@ -164,49 +220,18 @@ impl<O> WaitingRoom<O> {
         signal: &Signal<O>,
         granted: Option<Instant>,
         now: Instant,
-    ) -> (Vec<Arc<Place>>, ToTell<O>) {
-        let (told, withdrawn) = self.change(|waiters| {
+    ) -> (ToTell<O>, Vec<Arc<Place>>, Vec<Arc<Place>>) {
+        let (told, withdrawn, contradicted) = self.change(|waiters| {
             let mut told = Vec::new();
             if let Some(until) = granted {
                 waiters.taken(place, until, now);
                 told = waiters.entered(place, Some(id), |other| other.owner == signal.owner);
             }
             told.extend(waiters.leave(place, id, granted.is_some(), now));
-            (told, waiters.take_withdrawn())
+            let (withdrawn, contradicted) = (waiters.take_withdrawn(), waiters.take_contradicted());
+            (told, withdrawn, contradicted)
         });
-        // From here on the waiter is offered nothing.
-        drop(signal.set_offer(None));
-        (withdrawn, ToTell(told))
-    }
-
-    /// The last hold at `place` is about to be released. What is returned tells those who are to try behind the release.
-    pub(super) fn releasing(&self, place: &Place, now: Instant) -> (Option<Ticket>, ToTell<O>) {
-        if !self.is_awaited() {
-            return (None, ToTell(Vec::new()));
-        }
-        let (ticket, told) = self.change(|waiters| waiters.released(place, now)).unzip();
-        (ticket, ToTell(told.unwrap_or_default()))
-    }
-
-    /// Offers the last hold at `place` to the waiter that is to have it next, if one is to. `offer` makes the offer, and
-    /// what is returned with it.
-    pub(super) fn offer<A>(
-        &self,
-        place: &Place,
-        now: Instant,
-        offer: impl FnOnce() -> (O, A),
-    ) -> Option<A> {
-        let offered = self.change(|waiters| {
-            let heir = waiters.hand_over(place, now)?;
-            let (offer, answered) = offer();
-            // In one step with its being told: from then on it may leave, and take the offer along.
-            let replaced = heir.set_offer(Some(offer));
-            Some((heir, replaced, answered))
-        });
-        let (heir, replaced, answered) = offered?;
-        drop(replaced);
-        heir.tell();
-        Some(answered)
+        (told.into_iter().collect(), withdrawn, contradicted)
     }
 
     /// Completes when there is something to do ([`poll`](Self::poll)). One task waits.
@@ -224,13 +249,11 @@ impl<O> WaitingRoom<O> {
         }
     }
 
-    /// Tells those who have heard nothing for long, and withdraws offers that are not taken. Returns the locks at which a
-    /// writer is to leave an intent, and for how long.
+    /// Tells those who have heard nothing for long. Returns the locks at which a writer is to leave an intent, and for how
+    /// long.
     pub(super) fn poll(&self, now: Instant) -> Vec<(Arc<Place>, Duration)> {
-        let (told, late, intents) =
-            self.change(|waiters| (waiters.poll(now), waiters.late(now), waiters.intents(now)));
-        drop(ToTell(told));
-        late.into_iter().for_each(|heir| drop(heir.set_offer(None)));
+        let (told, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
+        drop(told.into_iter().collect::<ToTell<O>>());
         intents
     }
 }

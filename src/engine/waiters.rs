@@ -1,25 +1,19 @@
 //! Who waits for what, and who is to try next. Pure.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
+    echoes::Ticket,
     intents::Intents,
     queue::{Key, Queue, State, Stays, Waiter, WaiterId},
-    turns::{Answered, Published, Ticket, Turn},
     yielding::{Neighbours, Yields},
 };
 use crate::hash::HashMap;
 use crate::wire::{Count, Place, message::Wake};
 
-/// How long an offer stands: a task that has just been woken takes it at once, one that nobody polls never.
-pub(super) const OFFER_WAIT: Duration = Duration::from_millis(2);
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
@@ -37,13 +31,13 @@ pub(super) struct Waiters<S> {
     channels: HashMap<Bytes, Vec<Queue<S>>>,
     /// When one of a queue's waiters is to try although nobody has told it to.
     polls: BTreeSet<(Instant, Key)>,
-    /// Those who have been offered a hold, and until when they may take it.
-    offers: VecDeque<(Instant, S)>,
     /// Locks that are left to other clients now and then.
     pub(super) yields: Yields,
     intents: Intents,
     /// Writers that wait no longer, and may have left an intent.
     withdrawn: Vec<Arc<Place>>,
+    /// Locks that this client has, or had, and of which a message has told that it is not its own.
+    contradicted: Vec<Arc<Place>>,
     /// Channels that nobody needs any more.
     unneeded: Vec<Bytes>,
     poll_floor: Duration,
@@ -64,10 +58,10 @@ impl<S: Clone> Waiters<S> {
         Self {
             channels: HashMap::default(),
             polls: BTreeSet::new(),
-            offers: VecDeque::new(),
             yields: Yields::new(yields),
             intents: Intents::new(yields),
             withdrawn: Vec::new(),
+            contradicted: Vec::new(),
             unneeded: Vec::new(),
             poll_floor,
             ids: 0,
@@ -88,19 +82,30 @@ impl<S: Clone> Waiters<S> {
             state: State::Trying,
             signal,
         };
-        if let Some(queue) = self.queue(place) {
-            queue.waiters.push_back(waiter);
-            return id;
+        match self.queue(place) {
+            Some(queue) => queue.waiters.push_back(waiter),
+            None => self.begin(place).waiters.push_back(waiter),
         }
-        let poll_floor = match place.announced {
-            true => self.poll_floor,
-            false => self.poll_floor.min(UNANNOUNCED),
-        };
-        let mut queue = Queue::new(place, poll_floor);
-        queue.waiters.push_back(waiter);
-        let queues = self.channels.entry(place.channel.clone());
-        queues.or_insert_with(|| Vec::with_capacity(1)).push(queue);
         id
+    }
+
+    fn begin(&mut self, place: &Arc<Place>) -> &mut Queue<S> {
+        let poll_floor = poll_floor(place, self.poll_floor);
+        let queues = self.channels.entry(place.channel.clone());
+        let queues = queues.or_insert_with(|| Vec::with_capacity(1));
+        queues.push(Queue::new(place, poll_floor));
+        let last = queues.len() - 1;
+        &mut queues[last]
+    }
+
+    /// The client listens for as long as it holds the lock. Says whether it has to subscribe.
+    pub(super) fn stay(&mut self, place: &Arc<Place>) -> bool {
+        let queue = match self.queue(place) {
+            Some(queue) => queue,
+            None => self.begin(place),
+        };
+        queue.stays = Stays::WhileHeld;
+        !queue.listens
     }
 
     /// The lock has been taken for whom `is_its` is true of: whoever else waits for the same may have it as well. `taker` has
@@ -117,32 +122,6 @@ impl<S: Clone> Waiters<S> {
         others.filter_map(Waiter::happened).collect()
     }
 
-    /// A waiter comes that need not try, or not again if it was refused while the holder had `remaining` left: others wait
-    /// before it for what one of us has, that is left to others, or that they have just asked for. Says whether messages are
-    /// sure to arrive.
-    pub(super) fn join_behind(
-        &mut self,
-        place: &Arc<Place>,
-        signal: S,
-        remaining: Option<Duration>,
-        now: Instant,
-    ) -> Option<(WaiterId, bool)> {
-        let queue = self.queue(place)?;
-        // Where a lock is not handed over, one task's answer is none to another, and where nobody waits, nobody is told.
-        let until = match place.wire.hand_over() {
-            Some(_) if !queue.waiters.is_empty() => queue.turns.newcomers_wait(now)?,
-            _ => queue.turns.rests(now)?,
-        };
-        let listens = queue.listens;
-        let id = self.join(place, signal);
-        let queue = self.queue(place)?;
-        queue.waiter(id)?.state = State::Parked;
-        let longest = remaining.map_or(until - now, |remaining| remaining.min(until - now));
-        let at = now + pause(Some(longest), queue.polls, queue.poll_floor);
-        self.poll_by(place, at, now);
-        Some((id, listens))
-    }
-
     /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
     pub(super) fn join_yielding(
         &mut self,
@@ -154,18 +133,10 @@ impl<S: Clone> Waiters<S> {
         let id = self.join(place, signal);
         let queue = self.queue(place)?;
         queue.waiter(id)?.state = State::Parked;
-        queue.turns.rest(until);
+        queue.rest(until);
         let listens = queue.listens;
         self.poll_by(place, until, now);
         Some((id, listens))
-    }
-
-    /// One who comes asks again as soon as messages are sure to arrive: an answer to those as well who come meanwhile.
-    pub(super) fn asks(&mut self, place: &Place, now: Instant) {
-        // Where a release need not be announced, an answer is out of date at once.
-        if let Some(queue) = self.queue(place).filter(|_| place.announced) {
-            queue.turns.asked(now);
-        }
     }
 
     /// One of them has subscribed: messages are sure to arrive; or has tried to.
@@ -176,111 +147,23 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// Whether there is nothing to wait for any more before it is tried again.
-    pub(super) fn has_subscribed(&mut self, place: &Place) -> bool {
-        self.queue(place).is_some_and(|queue| queue.has_subscribed)
-    }
-
-    /// The last hold of one of us is to be released. Says who is to be handed the lock instead, if anybody: one who waits
-    /// here, unless others have to be told first.
-    pub(super) fn hand_over(&mut self, place: &Place, now: Instant) -> Option<S> {
-        let waiting = self.queue(place)?.waiters.len();
-        let due = self.yields.is_due(place, waiting, now);
+    /// The last hold of one of us is about to be released. Its message may be here before the answer.
+    pub(super) fn releases(&mut self, place: &Place, now: Instant) -> Option<Ticket> {
         let queue = self.queue(place).filter(|queue| queue.listens)?;
-        let next = queue.first_parked()?;
-        if !queue.turns.hands_over(waiting, due, now) {
-            return None;
-        }
-        queue.turns.heir_is(next);
-        let heir = queue.tell(Wake::One).pop()?;
-        self.offers.push_back((now + OFFER_WAIT, heir.clone()));
-        Some(heir)
+        Some(queue.echoes.expect(now))
     }
 
-    /// What was to be handed over is released.
-    pub(super) fn not_taken(&mut self, place: &Place) {
-        if let Some(queue) = self.queue(place) {
-            queue.turns.not_taken();
-        }
-    }
-
-    /// A release that nobody here was told of was answered. Says who is to try, where there may be no message.
-    pub(super) fn released_unheard(&mut self, place: &Place) -> Vec<S> {
-        match self.queue(place).filter(|queue| !queue.listens) {
-            Some(queue) => {
-                queue.turns.not_ours();
-                queue.wake(Wake::One)
-            }
-            None => Vec::new(),
-        }
-    }
-
-    /// It is no use to hand over this lock.
-    pub(super) fn cannot_offer(&mut self, place: &Place) {
-        if let Some(queue) = self.queue(place) {
-            queue.turns.cannot_offer();
-        }
-    }
-
-    /// The last hold of one of us is about to be released. Says who is to try behind the release, if anybody, and by what to
-    /// tell the answer.
-    pub(super) fn released(&mut self, place: &Place, now: Instant) -> Option<(Ticket, Vec<S>)> {
-        let waiting = self.queue(place)?.waiters.len();
-        let due = self.yields.is_due(place, waiting, now);
-        let queue = self.queue(place)?;
-        let Some(next) = queue.first_parked().filter(|_| queue.listens) else {
-            queue.turns.not_ours();
-            // The message wakes somebody, or if there may be none, the answer.
-            let listens = queue.listens;
-            return listens.then(|| (queue.turns.released_unheeded(now), Vec::new()));
-        };
-        let (ticket, turn) = queue.turns.released(waiting, due, now);
-        match turn {
-            Turn::Ours => {
-                queue.turns.heir_is(next);
-                Some((ticket, queue.tell(Wake::One)))
-            }
-            Turn::Others { until } => {
-                self.poll_by(place, until, now);
-                Some((ticket, Vec::new()))
-            }
-        }
-    }
-
-    /// As [`released`](Self::released), on a way on which no try can follow it: begins a yield if one is due.
-    pub(super) fn rests(&mut self, place: &Place, now: Instant) -> Option<Ticket> {
-        let waiting = self.queue(place)?.waiters.len();
-        let due = self.yields.is_due(place, waiting, now);
-        let queue = self.queue(place).filter(|queue| queue.listens)?;
-        if !queue.turns.is_over(due) {
-            return Some(queue.turns.released_unheeded(now));
-        }
-        let (ticket, turn) = queue.turns.released(waiting, due, now);
-        if let Turn::Others { until } = turn {
-            self.poll_by(place, until, now);
-        }
-        Some(ticket)
-    }
-
-    /// The last hold of one of us was released. It was heard by these neighbours, or is not known to have been published.
+    /// The last hold of one of us was released. It was heard by these neighbours, or is not known to have been published. A
+    /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
     pub(super) fn answered(
         &mut self,
         place: &Arc<Place>,
         ticket: Option<Ticket>,
         heard: Option<Neighbours>,
+        (due, alone): (bool, bool),
         now: Instant,
     ) -> Vec<S> {
-        let due = match (self.queue(place), ticket) {
-            (None, _) => self.yields.is_due(place, 0, now),
-            (Some(queue), _) if queue.waiters.is_empty() => self.yields.is_due(place, 0, now),
-            (Some(queue), Some(ticket)) => queue.turns.rests_after(ticket),
-            // Its message wakes those who wait here as well.
-            (Some(_), None) => false,
-        };
         let published = heard.is_some();
-        let alone = self
-            .queue(place)
-            .is_none_or(|queue| queue.waiters.is_empty());
         let heard = heard.and_then(|heard| self.yields.released(place, heard, due, alone, now));
         let Some(queue) = self.queue(place) else {
             return Vec::new();
@@ -288,25 +171,10 @@ impl<S: Clone> Waiters<S> {
         if queue.stays == Stays::WhileHeld {
             queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.comes_back_by));
         }
-        let published = published.then(|| Published {
-            others: heard.is_some(),
-            left_until: heard.and_then(|heard| heard.left_until),
-        });
-        let answered = match (ticket, published) {
-            (Some(ticket), published) => queue.turns.answered(ticket, published, now),
-            (None, Some(published)) => queue.turns.others_listen(published.others),
-            (None, None) => Answered::Nothing,
-        };
-        let told = match answered {
-            Answered::Nothing => Vec::new(),
-            Answered::Rest { until } => {
-                self.poll_by(place, until, now);
-                Vec::new()
-            }
-            Answered::MakeUp => {
-                queue.turns.not_ours();
-                queue.wake(Wake::One)
-            }
+        let told = match ticket.is_some_and(|ticket| queue.echoes.answered(ticket, published, now))
+        {
+            true => queue.wake(Wake::One),
+            false => Vec::new(),
         };
         self.may_be_over(place, now);
         told
@@ -317,7 +185,7 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
-        queue.turns.not_ours();
+        queue.ends_rest();
         let told = queue.wake(Wake::One);
         self.hold_is_over(place, now);
         told
@@ -328,7 +196,6 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(place) else {
             return;
         };
-        queue.turns.taken(until);
         if queue.waiters.len() > 1 {
             let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
             self.poll_by(place, at, now);
@@ -357,7 +224,7 @@ impl<S: Clone> Waiters<S> {
             Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
             _ => return Rest::TryAgain,
         }
-        queue.turns.refused(id);
+        queue.echoes.forget();
         if place.wire.intend().is_some() {
             let writers = queue.key.arc().clone();
             self.intents.waits(&writers, now);
@@ -365,9 +232,6 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(place) else {
             return Rest::TryAgain;
         };
-        if place.announced {
-            queue.turns.asked(now);
-        }
         let at = now + pause(remaining, queue.polls, queue.poll_floor);
         self.poll_by(place, at, now);
         Rest::Parked
@@ -409,11 +273,10 @@ impl<S: Clone> Waiters<S> {
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
         // Nobody may have asked since messages are sure to arrive; then somebody is to, at the end of a yield if there is one.
-        let sure = queue.has_subscribed || queue.turns.rests(now).is_some();
+        let sure = queue.has_subscribed || queue.rests(now).is_some();
         let parked = state == Some(State::Parked) && sure;
-        // What has happened since it asked was about its own hold, or about a later one; an heir's was the echo.
-        let outdated = state == Some(State::Outdated) && queue.turns.heir() != Some(id);
-        queue.turns.leaves(id, granted);
+        // What has happened since it asked was about its own hold, or about a later one.
+        let outdated = state == Some(State::Outdated);
         // Where one enters, the next one can.
         let used = granted && !place.shared && !outdated;
         let passed_on = if used || parked {
@@ -425,6 +288,9 @@ impl<S: Clone> Waiters<S> {
             queue.stays = Stays::WhileHeld;
         }
         let (nobody, place) = (queue.waiters.is_empty(), queue.key.arc().clone());
+        if granted && outdated && place.has_one_holder() {
+            self.contradicted.push(place.clone());
+        }
         if place.wire.intend().is_some() {
             if granted {
                 self.intents.granted(&place.name, now);
@@ -475,6 +341,11 @@ impl<S: Clone> Waiters<S> {
     /// here.
     pub(super) fn take_unneeded(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.unneeded)
+    }
+
+    /// Locks that were released although this client has them, as far as it knows.
+    pub(super) fn take_contradicted(&mut self) -> Vec<Arc<Place>> {
+        std::mem::take(&mut self.contradicted)
     }
 
     /// The locks at which writers have given up that may have left an intent.
@@ -529,15 +400,17 @@ impl<S: Clone> Waiters<S> {
             let place = key.place();
             let all = wake == Wake::All && place.count != Count::Write;
             let wake = if all { Wake::All } else { Wake::One };
-            if !all && let Some(echoed) = queue.echo(now) {
-                told.extend(echoed);
+            if !all && queue.is_echo(now) {
                 continue;
             }
+            if queue.stays == Stays::WhileHeld {
+                self.contradicted.push(key.arc().clone());
+            }
             let until = self.yields.others_released(place, now);
-            queue.turns.not_ours();
+            queue.ends_rest();
             match until {
                 Some(until) if place.has_one_holder() => {
-                    queue.turns.rest(until);
+                    queue.rest(until);
                     stand_back.push((key, until));
                 }
                 _ => told.extend(queue.wake(wake)),
@@ -574,27 +447,17 @@ impl<S: Clone> Waiters<S> {
         queues
             .flat_map(|(_, queues)| queues)
             .flat_map(|queue| {
-                queue.turns.missed();
+                queue.echoes.forget();
+                queue.ends_rest();
                 queue.wake(Wake::All)
             })
             .collect()
     }
 
-    /// When there is something to do: a poll, an intent, or an offer that is to be withdrawn.
+    /// When there is something to do: a poll, or an intent.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let offers = self.offers.front().map(|(until, _)| *until);
-        let intents = self.intents.next_due();
-        [self.next_poll(), offers, intents]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// Those whose time to take what they were offered is over; most will have taken it.
-    pub(super) fn late(&mut self, now: Instant) -> Vec<S> {
-        let late = self.offers.iter().take_while(|(until, _)| *until <= now);
-        let late = late.count();
-        self.offers.drain(..late).map(|(_, heir)| heir).collect()
+        let due = [self.next_poll(), self.intents.next_due()];
+        due.into_iter().flatten().min()
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
@@ -615,7 +478,7 @@ impl<S: Clone> Waiters<S> {
                     self.forget(key.place());
                     continue;
                 }
-                if let Some(until) = queue.turns.rests(now) {
+                if let Some(until) = queue.rests(now) {
                     // Another client has come in between: this one stands back for longer.
                     queue.poll_at = Some(until);
                     self.polls.insert((until, key));
@@ -627,7 +490,7 @@ impl<S: Clone> Waiters<S> {
                 {
                     next = next.min(until);
                 }
-                let rested = queue.turns.polled(now);
+                let rested = queue.ends_rest();
                 let polls = queue.polls;
                 // If nobody is at rest, one whose refusal is on its way asks once more.
                 let wake = match rested && key.place().shared {
@@ -641,6 +504,14 @@ impl<S: Clone> Waiters<S> {
             }
         }
         told
+    }
+}
+
+/// How often somebody asks for the lock who hears nothing.
+pub(super) fn poll_floor(place: &Place, configured: Duration) -> Duration {
+    match place.announced {
+        true => configured,
+        false => configured.min(UNANNOUNCED),
     }
 }
 

@@ -127,94 +127,6 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
     assert_eq!(waiters.poll(lease_over + POLL_FLOOR), [2]);
 }
 
-/// One that nobody polls any more, or of which nobody hears, keeps nobody from asking.
-#[test]
-fn who_waits_behind_an_asker_asks_soon_if_nothing_comes_of_it() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    assert_eq!(
-        waiters.join_behind(&place, 0, None, now),
-        None,
-        "nobody asks"
-    );
-    waiters.join(&place, 1);
-    waiters.asks(&place, now);
-    let (_, listens) = waiters.join_behind(&place, 2, None, now).unwrap();
-    assert!(!listens);
-    let soon = waiters.next_poll().unwrap();
-    assert!(soon <= now + Duration::from_millis(200));
-    assert_eq!(waiters.poll(soon), [2]);
-    // The same where the one before was refused, and may be asleep for long.
-    waiters.subscribed(&place, true);
-    park(&mut waiters, &place, 3, soon);
-    let (_, listens) = waiters.join_behind(&place, 4, None, soon).unwrap();
-    assert!(listens);
-    let next = waiters.next_poll().unwrap();
-    assert!(next <= soon + Duration::from_millis(200));
-    // Whoever knows when the lease ends waits no longer.
-    let remaining = Duration::from_millis(10);
-    waiters.join_behind(&place, 5, Some(remaining), soon);
-    assert!(waiters.next_poll().unwrap() <= soon + 2 * remaining);
-    assert_eq!(waiters.message(&place.channel, Wake::One, soon), [3]);
-    assert_eq!(
-        waiters.join_behind(&place, 6, None, soon),
-        None,
-        "it may be free"
-    );
-}
-
-/// Those who release a simple lock need not say so.
-#[test]
-fn nobody_waits_behind_the_asker_of_a_lock_that_is_not_announced() {
-    let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
-    let wire: &dyn Wire = crate::Simple::WIRE;
-    let place = Arc::new(wire.place("a".into(), &crate::Config::default()));
-    let id = waiters.join(&place, 1);
-    waiters.asks(&place, now);
-    waiters.trying(&place, id);
-    assert_eq!(waiters.refused(&place, id, None, now), Rest::Parked);
-    assert_eq!(waiters.join_behind(&place, 2, None, now), None);
-}
-
-/// Before a subscription is confirmed, the answer to a release is told here: no message may come.
-#[test]
-fn a_release_that_nobody_may_hear_of_tells_one() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    let trying = waiters.join(&place, 1);
-    waiters.released_unheard(&place);
-    assert_eq!(
-        waiters.refused(&place, trying, None, now),
-        Rest::TryAgain,
-        "it was released while it tried"
-    );
-    park(&mut waiters, &place, 2, now);
-    assert_eq!(waiters.hand_over(&place, now), None);
-    assert_eq!(waiters.released(&place, now), None);
-    assert_eq!(waiters.released_unheard(&place), [2]);
-    park(&mut waiters, &place, 3, now);
-    waiters.subscribed(&place, true);
-    assert_eq!(waiters.released_unheard(&place), [0; 0]);
-    assert!(matches!(waiters.released(&place, now), Some((_, told)) if told == [3]));
-}
-
-/// Whoever asked for the others leaves before messages are sure to arrive: the next one does instead.
-#[test]
-fn who_gives_up_before_anybody_has_subscribed_passes_it_on() {
-    for subscribed in [false, true] {
-        let (mut waiters, place, now) =
-            (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-        let asker = waiters.join(&place, 1);
-        waiters.asks(&place, now);
-        waiters.join_behind(&place, 2, None, now).unwrap();
-        if subscribed {
-            waiters.subscribed(&place, true);
-        }
-        waiters.trying(&place, asker);
-        assert_eq!(waiters.refused(&place, asker, None, now), Rest::Parked);
-        let told = waiters.leave(&place, asker, false, now);
-        assert_eq!(told, if subscribed { vec![] } else { vec![2] });
-    }
-}
-
 #[test]
 fn no_answer_makes_it_poll_without_a_pause() {
     let (mut waiters, place) = (Waiters::new(POLL_FLOOR, true), place("a"));
@@ -350,6 +262,14 @@ fn granted(waiters: &mut Waiters<u32>, place: &Arc<Place>, now: Instant) {
     );
 }
 
+/// The lock is released, and so many other clients hear of it.
+fn released(waiters: &mut Waiters<u32>, place: &Arc<Place>, others: u32, now: Instant) {
+    let ticket = waiters.releases(place, now);
+    let due = waiters.yields.is_due(place, 0, now);
+    let heard = Some(Neighbours::Listening(others));
+    waiters.answered(place, ticket, heard, (due, true), now);
+}
+
 #[test]
 fn holder_that_has_waited_listens_until_its_hold_is_over() {
     let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
@@ -362,9 +282,10 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
     // Released, and heard by no other client; or not known to be.
     for heard in [Some(Neighbours::None), None] {
         granted(&mut waiters, &place, now);
-        let (ticket, told) = waiters.released(&place, now).expect("an echo will come");
+        let ticket = waiters.releases(&place, now);
+        assert!(ticket.is_some(), "an echo will come");
+        let told = waiters.answered(&place, ticket, heard, (false, true), now);
         assert_eq!(told, [0; 0]);
-        waiters.answered(&place, Some(ticket), heard, now);
         assert_eq!(waiters.take_unneeded(), [&place.channel]);
         assert_eq!(waiters.len(), 0);
     }
@@ -374,8 +295,7 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
 fn client_that_others_have_heard_listens_while_it_may_come_back() {
     let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     granted(&mut waiters, &place, now);
-    let (ticket, _) = waiters.released(&place, now).expect("an echo will come");
-    waiters.answered(&place, Some(ticket), Some(Neighbours::Listening(1)), now);
+    released(&mut waiters, &place, 1, now);
     let end = waiters.yields.until(&place, now).expect("a yield is due");
     assert_eq!(waiters.next_due(), Some(end));
     // Its own message ends no yield, and wakes nobody.
@@ -399,8 +319,7 @@ fn client_that_others_have_heard_listens_while_it_may_come_back() {
 fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
     let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
     granted(&mut waiters, &place, now);
-    let (ticket, _) = waiters.released(&place, now).expect("an echo will come");
-    waiters.answered(&place, Some(ticket), Some(Neighbours::Listening(2)), now);
+    released(&mut waiters, &place, 2, now);
     waiters.message(&place.channel, Wake::One, now);
     waiters.join_yielding(&place, 2, now).expect("it yields");
     let later = now + Duration::from_micros(300);
@@ -409,4 +328,39 @@ fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
     assert_eq!(waiters.poll(later), [0; 0]);
     assert_eq!(waiters.poll(end), [2], "the other one has not come");
     waiters.message(&place.channel, Wake::One, later);
+}
+
+/// Others wait for this client's task, and are to hear if the lock is forced open.
+#[test]
+fn holder_that_others_wait_for_listens_and_looks_at_what_it_hears() {
+    let (place, now) = (place("a"), Instant::now());
+    let mut waiters: Waiters<u32> = Waiters::new(POLL_FLOOR, true);
+    assert!(waiters.stay(&place), "it has to subscribe");
+    waiters.subscribed(&place, true);
+    assert!(!waiters.stay(&place), "it listens already");
+    // The echo of its own release says nothing new, and nor does one that is waited for in vain.
+    let ticket = waiters.releases(&place, now);
+    waiters.message(&place.channel, Wake::One, now);
+    assert_eq!(waiters.take_contradicted().len(), 0);
+    waiters.message(&place.channel, Wake::One, now);
+    assert_eq!(waiters.take_contradicted().len(), 1);
+    let told = waiters.answered(&place, ticket, Some(Neighbours::None), (false, true), now);
+    assert_eq!(told, [0; 0]);
+    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+}
+
+/// The grant of one that was told of a release while it asked may be of before that.
+#[test]
+fn grant_that_is_out_of_date_is_looked_at() {
+    for (wake, looked_at) in [(None, 0), (Some(Wake::One), 1)] {
+        let (mut waiters, place, now) =
+            (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+        let id = waiters.join(&place, 1);
+        waiters.trying(&place, id);
+        if let Some(wake) = wake {
+            waiters.message(&place.channel, wake, now);
+        }
+        waiters.leave(&place, id, true, now);
+        assert_eq!(waiters.take_contradicted().len(), looked_at);
+    }
 }

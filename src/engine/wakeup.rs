@@ -12,15 +12,8 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BoxFuture, CallError, Engine, Event, Events,
-    ask::Limit,
-    holds::Tenure,
-    offer::{Along, Offer, Signal},
-    queue::WaiterId,
-    room::{ToTell, WaitingRoom},
-    turns::Ticket,
-    waiters::Waiters,
-    yielding::Neighbours,
+    BoxFuture, CallError, Engine, Event, Events, ask::Limit, echoes::Ticket, queue::WaiterId,
+    release::Held, room::WaitingRoom, row::Signal, waiters::Waiters, yielding::Neighbours,
 };
 use crate::{
     durability::Durability,
@@ -31,7 +24,7 @@ use crate::{
 
 /// The waiters of one client.
 pub(super) struct Wakeups {
-    room: WaitingRoom<Box<Offer>>,
+    room: WaitingRoom<Held>,
     /// Whether other clients have waited for any lock lately.
     any_neighbours: AtomicBool,
     redis: Arc<dyn Redis>,
@@ -53,21 +46,6 @@ impl Wakeups {
             redis,
             reconnections: AtomicU64::new(0),
         }
-    }
-
-    /// An offer of the lock at `place` came to nothing.
-    pub(super) fn not_taken(&self, place: &Place) {
-        self.room.waiters().not_taken(place);
-    }
-
-    /// A last hold at `place` has been released, of which nobody here was told.
-    pub(super) fn released_unheard(&self, place: &Place) {
-        self.room.tell(|waiters| waiters.released_unheard(place));
-    }
-
-    /// The server does not hand over the lock at `place`.
-    pub(super) fn cannot_offer(&self, place: &Place) {
-        self.room.waiters().cannot_offer(place);
     }
 
     /// Completes when the client waits for any lock.
@@ -92,6 +70,24 @@ impl Wakeups {
     /// Whether the client waits for any lock, or listens.
     pub(super) fn is_awaited(&self) -> bool {
         self.room.is_awaited()
+    }
+
+    /// Begins to listen at `place` for as long as `is_held`. What is returned completes when messages are sure to arrive.
+    pub(super) fn listen_while(
+        &self,
+        place: &Arc<Place>,
+        is_held: impl FnOnce() -> bool,
+    ) -> Option<BoxFuture<Result<(), CallError>>> {
+        self.room.change(|waiters| {
+            // Asked under the lock that its release takes: it sees that somebody listens, or is seen here.
+            let is_new = is_held() && waiters.stay(place);
+            is_new.then(|| self.redis.subscribe(place.channel.clone()))
+        })
+    }
+
+    /// Messages from `place` are sure to arrive.
+    pub(super) fn subscribed(&self, place: &Place) {
+        self.room.waiters().subscribed(place, true);
     }
 
     /// Until when the lock at `place` is left to other clients.
@@ -135,7 +131,7 @@ impl Wakeups {
         if place.has_queue() || !known && self.surely_unheard(place, reply) {
             return;
         }
-        self.answered(place, None, Some(reply));
+        self.answered(place, None, (None, true), Some(reply));
     }
 
     /// A last hold at `place` is over, or given up, although no release of it was answered.
@@ -152,10 +148,19 @@ impl Wakeups {
     }
 
     /// A release was answered, or is not known to have published.
-    fn answered(&self, place: &Arc<Place>, ticket: Option<Ticket>, reply: Option<&Reply>) {
+    fn answered(
+        &self,
+        place: &Arc<Place>,
+        ticket: Option<Ticket>,
+        leaving: (Option<bool>, bool),
+        reply: Option<&Reply>,
+    ) {
         self.room.change_and_tell(|waiters| {
+            let now = Instant::now();
+            let (due, alone) = leaving;
+            let due = due.unwrap_or_else(|| waiters.yields.is_due(place, 0, now));
             let heard = reply.map(|reply| self.neighbours(waiters, place, reply));
-            let told = waiters.answered(place, ticket, heard, Instant::now());
+            let told = waiters.answered(place, ticket, heard, (due, alone), now);
             let any = !waiters.yields.is_empty();
             self.any_neighbours.store(any, Ordering::Relaxed);
             told
@@ -202,41 +207,18 @@ enum Hearing {
     Subscribing(BoxFuture<Result<(), CallError>>),
     /// The lock is left to other clients, and the waiter has not asked yet. It may have to subscribe.
     Yielding(Option<BoxFuture<Result<(), CallError>>>),
-    /// As soon as another one has subscribed, who was before it.
-    OfAnother,
 }
 
 impl Waiting {
     /// Begins to wait, and to subscribe.
-    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>, owner: Owner) -> Self {
-        let signal = Signal::of(owner);
+    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>, signal: Arc<Signal>) -> Self {
         let wakeups = &engine.wakeups;
         let (id, subscribed) = wakeups.room.change(|waiters| {
             let id = waiters.join(place, signal.clone());
-            waiters.asks(place, Instant::now());
             // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
             (id, wakeups.redis.subscribe(place.channel.clone()))
         });
         Self::new(engine, place, id, signal, Hearing::Subscribing(subscribed))
-    }
-
-    /// Begins to wait without trying, or without trying again, where others of ours do, or one of them has the lock.
-    pub(super) fn behind(
-        engine: &Arc<Engine>,
-        place: &Arc<Place>,
-        owner: Owner,
-        remaining: Option<Duration>,
-    ) -> Option<Self> {
-        let signal = Signal::of(owner);
-        let join = |waiters: &mut Waiters<_>| {
-            waiters.join_behind(place, signal.clone(), remaining, Instant::now())
-        };
-        let (id, listens) = engine.wakeups.room.change(join)?;
-        let hearing = match listens {
-            true => Hearing::Sure,
-            false => Hearing::OfAnother,
-        };
-        Some(Self::new(engine, place, id, signal, hearing))
     }
 
     fn new(
@@ -257,8 +239,11 @@ impl Waiting {
     }
 
     /// Begins to wait for the end of a yield, and to subscribe.
-    pub(super) fn yielding(engine: &Arc<Engine>, place: &Arc<Place>, owner: Owner) -> Option<Self> {
-        let signal = Signal::of(owner);
+    pub(super) fn yielding(
+        engine: &Arc<Engine>,
+        place: &Arc<Place>,
+        signal: Arc<Signal>,
+    ) -> Option<Self> {
         let wakeups = &engine.wakeups;
         let join = |waiters: &mut Waiters<_>| {
             let (id, listens) = waiters.join_yielding(place, signal.clone(), Instant::now())?;
@@ -298,8 +283,6 @@ impl Waiting {
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
             Hearing::Sure | Hearing::Yielding(None) => return,
             Hearing::Subscribing(subscribed) | Hearing::Yielding(Some(subscribed)) => subscribed,
-            Hearing::OfAnother if wakeups.room.waiters().has_subscribed(&self.place) => return,
-            Hearing::OfAnother => wakeups.redis.subscribe(self.place.channel.clone()),
         };
         let longest = Instant::now() + self.engine.config.poll_floor;
         // Refused, it is as when it is slow.
@@ -312,27 +295,10 @@ impl Waiting {
         }
     }
 
-    /// At the limit: whether to ask all the same, as nobody here is sure to hear of a release.
-    pub(super) fn asks_at_last(&mut self) -> bool {
-        match std::mem::replace(&mut self.hearing, Hearing::Sure) {
-            Hearing::OfAnother => !self
-                .engine
-                .wakeups
-                .room
-                .waiters()
-                .has_subscribed(&self.place),
-            _ => false,
-        }
-    }
-
-    /// A try begins. Says what it goes with.
-    pub(super) fn trying(&self) -> Along {
-        self.engine
-            .wakeups
-            .room
-            .waiters()
-            .trying(&self.place, self.id);
-        Along::Offer(self.signal.clone())
+    /// A try begins.
+    pub(super) fn trying(&self) {
+        let mut waiters = self.engine.wakeups.room.waiters();
+        waiters.trying(&self.place, self.id);
     }
 
     /// The try was refused. Says whether to try again at once.
@@ -363,82 +329,71 @@ impl Drop for Waiting {
             ..
         } = self;
         let room = &engine.wakeups.room;
-        let (withdrawn, passed_on) = room.leave(place, *id, signal, *granted, Instant::now());
+        let left = room.leave(place, *id, signal, *granted, Instant::now());
+        let (passed_on, withdrawn, contradicted) = left;
         for place in withdrawn {
             engine.intend(&place, Duration::ZERO);
         }
+        engine.look_at_contradicted(contradicted);
         drop(passed_on);
     }
 }
 
-/// The release of a last hold, as those here are concerned who wait for the lock.
+/// The release of a last hold of a lock that others want.
 ///
 /// Dropped without an answer, the release is not known to have published.
-pub(super) struct Handing<'a> {
+pub(super) struct Leaving<'a> {
     wakeups: &'a Wakeups,
     place: &'a Arc<Place>,
     ticket: Option<Ticket>,
+    /// Whether a yield begins with the answer; `None` if nobody waits here, and it is time enough to decide then.
+    due: Option<bool>,
 }
 
-impl<'a> Handing<'a> {
-    pub(super) fn new(wakeups: &'a Wakeups, place: &'a Arc<Place>) -> Self {
+impl<'a> Leaving<'a> {
+    /// The release is about to be sent: its message may be here as soon as it is. So many tasks wait for the lock here.
+    pub(super) fn begin(wakeups: &'a Wakeups, place: &'a Arc<Place>, waiting: usize) -> Self {
+        let (mut waiters, now) = (wakeups.room.waiters(), Instant::now());
         Self {
             wakeups,
             place,
-            ticket: None,
+            ticket: waiters.releases(place, now),
+            due: (waiting > 0).then(|| {
+                let yields = &mut waiters.yields;
+                yields.has_neighbours(place) && yields.is_due(place, waiting, now)
+            }),
         }
     }
 
-    /// The release is about to be sent: its message may be here as soon as it is. What is returned tells those who are to
-    /// try when it is dropped, once what they send goes behind the release.
-    pub(super) fn sending(&mut self) -> ToTell<Box<Offer>> {
-        let (ticket, told) = self.wakeups.room.releasing(self.place, Instant::now());
-        self.ticket = ticket;
-        told
-    }
-
-    /// The release is about to be sent, on a way on which no try can follow it: those here who wait rest if a yield is due,
-    /// and otherwise wait for the message.
-    pub(super) fn resting(&mut self) {
-        let rests = |waiters: &mut Waiters<_>| waiters.rests(self.place, Instant::now());
-        self.ticket = self.wakeups.room.change(rests);
+    /// Whether the lock is to be left to other clients.
+    pub(super) fn yields(&self) -> bool {
+        self.due == Some(true)
     }
 
     /// The server released the lock.
     pub(super) fn answered(mut self, reply: &Reply) {
-        match self.ticket.take() {
-            Some(ticket) => self.wakeups.answered(self.place, Some(ticket), Some(reply)),
-            None => {
-                if self.wakeups.is_awaited() {
-                    self.wakeups.released_unheard(self.place);
-                }
-                self.wakeups.released(self.place, reply);
+        let (ticket, alone) = (self.ticket.take(), self.due.is_none());
+        match ticket {
+            None if alone => self.wakeups.released(self.place, reply),
+            ticket => {
+                let wakeups = self.wakeups;
+                wakeups.answered(self.place, ticket, (self.due, alone), Some(reply));
             }
         }
     }
 }
 
-impl Drop for Handing<'_> {
+impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.wakeups.answered(self.place, Some(ticket), None);
+            let leaving = (Some(false), false);
+            self.wakeups
+                .answered(self.place, Some(ticket), leaving, None);
         }
     }
 }
 
 impl Engine {
-    /// Offers a last hold to the one who is to have it next, if that is to be one of ours. What is answered is the answer to
-    /// its release.
-    pub(super) fn offer(
-        self: &Arc<Self>,
-        tenure: &Arc<Tenure>,
-    ) -> Option<impl Future<Output = Result<Reply, CallError>> + use<>> {
-        let (place, now) = (&tenure.place, Instant::now());
-        self.wakeups
-            .room
-            .offer(place, now, || Offer::new(self, tenure))
-    }
-
     /// What one of us had at `place` is gone: those here who wait for its release need not.
     pub(super) fn tell_of_loss(&self, place: &Place) {
         if self.wakeups.is_awaited() {
@@ -450,6 +405,7 @@ impl Engine {
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
         let mut looking = pin!(self.look_for_deadlocks());
+        let mut looking_after = pin!(self.look_after_crowds());
         loop {
             tokio::select! {
                 event = events.recv() => match event {
@@ -462,6 +418,7 @@ impl Engine {
                     }
                 }
                 () = &mut looking => {}
+                () = &mut looking_after => {}
                 () = self.ended.cancelled() => return,
             }
         }
@@ -486,9 +443,14 @@ impl Engine {
     }
 
     fn happened(self: &Arc<Self>, event: Event) {
+        let mut contradicted = Vec::new();
         self.wakeups.room.tell(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {
-                Some(wake) => waiters.message(&channel, wake, Instant::now()),
+                Some(wake) => {
+                    let told = waiters.message(&channel, wake, Instant::now());
+                    contradicted = waiters.take_contradicted();
+                    told
+                }
                 None => Vec::new(),
             },
             Event::MessagesMissed => waiters.missed(),
@@ -507,5 +469,14 @@ impl Engine {
                 waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         });
+        self.look_at_contradicted(contradicted);
+    }
+
+    /// Somebody else has forced these open, perhaps: they are not passed on before the server has said that they are ours.
+    fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<Place>>) {
+        for place in places {
+            let row = self.slots.local(&place).and_then(|local| local.row());
+            self.verify(row.map(|(_, tenure)| tenure).into_iter().collect());
+        }
     }
 }

@@ -28,7 +28,7 @@ impl Watchdog {
     }
 
     /// Looks at `tenure` no more.
-    fn forget(&self, tenure: &Tenure) {
+    pub(super) fn forget(&self, tenure: &Tenure) {
         let (never, entry) = (|| None, || unreachable!());
         self.alarm
             .set(tenure.number, &tenure.on_agenda, never, entry);
@@ -113,10 +113,11 @@ impl Engine {
         self.verify(tenures);
     }
 
-    /// Asks whether these are still there.
+    /// Asks whether these are still there. They are not passed on before there is an answer.
     pub(super) fn verify(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let now = Instant::now();
         let renewals = tenures.into_iter().map(|tenure| {
+            let tenure = tenure.end_row();
             tenure.hurry(now);
             let lease = match tenure.duty(now) {
                 Duty::Renew(lease) => Some(lease),
@@ -211,11 +212,13 @@ impl Engine {
                     self.watch(tenure);
                 }
             }
-            // One that is being released may be gone already, by that.
-            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) if tenure.live_count() > 0 => {
-                self.lose(tenure, LostReason::Gone);
+            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
+                let tenure = tenure.end_row();
+                // One that is being released may be gone already, by that.
+                if tenure.live_count() > 0 {
+                    self.lose(&tenure, LostReason::Gone);
+                }
             }
-            Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {}
             Err(refusal) => {
                 tracing::warn!(name = %tenure.place.name, ?refusal, "a renewal was refused")
             }

@@ -279,7 +279,7 @@ impl Yields {
         }
         if neighbours == Neighbours::None {
             if let Some(side) = self.at(place) {
-                side.last = None;
+                (side.last, side.neighbours) = (None, neighbours);
             }
             return None;
         }
@@ -298,6 +298,12 @@ impl Yields {
             left_until: due.then(|| side.begin(now)),
             comes_back_by: now + side.length,
         })
+    }
+
+    /// Whether other clients heard of the last release, as far as is known.
+    pub(super) fn has_neighbours(&mut self, place: &Place) -> bool {
+        self.at(place)
+            .is_some_and(|side| side.neighbours != Neighbours::None)
     }
 
     /// Whether a waiter that is granted the lock goes on listening.

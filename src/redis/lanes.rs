@@ -82,27 +82,27 @@ impl Lanes {
         self.run_as(request, durability, None::<fn()>)
     }
 
-    /// As [`run`](Self::run). `sending` is called just before the operation is sent, and what it returns is dropped as soon as
-    /// it is sure that what is sent from then on goes behind it. It is not called for one that goes with others, or never.
-    pub(crate) fn run_telling<D, S: FnOnce() -> D>(
+    /// As [`run`](Self::run). `sent` is called as soon as it is sure that what is sent from then on goes behind the operation. It
+    /// is not called for one that goes with others, or never.
+    pub(crate) fn run_telling<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        sending: S,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, D, S> {
-        self.run_as(request, durability, Some(sending))
+        sent: S,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
+        self.run_as(request, durability, Some(sent))
     }
 
-    fn run_as<D, S: FnOnce() -> D>(
+    fn run_as<S: FnOnce()>(
         &self,
         request: Request,
         durability: Durability,
-        sending: Option<S>,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, D, S> {
+        sent: Option<S>,
+    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
         async move {
             let (_waits, load) = Waits::one_more(&self.load);
-            let most_alone = match sending {
+            let most_alone = match sent {
                 Some(_) => MOST_TOLD,
                 None => self.most_alone(load),
             };
@@ -110,11 +110,10 @@ impl Lanes {
             match admission {
                 Admission::Alone(operation) => {
                     let _leave = Alone(&lane);
-                    let then = sending.map(|sending| sending());
                     let call = self
                         .redis
                         .call(lane.script, Arc::new([operation]), durability);
-                    let mut replies = begin(call, then).await?;
+                    let mut replies = begin(call, sent).await?;
                     replies.pop().ok_or(CallError::Closed)
                 }
                 Admission::Queued { reply, carrier } => {
@@ -207,11 +206,6 @@ impl Lanes {
         course(&*self.redis, request, durability)
     }
 
-    /// Whether what is so durable goes by another connection than what is not, and takes longer.
-    pub(crate) fn waits(&self, place: &Place, durability: Durability) -> bool {
-        durability.waits(self.replicas(place))
-    }
-
     /// How many replicas are listed of the server of `place`, counting those that are down.
     pub(crate) fn replicas(&self, place: &Place) -> usize {
         self.redis.replicas(self.redis.slot(&place.key))
@@ -228,10 +222,12 @@ impl Lanes {
     }
 }
 
-/// Runs `call`; `then` is dropped when it has been polled once: by then it is on its connection's queue, or even answered.
-async fn begin<T, D>(mut call: BoxFuture<T>, then: Option<D>) -> T {
+/// Runs `call`, and `then` when it has been polled once: by then it is on its connection's queue, or even answered.
+async fn begin<T>(mut call: BoxFuture<T>, then: Option<impl FnOnce()>) -> T {
     let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-    drop(then);
+    if let Some(then) = then {
+        then();
+    }
     match polled {
         Poll::Ready(done) => done,
         Poll::Pending => call.await,
@@ -376,14 +372,12 @@ mod tests {
     /// Where the answer is as quick as that, the message is, too: whoever is to try must not have to wait for one more.
     #[test]
     fn those_behind_an_operation_go_once_it_is_on_its_way() {
-        let (then, gone) = std::sync::mpsc::channel::<()>();
-        let answered_at_once = begin(Box::pin(std::future::ready(1)), Some(then));
-        assert_eq!(answered_at_once.now_or_never(), Some(1));
-        let disconnected = Err(std::sync::mpsc::TryRecvError::Disconnected);
-        assert_eq!(gone.try_recv(), disconnected);
-        let (then, gone) = std::sync::mpsc::channel::<()>();
-        let mut unanswered = Box::pin(begin::<(), _>(Box::pin(std::future::pending()), Some(then)));
-        assert_eq!((&mut unanswered).now_or_never(), None);
-        assert_eq!(gone.try_recv(), disconnected);
+        let sent = std::cell::Cell::new(0);
+        let then = || Some(|| sent.set(sent.get() + 1));
+        let answered_at_once = begin(Box::pin(std::future::ready(1)), then());
+        assert_eq!(sent.get(), 0);
+        assert_eq!((answered_at_once.now_or_never(), sent.get()), (Some(1), 1));
+        let mut unanswered = Box::pin(begin::<()>(Box::pin(std::future::pending()), then()));
+        assert_eq!(((&mut unanswered).now_or_never(), sent.get()), (None, 2));
     }
 }

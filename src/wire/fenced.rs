@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Attempt, Claim, HandOver, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
-    handing_over,
+    Attempt, Claim, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -24,7 +23,6 @@ impl Sealed for Fenced {
 }
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
-static HAND_OVER: Script = script!(keys = 2, "fenced_hand_over");
 
 /// All that does not acquire is the reentrant lock's.
 const PLAIN: ReentrantWire = ReentrantWire {
@@ -65,10 +63,6 @@ impl Wire for FencedWire {
 
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
         PLAIN.release(place, owner, lease, holds)
-    }
-
-    fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

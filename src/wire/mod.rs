@@ -35,7 +35,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 pub use name::Place;
-use script::{Detail, Outcome, Script};
+use script::{Detail, Outcome};
 pub use script::{Refusal, Reply, Request};
 
 /// A kind of lock.
@@ -118,10 +118,10 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
     fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
-    /// For kinds that have one holder, and whose release wakes one waiter: release the only hold of `giver`, and ask for
-    /// a first one for another owner, at the same time. What is answered to it is about both.
-    fn hand_over(&self) -> Option<HandOver> {
-        None
+    /// Whether a lock of this kind can pass from one task of a client to the next without the server's hearing of it: not
+    /// where each grant is something of its own.
+    fn is_passed_on(&self) -> bool {
+        false
     }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
@@ -147,24 +147,6 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
 /// See [`Wire::intend`].
 pub type Intend = fn(&Place, Duration) -> Request;
 
-/// See [`Wire::hand_over`]: the place, what is asked for, the giver.
-pub type HandOver = fn(&Place, &Claim<'_>, &Bytes) -> Request;
-
-/// One that is about the place's keys and nothing else.
-fn handing_over(
-    script: &'static Script,
-    place: &Place,
-    claim: &Claim<'_>,
-    giver: &Bytes,
-) -> Request {
-    let keys = std::iter::once(&place.key).chain(&place.beside);
-    let parts = keys.chain([giver, claim.owner, &claim.lease.text]);
-    Request {
-        script,
-        parts: parts.cloned().collect(),
-    }
-}
-
 /// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
 /// them: who writes may read as well, but not the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,10 +155,6 @@ pub enum Count {
     Write,
     Read,
     Simple,
-}
-
-impl Count {
-    pub(crate) const ALL: usize = 4;
 }
 
 /// What is asked of the server for an owner.

@@ -55,6 +55,11 @@ impl Place {
         self.wire.abandon().is_some()
     }
 
+    /// Whether the server is told of a wait's earlier tries.
+    pub(crate) fn counts_tries(&self) -> bool {
+        self.has_queue() || self.wire.intend().is_some()
+    }
+
     /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
     pub(crate) fn with_keys(
         wire: &'static dyn Wire,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, HandOver, Kind, Lease, Place, Request, Wire, decimal, handing_over, lease_text,
+    Claim, Kind, Lease, Place, Request, Wire, decimal, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -30,7 +30,6 @@ pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
 static RELEASE: Script = script!(keys = 1, "shorten", "reentrant_release");
-static HAND_OVER: Script = script!(keys = 1, "reentrant_hand_over");
 static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
@@ -79,8 +78,8 @@ impl Wire for ReentrantWire {
         }
     }
 
-    fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
+    fn is_passed_on(&self) -> bool {
+        true
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

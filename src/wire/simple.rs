@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, HandOver, Kind, Lease, Place, Request, Wire, handing_over, lease_text,
+    Claim, Count, Kind, Lease, Place, Request, Wire, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -23,7 +23,6 @@ impl Sealed for Simple {
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
 static RELEASE: Script = script!(keys = 1, "simple_release");
-static HAND_OVER: Script = script!(keys = 1, "simple_hand_over");
 static RENEW: Script = script!(keys = 1, "expiry", "simple_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "simple_force_release");
 static INSPECT: Script = script!(keys = 1, "simple_inspect");
@@ -68,8 +67,8 @@ impl Wire for SimpleWire {
         }
     }
 
-    fn hand_over(&self) -> Option<HandOver> {
-        Some(|place, claim, giver| handing_over(&HAND_OVER, place, claim, giver))
+    fn is_passed_on(&self) -> bool {
+        true
     }
 
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {

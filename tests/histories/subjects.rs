@@ -80,6 +80,8 @@ pub struct Subject {
     /// Whether all of an owner's holds are on the same locks. Each hold of a majority may be on others: counts and leases
     /// then differ from lock to lock.
     pub exact: bool,
+    /// Whether it passes from task to task of a client without the server's hearing of it.
+    pub passes: bool,
 }
 
 const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject {
@@ -90,6 +92,7 @@ const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject 
         fair: false,
         group: false,
         exact: true,
+        passes: false,
     }
 }
 
@@ -105,9 +108,17 @@ macro_rules! alone {
     };
 }
 
-pub const REENTRANT: Subject = subject("reentrant", alone!(reentrant_lock));
+pub const REENTRANT: Subject = Subject {
+    passes: true,
+    ..subject("reentrant", alone!(reentrant_lock))
+};
+
 pub const FENCED: Subject = subject("fenced", alone!(fenced_lock, |guard| Some(guard.token())));
-pub const SPIN: Subject = subject("spin", alone!(spin_lock));
+
+pub const SPIN: Subject = Subject {
+    passes: true,
+    ..subject("spin", alone!(spin_lock))
+};
 
 pub const FAIR: Subject = Subject {
     fair: true,
@@ -116,6 +127,7 @@ pub const FAIR: Subject = Subject {
 
 pub const NON_REENTRANT: Subject = Subject {
     reentrant: false,
+    passes: true,
     ..subject("non_reentrant", alone!(non_reentrant_lock))
 };
 
@@ -127,6 +139,7 @@ pub const NON_REENTRANT_FAIR: Subject = Subject {
 
 pub const SIMPLE: Subject = Subject {
     reentrant: false,
+    passes: true,
     ..subject("simple", alone!(simple_lock))
 };
 

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Error, Guard, Kind, Lock, LockClient, Owner};
+use redisson_lock::{Config, Error, Guard, Kind, Lock, LockClient, Released};
 use testbed::{Proxy, Server, eventually, unique_name};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use crate::hazards::stage::{GENEROUS, Random, TEST_LIMIT, connect, woken_only};
+use crate::hazards::stage::{GENEROUS, PROMPT, Random, TEST_LIMIT, all_done, connect, woken_only};
 
 /// Tasks that take the lock over and over.
 struct Crowd {
@@ -77,116 +77,71 @@ async fn drop_or_unlock<K: Kind>(guard: Guard<K>, turn: u64) {
     }
 }
 
-/// One script hands the lock on. Now and then a release is published, to see who listens, and tried behind. Who drops its
-/// guard and comes again asks, and is refused.
+/// The server hears of the ends of rows only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_costs_a_crowd_little_more_than_a_script() {
+async fn a_turn_within_a_row_costs_no_script() {
     let server = Server::start().await;
-    let url = server.url();
-    costs_scripts(&server, &url, LockClient::reentrant_lock, 1.7).await;
-    costs_scripts(&server, &url, LockClient::fenced_lock, 1.7).await;
-    costs_scripts(&server, &url, LockClient::simple_lock, 1.7).await;
+    let config = woken_only();
+    costs_scripts(&server, config.clone(), LockClient::reentrant_lock, 0.2).await;
+    costs_scripts(&server, config, LockClient::simple_lock, 0.2).await;
 }
 
-/// A right is missing, which is found out once.
+/// A release, and the next one's acquisition behind it: for locks that show who had a token, and where rows are switched off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nothing_can_be_handed_over_a_turn_costs_two_scripts() {
+async fn a_turn_without_rows_costs_two_scripts() {
     let server = Server::start().await;
-    let rights = [
-        "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-hdel",
-    ];
-    server.command::<()>(&rights).await;
-    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
-    costs_scripts(&server, &url, LockClient::reentrant_lock, 2.7).await;
-    costs_scripts(&server, &url, LockClient::fenced_lock, 2.7).await;
+    let without = Config {
+        local_hand_off: Duration::ZERO,
+        ..woken_only()
+    };
+    costs_scripts(&server, woken_only(), LockClient::fenced_lock, 2.2).await;
+    costs_scripts(&server, without.clone(), LockClient::reentrant_lock, 2.2).await;
+    costs_scripts(&server, without, LockClient::simple_lock, 2.2).await;
 }
 
 async fn costs_scripts<K: Kind>(
     server: &Server,
-    url: &str,
+    config: Config,
     lock: fn(&LockClient, String) -> Lock<K>,
     most: f64,
 ) {
     const TURNS: u64 = 2_000;
-    let client = connect(url, woken_only()).await;
+    let client = connect(&server.url(), config).await;
     let crowd = Crowd::gather(&lock(&client, unique_name("crowd")), 64, Duration::ZERO);
-    // Those who come first all ask.
     crowd.has_had(200).await;
-    // Tries may share a script. Each asks for the lease that is left, of a simple lock when it is refused.
-    let costs = async || {
-        let calls = server.calls().await;
-        ["evalsha", "pttl"].map(|command| calls.get(command).copied().unwrap_or(0))
-    };
-    let (turns, before) = (crowd.turns(), costs().await);
+    let scripts = async || server.calls().await["evalsha"];
+    let (turns, before) = (crowd.turns(), scripts().await);
     crowd.has_had(turns + TURNS).await;
-    let (turns, after) = (crowd.turns() - turns, costs().await);
+    let (turns, after) = (crowd.turns() - turns, scripts().await);
     crowd.goes_home().await;
-    let each = [0, 1].map(|cost| (after[cost] - before[cost]) as f64 / turns as f64);
-    println!("{each:?} scripts and tries per turn");
-    assert!(each[0] <= most, "{} scripts per turn", each[0]);
-    assert!(each[1] <= most - 1.0, "{} tries per turn", each[1]);
+    let each = (after - before) as f64 / turns as f64;
+    println!("{each} scripts per turn");
+    assert!(each <= most, "{each} scripts per turn");
 }
 
-/// One asks for all who come together: who is refused has been answered for those who had come by then.
+/// One asks for all who wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_come_together_do_not_all_ask() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let others = connect(&server.url(), woken_only()).await;
     let us = connect(&server.url(), woken_only()).await;
-    // On a busy machine those who have asked count for too short a time now and then. Each used to try twice before its turn.
-    let mut least = u64::MAX;
-    for _ in 0..5 {
-        let name = unique_name("together");
-        let theirs = others.reentrant_lock(&name).lock().await.expect("free");
-        let before = tries(&server).await;
-        let crowd = Comers::gather(&us.reentrant_lock(&name), TASKS);
-        eventually("somebody waits", GENEROUS, async || {
-            tries(&server).await >= before + 2
-        })
-        .await;
-        crowd.are_let_in_after(theirs).await;
-        least = least.min(tries(&server).await - before);
-        println!("{least} tries of {TASKS} who come together");
-        if least <= TASKS {
-            return;
-        }
-    }
-    panic!("at least {least} tries");
+    let name = unique_name("together");
+    let theirs = others.reentrant_lock(&name).lock().await.expect("free");
+    let before = tries(&server).await;
+    let crowd = Comers::gather(&us.reentrant_lock(&name), TASKS);
+    eventually("somebody waits", GENEROUS, async || {
+        tries(&server).await >= before + 2
+    })
+    .await;
+    crowd.are_let_in_after(theirs).await;
+    let tries = tries(&server).await - before;
+    println!("{tries} tries of {TASKS} who come together");
+    // Rows last for 2 ms; and on a busy machine, who is to ask is not always polled in time.
+    assert!(tries <= TASKS / 10, "{tries} tries");
 }
 
-/// Of those who have asked together and are refused, one asks again for all once messages are sure to arrive.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_are_refused_together_do_not_all_ask_again() {
-    const TASKS: u64 = 100;
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
-    let others = connect(&server.url(), woken_only()).await;
-    let us = connect(&proxy.url(), woken_only()).await;
-    let mut least = u64::MAX;
-    // As above.
-    for _ in 0..5 {
-        let name = unique_name("refused");
-        let theirs = others.reentrant_lock(&name).lock().await.expect("free");
-        let before = tries(&server).await;
-        proxy.faults().stall_replies(true);
-        let crowd = Comers::gather(&us.reentrant_lock(&name), TASKS);
-        eventually("many ask", GENEROUS, async || {
-            tries(&server).await >= before + TASKS / 5
-        })
-        .await;
-        proxy.faults().stall_replies(false);
-        crowd.are_let_in_after(theirs).await;
-        least = least.min(tries(&server).await - before);
-        println!("{least} tries of {TASKS} who are refused");
-        if least <= TASKS + TASKS / 2 {
-            return;
-        }
-    }
-    panic!("at least {least} tries");
-}
-
-/// Tries may share a script. Each asks for the lease that is left; a hand-over does not.
+/// Tries may share a script. Each asks for the lease that is left.
 async fn tries(server: &Server) -> u64 {
     let calls = server.calls().await;
     calls.get("pttl").copied().unwrap_or(0)
@@ -288,40 +243,9 @@ async fn another_process_has_its_share_beside_a_crowd() {
     println!("{own} turns beside {theirs} of a crowd of {CROWD}");
     lone.goes_home().await;
     crowd.goes_home().await;
-    assert!(theirs >= own, "the crowd has turns, too");
+    // Turns are counted by clients.
+    assert!(2 * theirs >= own, "the crowd has turns, too");
     assert!(own >= TURNS, "{own} turns beside {theirs}");
-}
-
-/// Whoever would wait behind others for the lock asks all the same, and hears why it is not answered.
-#[tokio::test]
-async fn a_newcomer_in_an_outage_is_not_told_that_the_lock_is_busy() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
-    let client = connect(&proxy.url(), woken_only()).await;
-    let name = unique_name("outage");
-    let lock = client.reentrant_lock(&name);
-    let first = lock.lock().await.expect("it is free");
-    let mut crowd = Crowd::gather(&lock, 2, Duration::from_secs(20));
-    eventually("both wait", GENEROUS, async || {
-        server.calls().await["evalsha"] >= 5
-    })
-    .await;
-    // Now one of them has it, and the other waits for that one.
-    let _ = first.unlock().await.expect("it is held");
-    crowd.has_had(1).await;
-    proxy.faults().refuse(true);
-    proxy.faults().cut_all();
-    let newcomer = client.reentrant_lock(&name).owned_by(&Owner::new());
-    // Before the lease of the one who has it is over: then everybody asks.
-    const LESS_THAN_A_LEASE: Duration = Duration::from_secs(15);
-    eventually("the connection is gone", LESS_THAN_A_LEASE, async || {
-        matches!(
-            newcomer.try_lock_for(Duration::from_millis(200)).await,
-            Err(Error::Unavailable { .. })
-        )
-    })
-    .await;
-    crowd.tasks.shutdown().await;
 }
 
 /// The next one's try is on its way when the client closes: what it is granted is given back before the client has closed,
@@ -336,17 +260,13 @@ async fn what_is_granted_while_the_client_closes_is_given_back() {
     // From now on the server knows the scripts.
     let once = lock.lock().await.expect("it is free");
     once.unlock().await.expect("it is held");
-    let before = server.calls().await["evalsha"];
     let first = lock.lock().await.expect("it is free");
     let holders = async || -> Vec<String> { server.command(&["HKEYS", &name]).await };
     let held_by = holders().await;
-    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
-    eventually("it waits", GENEROUS, async || {
-        server.calls().await["evalsha"] >= before + 3
-    })
-    .await;
-    // Answered after its refusal, on the same connection.
-    assert_eq!(client.reentrant_lock(&name).is_locked().await, Ok(true));
+    let mut waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    // No row lasts for so long: the next one asks behind the release.
+    let waits = timeout(Duration::from_millis(10), &mut waiter).await;
+    assert!(waits.is_err(), "it waits");
     proxy.faults().stall_replies(true);
     let release = tokio::spawn(first.unlock());
     eventually(
@@ -373,4 +293,49 @@ async fn what_is_granted_while_the_client_closes_is_given_back() {
     assert_eq!(waiter.await.expect("it does not panic"), Err(Error::Closed));
     assert_eq!(holders().await, [""; 0]);
     let _ = release.await.expect("it does not panic");
+}
+
+/// In a crowd in which many do not wait for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_give_up_cost_a_crowd_no_wake_up() {
+    const TASKS: usize = 24;
+    const TURNS: usize = 200;
+    let server = Server::start().await;
+    let client = connect(&server.url(), woken_only()).await;
+    let lock = client.reentrant_lock(unique_name("impatient"));
+    let mut random = Random::new();
+    let (inside, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for task in 0..TASKS {
+        let (lock, inside) = (lock.clone(), inside.clone());
+        let mut random = random.split();
+        tasks.spawn(async move {
+            let mut turns = 0;
+            while turns < TURNS {
+                let patience = match task % 3 {
+                    0 => GENEROUS,
+                    _ => random.up_to(Duration::from_millis(4)),
+                };
+                let Ok(guard) = timeout(patience, lock.lock()).await else {
+                    turns += usize::from(task % 3 > 0);
+                    assert!(task % 3 > 0, "it is not let in");
+                    continue;
+                };
+                let guard = guard.expect("it waits as long as it takes");
+                assert!(!inside.swap(true, SeqCst), "two are inside");
+                inside.store(false, SeqCst);
+                match turns % 4 {
+                    0 => drop(guard),
+                    1 => drop(
+                        timeout(random.up_to(Duration::from_micros(300)), guard.unlock()).await,
+                    ),
+                    _ => assert_eq!(guard.unlock().await, Ok(Released::Fully)),
+                }
+                turns += 1;
+            }
+        });
+    }
+    all_done(tasks).await;
+    let free = async || server.command::<u32>(&["EXISTS", lock.name()]).await == 0;
+    eventually("it is free", PROMPT, free).await;
+    assert_eq!(client.shutdown().await.unreleased, []);
 }

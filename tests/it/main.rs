@@ -15,7 +15,6 @@ mod hazards;
 mod histories;
 mod in_doubt;
 mod multi_lock;
-mod offers;
 mod read_write_lock;
 mod red_lock;
 mod rights;

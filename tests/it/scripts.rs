@@ -15,7 +15,6 @@ mod batches;
 mod fair;
 mod fair_refusals;
 mod fenced;
-mod hand_over;
 mod kinds;
 mod names;
 mod read_write;

@@ -195,9 +195,15 @@ impl Watch {
             (Side::Alone, 2) => format!(":{}:write", event.spot.owner),
             _ => format!(":{}", event.spot.owner),
         };
-        let mut counts = self.server.holders(self.name(event.spot)).into_iter();
-        let counted = counts.find(|(name, _)| name.ends_with(&owner));
-        let counted = counted.map_or(0, |(_, count)| count);
+        let counts = self.server.holders(self.name(event.spot));
+        let its = counts.iter().find(|(name, _)| name.ends_with(&owner));
+        // What passes from task to task of a client stays in the name of the one that took it from the server.
+        let lent = || {
+            counts
+                .first()
+                .filter(|_| counts.len() == 1 && self.subject.passes)
+        };
+        let counted = its.or_else(lent).map_or(0, |(_, count)| *count);
         // The value of a simple lock names its owner in another way.
         let is_good =
             self.subject.name == "simple" || counted == holds || may_be_over && counted == 0;

@@ -12,6 +12,7 @@ use tokio::{
 use super::stage::{
     GENEROUS, Locks, PROMPT, Random, Room, Stage, Subject, all_done, busy_at_worst, count, counts,
     exists, is_waited_for, let_pass, nothing_left, poll_and_drop, pttl, scripts, watched,
+    woken_only,
 };
 
 /// More polls than any operation takes.
@@ -225,7 +226,8 @@ pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("waiters");
     let lock = client.kind::<S>(&name);
-    let guard = client.rival::<S>(&name).lock().await.unwrap();
+    let other = stage.direct(woken_only()).await;
+    let guard = other.rival::<S>(&name).lock().await.unwrap();
     for _ in 0..20 {
         let waiter = lock.owned_by(&Owner::new());
         let waiting = tokio::spawn(async move { waiter.lock().await.map(drop) });

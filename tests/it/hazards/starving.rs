@@ -80,7 +80,8 @@ pub async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most<S: Subject>()
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("front");
-    let guard = client.rival::<S>(&name).lock().await.unwrap();
+    let other = connect(&server.url(), woken_only()).await;
+    let guard = other.rival::<S>(&name).lock().await.unwrap();
     let waiter = || client.kind::<S>(&name).owned_by(&Owner::new());
     let forgotten = left_alone(lock_and_keep(waiter()), 100).await;
     assert!(is_waited_for::<S>(&server, &name).await);

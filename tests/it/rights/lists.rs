@@ -15,14 +15,8 @@ fn scripts(kind: &str) -> Vec<String> {
             .collect()
     };
     match kind {
-        // Nobody waits for it in a way that it could be handed to them.
-        "spin" => of("reentrant", &PLAIN),
-        "reentrant" | "non-reentrant" => of("reentrant", &[&PLAIN[..], &["hand_over"]].concat()),
-        "fenced" => [
-            of("fenced", &["acquire", "hand_over"]),
-            of("reentrant", &PLAIN[1..]),
-        ]
-        .concat(),
+        "reentrant" | "non-reentrant" | "spin" => of("reentrant", &PLAIN),
+        "fenced" => [of("fenced", &["acquire"]), of("reentrant", &PLAIN[1..])].concat(),
         "fair" | "non-reentrant-fair" => [
             of("fair", &["acquire", "release", "abandon", "force_release"]),
             of("reentrant", &["renew", "inspect"]),
@@ -34,7 +28,7 @@ fn scripts(kind: &str) -> Vec<String> {
             of("write", &["intend"]),
         ]
         .concat(),
-        other => of(other, &[&PLAIN[..], &["hand_over"]].concat()),
+        other => of(other, &PLAIN),
     }
 }
 

@@ -136,13 +136,7 @@ impl Steps {
 
     async fn reentrant(&self) -> Step {
         let keys = [self.name.as_str()];
-        self.plain("reentrant_acquire", &keys, &[]).await?;
-        self.run(DONE, "reentrant_acquire", &keys, &[A, LEASE, "1"])
-            .await?;
-        self.run(DONE, "reentrant_hand_over", &keys, &[A, B, LEASE])
-            .await?;
-        self.admin(&["DEL", &self.name]).await;
-        Ok(())
+        self.plain("reentrant_acquire", &keys, &[]).await
     }
 
     async fn fenced(&self) -> Step {
@@ -154,8 +148,6 @@ impl Steps {
             let again = [A, LEASE, "1", "0"];
             self.run(DONE, "fenced_acquire", &keys, &again).await?;
         }
-        self.run(DONE, "fenced_hand_over", &keys, &[A, B, LEASE])
-            .await?;
         self.admin(&["DEL", &self.name]).await;
         Ok(())
     }
@@ -172,8 +164,6 @@ impl Steps {
         self.run(DONE, "simple_release", &lock, &[A, channel])
             .await?;
         self.run(DONE, "simple_acquire", &lock, &[A, LEASE]).await?;
-        self.run(DONE, "simple_hand_over", &lock, &[A, B, LEASE])
-            .await?;
         self.run(DONE, "simple_force_release", &lock, &[channel])
             .await
     }

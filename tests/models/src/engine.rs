@@ -4,14 +4,16 @@
 mod agenda;
 #[path = "../../../src/engine/alarm.rs"]
 mod alarm;
+#[path = "../../../src/engine/echoes.rs"]
+mod echoes;
 #[path = "../../../src/engine/intents.rs"]
 mod intents;
+#[path = "../../../src/engine/local.rs"]
+mod local;
 #[path = "../../../src/engine/queue.rs"]
 mod queue;
 #[path = "../../../src/engine/room.rs"]
 mod room;
-#[path = "../../../src/engine/turns.rs"]
-mod turns;
 #[path = "../../../src/engine/uses.rs"]
 mod uses;
 #[path = "../../../src/engine/waiters.rs"]
@@ -19,6 +21,8 @@ mod waiters;
 #[path = "../../../src/engine/yielding.rs"]
 mod yielding;
 
+#[path = "rows.rs"]
+pub mod rows;
 #[path = "sleep.rs"]
 pub mod sleep;
 #[path = "uses_of_slots.rs"]

@@ -11,16 +11,16 @@ use loom::{future::block_on, thread};
 use tokio::time::Instant;
 
 use super::{
+    echoes::Ticket,
     queue::WaiterId,
     room::{Signal, WaitingRoom},
-    turns::Ticket,
     waiters::Waiters,
     yielding::Neighbours,
 };
 use crate::{
     config::Config,
     owner::Owner,
-    sync::{AtomicUsize, Clock, Mutex, Ordering, explore, lock},
+    sync::{Clock, Mutex, explore, lock},
     wire::{Place, Wire, message::Wake, reentrant::Reentrant, sealed::Sealed},
 };
 
@@ -29,21 +29,11 @@ const POLL_FLOOR: u64 = 5;
 /// A client, and a server that has one lock, which another client holds at first.
 #[derive(Clone)]
 struct Model {
-    room: Arc<WaitingRoom<Offer>>,
+    room: Arc<WaitingRoom<()>>,
     place: Arc<Place>,
     is_held: Arc<Mutex<bool>>,
     /// What the server was told: to subscribe, or not to.
     subscriptions: Arc<Mutex<Vec<bool>>>,
-    /// Offers that were dropped: releases, outside of the model.
-    dropped: Arc<AtomicUsize>,
-}
-
-struct Offer(Arc<AtomicUsize>);
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 fn now() -> Instant {
@@ -62,13 +52,12 @@ impl Model {
             place: Arc::new(place),
             is_held: Arc::new(Mutex::new(true)),
             subscriptions,
-            dropped: Arc::new(AtomicUsize::new(0)),
         }
     }
 
     /// Begins to wait, and has subscribed.
     fn join(&self) -> Waiter {
-        let signal = Signal::<Offer>::of(Owner::new());
+        let signal = Signal::<()>::of(Owner::new());
         let id = self.room.change(|waiters| {
             lock(&self.subscriptions).push(true);
             waiters.join(&self.place, signal.clone())
@@ -104,18 +93,24 @@ impl Model {
             .tell(|waiters| waiters.message(channel, Wake::One, now()));
     }
 
+    /// A release by this client is about to be sent.
+    fn releases(&self) -> Option<Ticket> {
+        self.room.waiters().releases(&self.place, now())
+    }
+
     /// The server's answer to a release of this client arrives.
     fn answered(&self, ticket: Option<Ticket>) {
-        let heard = Some(Neighbours::None);
-        self.room
-            .change_and_tell(|waiters| waiters.answered(&self.place, ticket, heard, now()));
+        let (heard, leaving) = (Some(Neighbours::None), (false, false));
+        self.room.change_and_tell(|waiters| {
+            waiters.answered(&self.place, ticket, heard, leaving, now())
+        });
     }
 }
 
 struct Waiter {
     model: Model,
     id: WaiterId,
-    signal: Arc<Signal<Offer>>,
+    signal: Arc<Signal<()>>,
 }
 
 impl Waiter {
@@ -185,24 +180,6 @@ pub fn released_before_the_sleep() {
     });
 }
 
-/// This client releases the lock while another of its tasks begins to wait: the task is told by the release, by its message
-/// or by its answer, or it asks after the release.
-pub fn released_by_this_client() {
-    explore(Some(4), || {
-        let model = Model::new();
-        let waiter = model.clone();
-        let waiting = thread::spawn(move || waiter.join().waits());
-        let (ticket, told) = model.room.releasing(&model.place, now());
-        let is_heard = model.release_and_publish();
-        drop(told);
-        if is_heard {
-            model.message();
-        }
-        model.answered(ticket);
-        waiting.join().unwrap();
-    });
-}
-
 /// A message tells a waiter that goes meanwhile: the next one is told.
 pub fn gone_while_it_is_told() {
     explore(Some(3), || {
@@ -268,59 +245,20 @@ pub fn message_while_one_goes() {
     });
 }
 
-/// A release by this client tells one waiter, whenever its echo arrives.
+/// The echo of a release by this client wakes nobody, whenever it arrives, and the message after it one.
 pub fn release_and_its_echo() {
     explore(Some(3), || {
         let model = Model::new();
-        let (first, second) = (model.parked(), model.parked());
-        let (ticket, told) = model.room.releasing(&model.place, now());
-        model.release();
+        let waiter = model.parked();
+        let ticket = model.releases();
         let other = model.clone();
         let echo = thread::spawn(move || other.message());
-        let waiting = thread::spawn(move || first.goes_on());
-        drop(told);
         model.answered(ticket);
         echo.join().unwrap();
-        waiting.join().unwrap();
-        assert!(!second.is_told(), "the echo woke a second waiter");
+        assert!(!waiter.is_told(), "the echo woke it");
         model.release();
         model.message();
-        assert!(second.is_told(), "the next release wakes it");
-    });
-}
-
-/// A hold is offered to a waiter that goes, or takes it: an offer is taken or dropped, and not left behind. One that is
-/// dropped leaves the next waiter awake.
-pub fn offered_while_it_goes() {
-    explore(Some(3), || {
-        let model = Model::new();
-        let first = model.parked();
-        let (heir, next) = (model.parked(), model.parked());
-        // Hand-overs begin after a release.
-        let (ticket, told) = model.room.releasing(&model.place, now());
-        drop(told);
-        model.message();
-        model.answered(ticket);
-        first.goes(true);
-        let signal = heir.signal.clone();
-        let going = thread::spawn(move || {
-            let taken = heir.is_told().then(|| heir.signal.set_offer(None));
-            let taken = taken.flatten().map(std::mem::forget).is_some();
-            heir.goes(taken);
-            taken
-        });
-        let offer = || (Offer(model.dropped.clone()), ());
-        let is_offered = model.room.offer(&model.place, now(), offer).is_some();
-        let taken = going.join().unwrap();
-        assert!(is_offered, "one or the other waits");
-        let of_next = next.signal.set_offer(None).map(std::mem::forget).is_some();
-        assert!(
-            signal.set_offer(None).is_none(),
-            "an offer is left with a waiter that is gone"
-        );
-        let dropped = model.dropped.load(Ordering::SeqCst);
-        assert_eq!(dropped + usize::from(taken) + usize::from(of_next), 1);
-        assert!(taken || next.is_told(), "the next one is told");
+        assert!(waiter.is_told(), "the next release wakes it");
     });
 }
 

@@ -1,5 +1,29 @@
 //! Runs the models.
 
+mod rows {
+    use models::rows;
+
+    #[test]
+    fn tasks_of_a_client_enter_one_at_a_time_and_all_of_them() {
+        rows::three_tasks();
+    }
+
+    #[test]
+    fn lock_that_is_passed_to_a_task_that_leaves_goes_on() {
+        rows::passed_to_one_that_goes();
+    }
+
+    #[test]
+    fn task_that_comes_while_the_one_who_asks_leaves_asks() {
+        rows::asker_goes_while_another_comes();
+    }
+
+    #[test]
+    fn lock_is_passed_on_to_whoever_waits_by_then() {
+        rows::passed_on();
+    }
+}
+
 mod sleep {
     use models::sleep;
 
@@ -57,11 +81,6 @@ mod waits {
     }
 
     #[test]
-    fn release_by_this_client_is_not_lost_on_a_task_that_begins_to_wait() {
-        waits::released_by_this_client();
-    }
-
-    #[test]
     fn waiter_that_leaves_passes_its_wake_up_on() {
         waits::gone_while_it_is_told();
     }
@@ -82,13 +101,8 @@ mod waits {
     }
 
     #[test]
-    fn release_and_its_echo_wake_one_waiter() {
+    fn echo_wakes_nobody_and_the_message_after_it_one_waiter() {
         waits::release_and_its_echo();
-    }
-
-    #[test]
-    fn offer_is_taken_or_dropped_by_a_waiter_that_leaves() {
-        waits::offered_while_it_goes();
     }
 
     #[test]

@@ -1,0 +1,574 @@
+//! One lock as the tasks of one client share it: which of them has it, and who waits.
+//!
+//! While one of them has the lock, the others wait here in the order in which they came, and the server hears of none of
+//! them. While none has it, one of them *asks*: the first that came. It talks to the server, and listens; the others go on
+//! waiting behind it. So a client costs the server what one task costs, however many of its tasks want the lock.
+//!
+//! The time from a grant by the server to the release that the server hears of is a *row*. Within a row the lock may pass
+//! from task to task in memory ([`row`](super::row)). Who has been passed it and is not polled, as its future is kept and
+//! not driven, keeps nobody waiting: after [`PICK_UP`] it goes to the end of the queue. One who is to ask and is not polled
+//! is no longer the one who asks: should it be polled after all, it asks once and comes back.
+//!
+//! Nobody depends on being the only one who asks: `try_lock` asks without waiting here. That costs a refusal, and no more.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::room::{Signal, ToTell};
+use crate::{
+    error::Error,
+    hash::HashMap,
+    owner::Owner,
+    sync::{Mutex, MutexGuard, lock},
+};
+
+/// How long whoever has been told that it is its turn may take to be polled.
+pub(super) const PICK_UP: Duration = Duration::from_millis(2);
+/// How often somebody looks after a crowd; and how long one has the lock before the server is asked whether it still has,
+/// on behalf of those behind it.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long one who asks may be about it before the next one may as well: its future may be kept and not polled.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// After so long a time in which the lock was not free for others, of whom none was heard, it is left free for [`REST`]:
+/// those who poll, or listen at a replica, are not counted.
+const LONGEST_CHAIN: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlaceId(u64);
+
+/// What this client has of the lock.
+pub(super) struct Row<T> {
+    /// None, if it was passed to one that has not picked it up, until it has gone on.
+    pub(super) owner: Option<Owner>,
+    pub(super) tenure: T,
+    /// Different from every other tenure's of the client.
+    pub(super) number: u64,
+}
+
+/// One who waits: what for, and how it is told.
+pub(super) struct Waiter<W, O> {
+    id: PlaceId,
+    pub(super) wish: W,
+    pub(super) signal: Arc<Signal<O>>,
+}
+
+/// One lock of one client. `T` is a tenure, `W` what a waiter asks for, and `O` a hold that is passed to it.
+pub(super) struct LocalLock<T, W, O>(Mutex<State<T, W, O>>);
+
+struct State<T, W, O> {
+    ids: u64,
+    row: Option<Row<T>>,
+    /// Until when the lock may be passed on in the present row.
+    row_ends: Option<Instant>,
+    asker: Option<PlaceId>,
+    /// Made when somebody waits; most locks have none.
+    crowd: Option<Box<Crowd<W, O>>>,
+}
+
+/// Those who wait, and what they have to know.
+struct Crowd<W, O> {
+    waiters: VecDeque<Waiter<W, O>>,
+    /// How many of them each owner has.
+    owners: HashMap<Owner, usize>,
+    /// How the one who asks is told, once it listens.
+    asker: Option<Arc<Signal<O>>>,
+    /// Who was passed the lock last.
+    passed: Option<Waiter<W, O>>,
+    /// Since when there was no gap for others to come in.
+    chain_began: Option<Instant>,
+    /// The present release leaves a gap, as the chain was long enough.
+    leaves_gap: bool,
+    /// The end of the gap.
+    rest_until: Option<Instant>,
+    /// When the lock was last known to be taken.
+    busy: Option<Instant>,
+    /// Why the last one who asked went, if it had no answer.
+    failed: Option<Error>,
+    /// Since when the one who asks is seen to be about it.
+    asks_since: Option<(PlaceId, Instant)>,
+    /// When the server is asked whether the row of this number still has the lock.
+    verify_at: Option<(u64, Instant)>,
+    /// Somebody looks after them now and then.
+    is_listed: bool,
+    /// And soon, as the lock was passed on.
+    looks_soon: bool,
+}
+
+impl<W, O> Default for Crowd<W, O> {
+    fn default() -> Self {
+        Self {
+            waiters: VecDeque::new(),
+            owners: HashMap::default(),
+            asker: None,
+            passed: None,
+            chain_began: None,
+            leaves_gap: false,
+            rest_until: None,
+            busy: None,
+            failed: None,
+            asks_since: None,
+            verify_at: None,
+            is_listed: false,
+            looks_soon: false,
+        }
+    }
+}
+
+/// How one who comes is received.
+pub(super) enum Entered<O> {
+    /// It is the one who asks.
+    Asks(PlaceId),
+    /// It is told; and somebody has to begin to look after the crowd, if nobody does.
+    Waits {
+        id: PlaceId,
+        signal: Arc<Signal<O>>,
+        is_first: bool,
+    },
+    /// Its owner has the lock already.
+    IsIn,
+}
+
+/// What one who waits is to do.
+pub(super) enum Turn {
+    Wait,
+    /// Ask the server. The one before it may have had no answer, for this reason.
+    Ask(Option<Error>),
+    /// Ask for one more hold: its owner has the lock, by another of its tasks.
+    Add,
+}
+
+/// What a look after a crowd comes to.
+pub(super) struct Look<T, O> {
+    /// What has been waited behind for so long that the server is to be asked about it.
+    pub(super) doubtful: Option<T>,
+    /// A hold that nobody has picked up, to be dropped where the lock is not locked.
+    pub(super) withdrawn: Option<O>,
+    pub(super) told: ToTell<O>,
+    /// When to look again.
+    pub(super) next: Option<Instant>,
+}
+
+impl<T, W, O> Default for LocalLock<T, W, O> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            ids: 0,
+            row: None,
+            row_ends: None,
+            asker: None,
+            crowd: None,
+        }))
+    }
+}
+
+impl<W, O> Crowd<W, O> {
+    fn push(&mut self, waiter: Waiter<W, O>) {
+        *self.owners.entry(waiter.signal.owner).or_default() += 1;
+        self.waiters.push_back(waiter);
+    }
+
+    fn pop(&mut self) -> Option<Waiter<W, O>> {
+        let waiter = self.waiters.pop_front()?;
+        self.forget(waiter.signal.owner);
+        Some(waiter)
+    }
+
+    fn remove(&mut self, id: PlaceId) -> Option<Waiter<W, O>> {
+        let index = self.waiters.iter().position(|waiter| waiter.id == id)?;
+        let waiter = self.waiters.remove(index)?;
+        self.forget(waiter.signal.owner);
+        Some(waiter)
+    }
+
+    fn forget(&mut self, owner: Owner) {
+        if let Some(count) = self.owners.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(&owner);
+            }
+        }
+    }
+
+    /// All waiters of `owner`.
+    fn of(&self, owner: Owner) -> ToTell<O> {
+        let mut told = ToTell::nobody();
+        if self.owners.contains_key(&owner) {
+            let its = self.waiters.iter().map(|waiter| &waiter.signal);
+            told.extend(its.filter(|signal| signal.owner == owner).cloned());
+        }
+        told
+    }
+}
+
+impl<T, W, O> State<T, W, O> {
+    fn next_id(&mut self) -> PlaceId {
+        self.ids += 1;
+        PlaceId(self.ids)
+    }
+
+    /// Nobody has the lock, as far as this client knows: the one who asks, or is to, is told.
+    fn tell_next(&mut self) -> ToTell<O> {
+        let Some(crowd) = &mut self.crowd else {
+            return ToTell::nobody();
+        };
+        if self.asker.is_none() {
+            let Some(next) = crowd.pop() else {
+                return ToTell::nobody();
+            };
+            self.asker = Some(next.id);
+            crowd.asker = Some(next.signal);
+        }
+        crowd.asker.clone().into_iter().collect()
+    }
+}
+
+impl<T: Clone, W, O> LocalLock<T, W, O> {
+    fn state(&self) -> MutexGuard<'_, State<T, W, O>> {
+        lock(&self.0)
+    }
+
+    /// Which of this client's owners has the lock, and how.
+    pub(super) fn row(&self) -> Option<(Option<Owner>, T)> {
+        let state = self.state();
+        state
+            .row
+            .as_ref()
+            .map(|row| (row.owner, row.tenure.clone()))
+    }
+
+    /// `owner` wants the lock, and may wait for it.
+    pub(super) fn enter(
+        &self,
+        owner: Owner,
+        wait: impl FnOnce() -> (W, Arc<Signal<O>>),
+    ) -> Entered<O> {
+        let mut state = self.state();
+        let is_free = match &state.row {
+            Some(row) if row.owner == Some(owner) => return Entered::IsIn,
+            row => row.is_none() && state.asker.is_none(),
+        };
+        let id = state.next_id();
+        let nobody_waits = state
+            .crowd
+            .as_ref()
+            .is_none_or(|crowd| crowd.waiters.is_empty());
+        if is_free && nobody_waits {
+            state.asker = Some(id);
+            if let Some(crowd) = &mut state.crowd {
+                crowd.asker = None;
+            }
+            return Entered::Asks(id);
+        }
+        let has_row = state.row.is_some();
+        let crowd = state.crowd.get_or_insert_default();
+        if has_row {
+            crowd.busy = Some(Instant::now());
+        }
+        let (wish, signal) = wait();
+        crowd.push(Waiter {
+            id,
+            wish,
+            signal: signal.clone(),
+        });
+        Entered::Waits {
+            id,
+            signal,
+            is_first: !std::mem::replace(&mut crowd.is_listed, true),
+        }
+    }
+
+    /// What one who waits is to do now.
+    pub(super) fn turn(&self, id: PlaceId, owner: Owner) -> Turn {
+        let mut state = self.state();
+        if state.asker == Some(id) {
+            let failed = state.crowd.as_mut().and_then(|crowd| crowd.failed.take());
+            return Turn::Ask(failed);
+        }
+        match &state.row {
+            Some(row) if row.owner == Some(owner) => return Turn::Add,
+            _ => {}
+        }
+        let waiters = state.crowd.iter().flat_map(|crowd| &crowd.waiters);
+        match waiters.rev().any(|waiter| waiter.id == id) {
+            true => Turn::Wait,
+            // It was to ask, and others have been told to since.
+            false => Turn::Ask(None),
+        }
+    }
+
+    /// Whether it is the one who asks.
+    pub(super) fn is_asker(&self, id: PlaceId) -> bool {
+        self.state().asker == Some(id)
+    }
+
+    /// The one who asks does so now, or when it has slept.
+    pub(super) fn asks_at(&self, id: PlaceId, at: Instant) {
+        if let Some(crowd) = &mut self.state().crowd {
+            crowd.asks_since = Some((id, at));
+        }
+    }
+
+    /// The one who asks has been refused, and listens from now on.
+    pub(super) fn listens(&self, id: PlaceId, signal: &Arc<Signal<O>>) {
+        let mut state = self.state();
+        if state.asker == Some(id) {
+            state.crowd.get_or_insert_default().asker = Some(signal.clone());
+        }
+    }
+
+    /// Another client has the lock.
+    pub(super) fn refused(&self, now: Instant) {
+        if let Some(crowd) = &mut self.state().crowd {
+            crowd.busy = Some(now);
+            (crowd.chain_began, crowd.rest_until) = (None, None);
+        }
+    }
+
+    /// Whether the lock is known to have been taken at some time since then.
+    pub(super) fn was_busy_since(&self, then: Instant) -> bool {
+        let state = self.state();
+        let busy = state.crowd.as_ref().and_then(|crowd| crowd.busy);
+        state.row.is_some() || busy.is_some_and(|busy| busy >= then)
+    }
+
+    /// Until when the one who asks is to leave the lock free.
+    pub(super) fn rest_until(&self) -> Option<Instant> {
+        self.state().crowd.as_mut()?.rest_until.take()
+    }
+
+    /// One who waited or asked goes, in the end because it had no answer and `failed`.
+    pub(super) fn leave(&self, id: PlaceId, failed: Option<Error>) -> ToTell<O> {
+        let mut state = self.state();
+        if state.asker != Some(id) {
+            if let Some(crowd) = &mut state.crowd {
+                crowd.remove(id);
+            }
+            return ToTell::nobody();
+        }
+        state.asker = None;
+        if let Some(crowd) = &mut state.crowd {
+            crowd.asker = None;
+            crowd.failed = failed;
+        }
+        match state.row {
+            Some(_) => ToTell::nobody(),
+            None => state.tell_next(),
+        }
+    }
+
+    /// The server has granted the lock. Whoever else waits for the same owner is told. Not for an owner beside another one,
+    /// which is returned, unless that `is_over`, and the answer that says so is about to come: then it is replaced, and returned.
+    pub(super) fn granted(
+        &self,
+        row: Row<T>,
+        ends: Instant,
+        is_over: impl FnOnce(&T) -> bool,
+    ) -> Result<(ToTell<O>, Option<T>), T> {
+        let mut state = self.state();
+        if let Some(other) = &state.row
+            && other.owner != row.owner
+            && !is_over(&other.tenure)
+        {
+            return Err(other.tenure.clone());
+        }
+        let owner = row.owner;
+        let old = state.row.replace(row);
+        state.row_ends = Some(ends);
+        let told = state.crowd.as_mut().map(|crowd| {
+            (crowd.passed, crowd.failed) = (None, None);
+            owner.map(|owner| crowd.of(owner))
+        });
+        // What is dropped is not dropped with the lock: it may be the last use of a slot.
+        drop(state);
+        let old = old.filter(|old| old.owner != owner).map(|old| old.tenure);
+        Ok((told.flatten().unwrap_or_else(ToTell::nobody), old))
+    }
+
+    /// The row is about to be released. Says whether the next one may ask right behind the release, or is to leave a gap, which
+    /// begins with the answer.
+    pub(super) fn releases(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let Some(crowd) = &mut state.crowd else {
+            return true;
+        };
+        if crowd.waiters.is_empty() {
+            crowd.chain_began = None;
+            return true;
+        }
+        let began = *crowd.chain_began.get_or_insert(now);
+        crowd.leaves_gap = now.saturating_duration_since(began) >= LONGEST_CHAIN;
+        !crowd.leaves_gap
+    }
+
+    /// What `signal` was passed and its task has not taken, to be dropped where nothing is locked.
+    pub(super) fn withdraw(&self, signal: &Signal<O>) -> Option<O> {
+        withdraw(&mut self.state().row, signal)
+    }
+
+    /// How many wait here.
+    pub(super) fn waiting(&self) -> usize {
+        let state = self.state();
+        state.crowd.as_ref().map_or(0, |crowd| crowd.waiters.len())
+    }
+
+    /// The tenure of `number` is over, or its release goes before whatever the next one sends.
+    pub(super) fn ended(&self, number: u64) -> ToTell<O> {
+        let mut state = self.state();
+        let Some(row) = state.row.take_if(|row| row.number == number) else {
+            return ToTell::nobody();
+        };
+        if let Some(crowd) = &mut state.crowd {
+            let now = Instant::now();
+            (crowd.passed, crowd.busy) = (None, Some(now));
+            if std::mem::take(&mut crowd.leaves_gap) {
+                (crowd.chain_began, crowd.rest_until) = (None, Some(now + REST));
+            }
+        }
+        let told = state.tell_next();
+        drop(state);
+        // Dropped here, outside of the lock: it may be the last use of this one.
+        drop(row);
+        told
+    }
+
+    /// The present row is to end with the next release.
+    pub(super) fn end_row(&self) -> Option<T> {
+        let mut state = self.state();
+        state.row_ends = None;
+        state.row.as_ref().map(|row| row.tenure.clone())
+    }
+
+    /// Passes the row of `number` to the first of those who wait: `pass` makes a row and a hold of it, if it may be passed.
+    /// `None` if it was not; otherwise, whether somebody has to look soon who looks now and then.
+    pub(super) fn pass(
+        &self,
+        number: u64,
+        now: Instant,
+        pass: impl FnOnce(&Waiter<W, O>) -> Option<(Row<T>, O)>,
+    ) -> Option<bool> {
+        let mut state = self.state();
+        let State {
+            row,
+            row_ends,
+            asker,
+            crowd,
+            ..
+        } = &mut *state;
+        let crowd = crowd.as_mut()?;
+        let is_it = row.as_ref().is_some_and(|row| row.number == number);
+        let in_time = row_ends.is_some_and(|ends| now < ends);
+        if !is_it || !in_time || asker.is_some() {
+            return None;
+        }
+        let (next, hold) = pass(crowd.waiters.front()?)?;
+        let owner = next.owner;
+        let old = row.replace(next);
+        let waiter = crowd.pop()?;
+        // In one step with its being told: from then on it may leave, and take the hold along.
+        waiter.signal.give(hold);
+        let mut told = owner.map_or_else(ToTell::nobody, |owner| crowd.of(owner));
+        told.extend([waiter.signal.clone()]);
+        let replaced = crowd.passed.replace(waiter);
+        let is_new = !std::mem::replace(&mut crowd.looks_soon, true);
+        drop(state);
+        drop((old, replaced, told));
+        Some(is_new)
+    }
+
+    /// Looks whether those who were told have been polled. Says who is told instead, and when to look again. The server is asked
+    /// about a row now and then, with a pause of that length. While nobody `can_ask`, one who asks is given time.
+    pub(super) fn look(
+        &self,
+        now: Instant,
+        pause: impl Fn(&T) -> Duration,
+        can_ask: impl Fn(&W) -> bool,
+    ) -> Look<T, O> {
+        let mut state = self.state();
+        let State {
+            row, asker, crowd, ..
+        } = &mut *state;
+        let mut look = Look {
+            doubtful: None,
+            withdrawn: None,
+            told: ToTell::nobody(),
+            next: None,
+        };
+        let Some(crowd) = crowd else {
+            return look;
+        };
+        crowd.looks_soon = false;
+        if let Some(passed) = crowd.passed.take_if(|passed| passed.signal.is_told()) {
+            look.next = Some(now + PICK_UP);
+            crowd.looks_soon = true;
+            if passed.signal.is_late(now) {
+                look.withdrawn = withdraw(row, &passed.signal);
+                if look.withdrawn.is_some() {
+                    crowd.push(passed);
+                }
+            } else {
+                crowd.passed = Some(passed);
+            }
+        }
+        if crowd.waiters.is_empty() {
+            crowd.is_listed = look.next.is_some();
+            return look;
+        }
+        look.next = look.next.or(Some(now + LOOK));
+        if let Some(row) = row {
+            let since = crowd.verify_at.filter(|(number, _)| *number == row.number);
+            let (_, at) = since.unwrap_or((row.number, now + LOOK));
+            let is_due = at <= now;
+            look.doubtful = is_due.then(|| row.tenure.clone());
+            let at = if is_due { now + pause(&row.tenure) } else { at };
+            crowd.verify_at = Some((row.number, at));
+        }
+        let waits = crowd.asker.as_ref().filter(|asker| asker.waits());
+        let is_late = match (*asker, waits) {
+            (_, Some(waits)) => waits.is_late(now),
+            (Some(id), None) => {
+                let since = crowd.asks_since.filter(|(of, _)| *of == id);
+                let (_, since) = *crowd.asks_since.insert(since.unwrap_or((id, now)));
+                since + PATIENCE <= now
+            }
+            (None, None) => false,
+        };
+        if waits.is_some() {
+            crowd.asks_since = None;
+        }
+        let first = crowd.waiters.front();
+        if row.is_none() && is_late && first.is_some_and(|first| can_ask(&first.wish)) {
+            (*asker, crowd.asker) = (None, None);
+            look.told = state.tell_next();
+        }
+        look
+    }
+
+    /// Who has waited here for longest.
+    pub(super) fn foremost(&self) -> Option<Arc<Signal<O>>> {
+        let state = self.state();
+        let first = state.crowd.as_ref()?.waiters.front()?;
+        Some(first.signal.clone())
+    }
+
+    /// All who wait here.
+    pub(super) fn everybody(&self) -> ToTell<O> {
+        let state = self.state();
+        let crowd = state.crowd.iter();
+        let waiters = crowd.flat_map(|crowd| &crowd.waiters);
+        waiters.map(|waiter| waiter.signal.clone()).collect()
+    }
+}
+
+/// Whoever asks for the same owner from here on does not find that it has the lock.
+fn withdraw<T, O>(row: &mut Option<Row<T>>, signal: &Signal<O>) -> Option<O> {
+    let hold = signal.take()?;
+    if let Some(row) = row {
+        row.owner = None;
+    }
+    Some(hold)
+}
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;

@@ -1,0 +1,336 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A tenure is a number here, a wish says whether what is passed on will do, and a hold is the number of a row.
+type Lock = LocalLock<u64, bool, u64>;
+type One = (PlaceId, Arc<Signal<u64>>);
+
+fn row(owner: Owner, number: u64) -> Row<u64> {
+    Row {
+        owner: Some(owner),
+        tenure: number,
+        number,
+    }
+}
+
+fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u64> {
+    let (told, _) = lock.granted(row(owner, number), ends, |_| false)?;
+    drop(told);
+    Ok(())
+}
+
+fn wait(lock: &Lock, owner: Owner) -> One {
+    match lock.enter(owner, || (true, Signal::of(owner))) {
+        Entered::Waits { id, signal, .. } => (id, signal),
+        Entered::Asks(_) | Entered::IsIn => panic!("it does not have to wait"),
+    }
+}
+
+fn ask(lock: &Lock, owner: Owner) -> PlaceId {
+    match lock.enter(owner, || unreachable!("it need not wait")) {
+        Entered::Asks(id) => id,
+        Entered::Waits { .. } | Entered::IsIn => panic!("it may not ask"),
+    }
+}
+
+fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
+    lock.pass(number, now, |waiter| {
+        waiter.wish.then(|| (row(waiter.signal.owner, next), next))
+    })
+}
+
+fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
+    lock.look(now, |_| Duration::from_secs(5), |_| true)
+}
+
+fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
+    matches!(lock.turn(*id, signal.owner), Turn::Ask(_))
+}
+
+const ROW: Duration = Duration::from_millis(2);
+
+#[test]
+fn one_asks_and_the_others_wait_in_order() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let first = ask(&lock, Owner::new());
+    let others = [(); 3].map(|()| wait(&lock, Owner::new()));
+    assert!(!others.iter().any(|other| is_to_ask(&lock, other)));
+    // It gives up: the next one asks, and is refused.
+    drop(lock.leave(first, None));
+    assert!(others[0].1.is_told() && is_to_ask(&lock, &others[0]));
+    assert!(!is_to_ask(&lock, &others[1]));
+    lock.refused(now);
+    lock.listens(others[0].0, &others[0].1);
+    // It is granted, and goes: the next one's turn comes with the end of the row.
+    grant(&lock, others[0].1.owner, 1, now).unwrap();
+    drop(lock.leave(others[0].0, None));
+    assert!(!is_to_ask(&lock, &others[1]));
+    drop(lock.ended(1));
+    assert!(others[1].1.is_told() && is_to_ask(&lock, &others[1]));
+    assert!(!others[2].1.is_told());
+    assert_eq!(lock.waiting(), 1);
+}
+
+#[test]
+fn lock_passes_in_order_until_the_row_is_over() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let owner = Owner::new();
+    let first = ask(&lock, owner);
+    grant(&lock, owner, 1, now + ROW).unwrap();
+    drop(lock.leave(first, None));
+    let others = [(); 2].map(|()| wait(&lock, Owner::new()));
+    assert_eq!(pass(&lock, 7, 8, now), None, "of another tenure");
+    assert_eq!(pass(&lock, 1, 2, now), Some(true));
+    assert_eq!(others[0].1.take(), Some(2));
+    assert_eq!(lock.row(), Some((Some(others[0].1.owner), 2)));
+    // The tenure from which it was passed on may end as it likes.
+    drop(lock.ended(1));
+    assert_eq!(lock.row(), Some((Some(others[0].1.owner), 2)));
+    assert_eq!(pass(&lock, 2, 3, now + ROW), None, "the row is over");
+    assert_eq!(pass(&lock, 2, 3, now), Some(false));
+    assert_eq!(others[1].1.take(), Some(3));
+    assert_eq!(pass(&lock, 3, 4, now), None, "nobody waits");
+    wait(&lock, Owner::new());
+    assert_eq!(lock.end_row(), Some(3));
+    assert_eq!(pass(&lock, 3, 4, now), None, "the row was ended");
+}
+
+#[test]
+fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
+    let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
+    grant(&lock, owner, 1, now + ROW).unwrap();
+    let strict = Owner::new();
+    let strict = lock.enter(strict, || (false, Signal::of(strict)));
+    assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
+    wait(&lock, Owner::new());
+    assert_eq!(pass(&lock, 1, 2, now), None, "nobody is overtaken");
+}
+
+#[test]
+fn who_asks_is_not_overtaken_by_those_who_wait() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    ask(&lock, Owner::new());
+    wait(&lock, Owner::new());
+    // A third one has not waited, and was quicker.
+    grant(&lock, Owner::new(), 1, now + ROW).unwrap();
+    assert_eq!(pass(&lock, 1, 2, now), None);
+}
+
+#[test]
+fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let (one, two) = (Owner::new(), Owner::new());
+    grant(&lock, one, 1, now).unwrap();
+    assert_eq!(grant(&lock, two, 2, now), Err(1));
+    assert!(lock.granted(row(two, 2), now, |_| true).is_ok());
+    drop(lock.ended(1));
+    assert_eq!(lock.row(), Some((Some(two), 2)));
+}
+
+#[test]
+fn all_of_an_owner_have_the_lock_together() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let (one, two) = (Owner::new(), Owner::new());
+    grant(&lock, one, 1, now + ROW).unwrap();
+    assert!(matches!(lock.enter(one, || unreachable!()), Entered::IsIn));
+    let [first, again] = [(); 2].map(|()| wait(&lock, two));
+    pass(&lock, 1, 2, now).unwrap();
+    assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
+    assert!(again.1.is_told() && matches!(lock.turn(again.0, two), Turn::Add));
+}
+
+/// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    grant(&lock, Owner::new(), 1, now + LOOK).unwrap();
+    let [first, second] = [(); 2].map(|()| wait(&lock, Owner::new()));
+    pass(&lock, 1, 2, now).unwrap();
+    let early = look(&lock, now);
+    assert!(early.withdrawn.is_none() && early.next == Some(now + PICK_UP));
+    // It waits to be told, in a future that is not polled again.
+    let mut waiting = Box::pin(first.1.told());
+    assert!(futures_util::poll!(&mut waiting).is_ready());
+    drop(waiting);
+    first.1.give(2);
+    let mut waiting = Box::pin(first.1.told());
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    let told: ToTell<u64> = [first.1.clone()].into_iter().collect();
+    drop(told);
+    let late = look(&lock, Instant::now() + PICK_UP);
+    assert_eq!(late.withdrawn, Some(2), "to be released, or passed on");
+    assert!(
+        matches!(lock.turn(first.0, first.1.owner), Turn::Wait),
+        "nobody has it"
+    );
+    pass(&lock, 2, 3, now).unwrap();
+    assert_eq!(second.1.take(), Some(3));
+    pass(&lock, 3, 4, now).unwrap();
+    assert_eq!(first.1.take(), Some(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_ask_in_its_turn_is_not_waited_for() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let first = ask(&lock, Owner::new());
+    let [second, third] = [(); 2].map(|()| wait(&lock, Owner::new()));
+    drop(lock.leave(first, None));
+    let mut waiting = Box::pin(second.1.told());
+    assert!(futures_util::poll!(&mut waiting).is_ready());
+    // It asks the server, and is given time for that; then its future is polled no more.
+    drop(look(&lock, now));
+    drop(look(&lock, now + PATIENCE / 2));
+    assert!(!third.1.is_told());
+    drop(lock.look(now + PATIENCE, |_| LOOK, |_| false));
+    assert!(!third.1.is_told(), "without a connection nobody can ask");
+    drop(look(&lock, now + PATIENCE));
+    assert!(is_to_ask(&lock, &third));
+    // And the one who was late asks as well, if it ever does.
+    assert!(is_to_ask(&lock, &second));
+}
+
+#[test]
+fn row_that_is_waited_behind_for_long_is_asked_about_now_and_then() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    grant(&lock, Owner::new(), 1, now).unwrap();
+    wait(&lock, Owner::new());
+    assert_eq!(look(&lock, now).doubtful, None);
+    assert_eq!(look(&lock, now + LOOK).doubtful, Some(1));
+    assert_eq!(look(&lock, now + 2 * LOOK).doubtful, None);
+    let later = now + LOOK + Duration::from_secs(5);
+    assert_eq!(look(&lock, later).doubtful, Some(1));
+}
+
+/// Pollers elsewhere, and listeners that were not counted, find the lock free now and then.
+#[tokio::test(start_paused = true)]
+async fn chain_without_a_gap_leaves_one_in_the_end() {
+    let (lock, began) = (Lock::default(), Instant::now());
+    wait_behind(&lock);
+    let (mut number, mut now) = (1, began);
+    while lock.releases(now) {
+        now += ROW;
+        number += 1;
+    }
+    assert_eq!(now, began + LONGEST_CHAIN);
+    assert!(number > 1 && lock.rest_until().is_none());
+    drop(lock.ended(0));
+    assert_eq!(lock.rest_until(), Some(Instant::now() + REST));
+    assert!(lock.releases(now), "a new chain begins");
+    // Another client has come in: so does one as well.
+    lock.refused(now);
+    assert!(lock.releases(now + LONGEST_CHAIN / 2));
+    assert!(lock.releases(now + LONGEST_CHAIN));
+}
+
+/// A row of number 0, and two who wait.
+fn wait_behind(lock: &Lock) {
+    grant(lock, Owner::new(), 0, Instant::now()).unwrap();
+    wait(lock, Owner::new());
+    wait(lock, Owner::new());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Come(prop::sample::Index),
+    /// One who is in the queue gives up, or one who asks.
+    Go(prop::sample::Index),
+    Grant(prop::sample::Index),
+    Refuse,
+    Pass,
+    Release,
+    Lose,
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let index = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        5 => index().prop_map(Step::Come),
+        2 => index().prop_map(Step::Go),
+        3 => index().prop_map(Step::Grant),
+        1 => Just(Step::Refuse),
+        3 => Just(Step::Pass),
+        2 => Just(Step::Release),
+        1 => Just(Step::Lose),
+        1 => Just(Step::Look),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    /// While somebody waits, somebody has the lock, or asks for it, or has been told to.
+    #[test]
+    fn somebody_has_the_lock_or_asks_for_it(steps in steps()) {
+        let lock = Lock::default();
+        let owners: Vec<Owner> = (0..4).map(|_| Owner::new()).collect();
+        let (mut waiting, mut asking): (Vec<One>, Vec<PlaceId>) = (Vec::new(), Vec::new());
+        let (mut now, mut number) = (Instant::now(), 0);
+        for step in steps {
+            match step {
+                Step::Come(index) => {
+                    let owner = owners[index.index(owners.len())];
+                    match lock.enter(owner, || (true, Signal::of(owner))) {
+                        Entered::Asks(id) => asking.push(id),
+                        Entered::Waits { id, signal, .. } => waiting.push((id, signal)),
+                        Entered::IsIn => prop_assert_eq!(lock.row().and_then(|(owner, _)| owner), Some(owner)),
+                    }
+                }
+                Step::Go(index) if !waiting.is_empty() => {
+                    let (id, signal) = waiting.remove(index.index(waiting.len()));
+                    drop(lock.leave(id, None));
+                    prop_assert!(signal.take().is_none(), "it has been polled since it was told");
+                }
+                Step::Go(_) => drop(asking.pop().map(|id| lock.leave(id, None))),
+                // The answer may be to one who does not wait here.
+                Step::Grant(index) => {
+                    let owner = owners[index.index(owners.len())];
+                    let other = lock.row().filter(|(other, _)| *other != Some(owner));
+                    number += 1;
+                    let granted = grant(&lock, owner, number, now + ROW);
+                    prop_assert_eq!(granted.err(), other.map(|(_, tenure)| tenure));
+                    drop(asking.pop().map(|id| lock.leave(id, None)));
+                }
+                Step::Refuse => lock.refused(now),
+                Step::Pass => {
+                    if let Some((_, tenure)) = lock.row() {
+                        number += 1;
+                        pass(&lock, tenure, number, now);
+                    }
+                }
+                Step::Release | Step::Lose => {
+                    if let Some((_, tenure)) = lock.row() {
+                        if matches!(step, Step::Release) {
+                            lock.releases(now);
+                        }
+                        drop(lock.ended(tenure));
+                    }
+                }
+                Step::Look => {
+                    now += LOOK;
+                    drop(look(&lock, now));
+                }
+            }
+            // Those who were told are polled.
+            let mut passed = 0;
+            waiting.retain(|one| {
+                let (id, signal) = one;
+                if signal.take().is_some() {
+                    passed += 1;
+                    drop(lock.leave(*id, None));
+                    return false;
+                }
+                match lock.turn(*id, signal.owner) {
+                    Turn::Wait => return true,
+                    Turn::Ask(_) => asking.push(*id),
+                    Turn::Add => drop(lock.leave(*id, None)),
+                }
+                false
+            });
+            prop_assert!(passed <= 1);
+            let somebody = lock.row().is_some() || !asking.is_empty();
+            prop_assert!(waiting.is_empty() || somebody, "{} wait for nobody", waiting.len());
+            prop_assert_eq!(lock.waiting(), waiting.len());
+        }
+    }
+}

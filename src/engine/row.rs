@@ -1,0 +1,349 @@
+//! The way of a task to its turn at a lock ([`local`](super::local)), and of the lock from one task to the next.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::{Either, ready};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{
+    Engine,
+    ask::{Ask, Limit},
+    holding::HoldId,
+    holds::{LocalRef, Tenure},
+    local::{Entered, PlaceId, Turn},
+    release::Held,
+    room,
+    waiters::poll_floor,
+};
+use crate::{
+    error::Error,
+    owner::{Owner, OwnerId},
+};
+
+/// How a waiter is told.
+pub(super) type Signal = room::Signal<Held>;
+
+/// The locks that several tasks of this client want, for the task that looks after them.
+#[derive(Default)]
+pub(super) struct Crowds {
+    locks: Mutex<Vec<LocalRef>>,
+    changed: Notify,
+    begun: Notify,
+}
+
+impl Crowds {
+    fn locks(&self) -> std::sync::MutexGuard<'_, Vec<LocalRef>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, local: &LocalRef) {
+        self.locks().push(local.clone());
+        self.changed.notify_one();
+        self.begun.notify_one();
+    }
+
+    /// Completes when there are any.
+    pub(super) async fn awaited(&self) {
+        if self.locks().is_empty() {
+            self.begun.notified().await;
+        }
+    }
+
+    /// Looks after them all. Says when to look again, and what the server is to be asked about.
+    fn look(&self, engine: &Engine, now: Instant) -> (Option<Instant>, Vec<Arc<Tenure>>) {
+        let mut next = None;
+        let mut doubtful = Vec::new();
+        let mut over = Vec::new();
+        let mut withdrawn = Vec::new();
+        let mut told = Vec::new();
+        self.locks().retain(|local| {
+            let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.place, engine.config.poll_floor);
+            let look = local.look(now, pause, |ask| engine.lanes.is_ready(&ask.place));
+            doubtful.extend(look.doubtful);
+            withdrawn.extend(look.withdrawn);
+            told.push(look.told);
+            next = [next, look.next].into_iter().flatten().min();
+            if look.next.is_none() {
+                over.push(local.clone());
+            }
+            look.next.is_some()
+        });
+        // What nobody has picked up goes to the next, or is released.
+        drop((withdrawn, told, over));
+        (next, doubtful)
+    }
+}
+
+/// The place of one who waits for its turn, or asks. Dropped, the next one is told.
+pub(super) struct Place {
+    local: LocalRef,
+    id: PlaceId,
+    signal: Option<Arc<Signal>>,
+    /// Why the server was not asked, or has not answered.
+    failed: Option<Box<Error>>,
+}
+
+/// What the way to a turn ends with.
+pub(super) enum Way {
+    /// The task asks the server, in its turn if there are turns.
+    Asks(Option<Place>),
+    /// Its owner has the lock already: the task asks out of turn, and comes back if it is refused all the same.
+    Adds,
+    /// A task of this client has passed it the lock.
+    Has(Held),
+    /// The limit is over.
+    TimedOut,
+}
+
+impl Place {
+    /// How the task is told, while it asks.
+    pub(super) fn listens(&self, signal: &Arc<Signal>) {
+        self.local.listens(self.id, signal);
+    }
+
+    /// Whether it is still this task that asks.
+    pub(super) fn has_turn(&self) -> bool {
+        self.local.is_asker(self.id)
+    }
+
+    /// It asks now, or when it has slept.
+    pub(super) fn asks_at(&self, at: Instant) {
+        self.local.asks_at(self.id, at);
+    }
+
+    /// The same signal by which it was told before.
+    pub(super) fn signal(&self) -> Option<Arc<Signal>> {
+        self.signal.clone()
+    }
+
+    pub(super) fn failed(&mut self, error: &Error) {
+        let is_it = matches!(error, Error::Unavailable { .. });
+        self.failed = is_it.then(|| Box::new(error.clone()));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let told = self
+            .local
+            .leave(self.id, self.failed.take().map(|error| *error));
+        // What it was passed and has not taken goes to the next.
+        let passed = self.signal.as_ref();
+        drop(passed.and_then(|signal| self.local.withdraw(signal)));
+        drop(told);
+    }
+}
+
+impl Engine {
+    /// Waits until it is this task's turn to ask for the lock, or until it has it.
+    pub(super) fn way<'a>(
+        self: &'a Arc<Self>,
+        ask: &'a Ask,
+        limit: Limit,
+    ) -> impl Future<Output = Result<Way, Error>> + Send + use<'a> {
+        // Boxed if it has to wait, as most need not.
+        let entered = self.enter_row(ask);
+        let waits = entered.map(|entered| match entered {
+            Ok(way) => Either::Left(ready(Ok(way))),
+            Err(place) => Either::Right(Box::pin(self.wait_for_turn(ask, place, limit))),
+        });
+        waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
+    }
+
+    /// Says at once what it is to do, or gives it the place in which it waits.
+    fn enter_row(self: &Arc<Self>, ask: &Ask) -> Result<Result<Way, Place>, Error> {
+        let Some(local) = self
+            .slots
+            .local(&ask.place)
+            .filter(|_| ask.place.has_one_holder())
+        else {
+            return Ok(Ok(Way::Asks(None)));
+        };
+        let row = local.row();
+        if row.is_none_or(|(owner, _)| owner != Some(ask.owner)) {
+            self.may_wait(&ask.place, OwnerId::new(self.id, ask.owner))?;
+        }
+        let entered = local.enter(ask.owner, || (ask.clone(), Signal::of(ask.owner)));
+        match entered {
+            Entered::IsIn => Ok(Ok(Way::Adds)),
+            Entered::Asks(id) => Ok(Ok(Way::Asks(Some(Place {
+                local,
+                id,
+                signal: None,
+                failed: None,
+            })))),
+            Entered::Waits {
+                id,
+                signal,
+                is_first,
+            } => {
+                if is_first {
+                    self.crowds.add(&local);
+                }
+                Ok(Err(Place {
+                    local,
+                    id,
+                    signal: Some(signal),
+                    failed: None,
+                }))
+            }
+        }
+    }
+
+    async fn wait_for_turn(
+        self: &Arc<Self>,
+        ask: &Ask,
+        mut place: Place,
+        limit: Limit,
+    ) -> Result<Way, Error> {
+        let Some(signal) = place.signal() else {
+            return Ok(Way::Asks(Some(place)));
+        };
+        loop {
+            // A client that closes tells those who wait. Who begins to after that sees it before.
+            if self.is_closed() {
+                return Err(Error::Closed);
+            }
+            if let Some(held) = signal.take() {
+                return Ok(Way::Has(held));
+            }
+            match place.local.turn(place.id, ask.owner) {
+                Turn::Wait => {}
+                // Nobody has had an answer for so long.
+                Turn::Ask(Some(error)) if signal.since.elapsed() >= self.config.outage_wait => {
+                    place.failed(&error);
+                    return Err(error);
+                }
+                Turn::Ask(_) => {
+                    if let Some(until) = place.local.rest_until() {
+                        sleep_until(limit.earlier(until)).await;
+                    }
+                    return Ok(Way::Asks(Some(place)));
+                }
+                Turn::Add => return Ok(Way::Adds),
+            }
+            let told = signal.told();
+            let in_time = match limit {
+                Limit::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
+                _ => {
+                    told.await;
+                    true
+                }
+            };
+            if !in_time {
+                if let Some(held) = signal.take() {
+                    return Ok(Way::Has(held));
+                }
+                if place.local.was_busy_since(signal.since) {
+                    return Ok(Way::TimedOut);
+                }
+                let reason = "the lock could not be asked for in time";
+                return Err(Error::unavailable(reason));
+            }
+        }
+    }
+
+    /// Passes a last hold to the first of those who wait for it here, if it may be. Says whether it did: then the hold is gone,
+    /// and the server has not heard of it.
+    pub(super) fn pass_on(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        id: HoldId,
+        acknowledged: Option<u32>,
+    ) -> bool {
+        let Some(local) = tenure.local().filter(|_| tenure.place.wire.is_passed_on()) else {
+            return false;
+        };
+        if self.config.local_hand_off.is_zero() || self.is_closed() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut next = None;
+        let passed = local.pass(tenure.number, now, |waiter| {
+            let wish = &waiter.wish;
+            let alike = wish.watched && wish.place.wire.is_passed_on();
+            let listed = || self.lanes.replicas(&tenure.place);
+            if !alike || !tenure.is_durable_enough(wish.durability, listed()) {
+                return None;
+            }
+            // Whatever is on its way in the name of the field is to be over.
+            let _turn = tenure.slot().turn.try_lock().ok()?;
+            let (follower, id) = self.slots.follow(tenure, id, wish, now)?;
+            let mut held = Held::new(self.clone(), follower.clone(), id);
+            held.acknowledged = acknowledged;
+            next = Some(follower.clone());
+            Some((follower.row(), held))
+        });
+        let Some(is_new) = passed else {
+            return false;
+        };
+        self.watchdog.forget(tenure);
+        if let Some(next) = next {
+            self.watch(&next);
+        }
+        if is_new {
+            self.crowds.changed.notify_one();
+        }
+        true
+    }
+
+    /// Sees to it that nobody waits for one who was told and is not polled, for as long as it is polled itself.
+    pub(super) async fn look_after_crowds(self: &Arc<Self>) {
+        loop {
+            let changed = self.crowds.changed.notified();
+            let (next, doubtful) = self.crowds.look(self, Instant::now());
+            for tenure in doubtful {
+                self.watch_over(tenure);
+            }
+            match next {
+                None => changed.await,
+                Some(next) => {
+                    let _ = timeout_at(next, changed).await;
+                }
+            }
+        }
+    }
+
+    /// Others have waited behind a tenure for long. It may have been forced open, of which they are to hear as they would if they
+    /// asked the server themselves.
+    fn watch_over(self: &Arc<Self>, tenure: Arc<Tenure>) {
+        let place = tenure.place.clone();
+        let is_held = || tenure.has_slot();
+        let listening = match place.announced {
+            true => self.wakeups.listen_while(&place, is_held),
+            false => None,
+        };
+        let Some(listening) = listening else {
+            self.verify(vec![tenure]);
+            return;
+        };
+        let engine = self.clone();
+        self.lanes.spawn(async move {
+            let listens = engine.closed.run_until_cancelled(listening).await;
+            if matches!(listens, Some(Ok(()))) {
+                engine.wakeups.subscribed(&place);
+            }
+            engine.verify(vec![tenure]);
+        });
+    }
+
+    /// The locks that a task has waited for here all this time, and for whom.
+    pub(super) fn waiting_here(&self, longest: Duration) -> Vec<(Arc<str>, Owner)> {
+        self.slots.locals(|name, local| {
+            let foremost = local.foremost();
+            let long = foremost.filter(|signal| signal.since.elapsed() >= longest);
+            long.map(|signal| (name.clone(), signal.owner))
+        })
+    }
+
+    /// Everybody who waits here is to see that the client is closed.
+    pub(super) fn tell_crowds(&self) {
+        drop(self.slots.locals(|_, local| [local.everybody()]));
+    }
+}

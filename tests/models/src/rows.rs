@@ -1,0 +1,232 @@
+//! The tasks of one client that want one lock: `src/engine/local.rs`.
+
+use std::{sync::Arc, time::Duration};
+
+use loom::{future::block_on, thread};
+use tokio::time::Instant;
+
+use super::{
+    local::{Entered, LocalLock, PlaceId, Row, Turn},
+    room::Signal,
+};
+use crate::{
+    owner::Owner,
+    sync::{AtomicUsize, Clock, Mutex, Ordering, explore, lock},
+};
+
+/// A hold: the number of its tenure. Dropped by somebody who does not know of it, it goes on to the next.
+struct Hold {
+    model: Model,
+    number: Option<u64>,
+}
+
+type Local = LocalLock<u64, (), Hold>;
+
+/// A client, and a server that has one lock, which nobody else wants.
+#[derive(Clone)]
+struct Model {
+    local: Arc<Local>,
+    is_held: Arc<Mutex<bool>>,
+    numbers: Arc<AtomicUsize>,
+    /// How often the server was asked.
+    asked: Arc<AtomicUsize>,
+    /// How many have the lock now.
+    inside: Arc<AtomicUsize>,
+}
+
+fn now() -> Instant {
+    Clock::get().now()
+}
+
+/// A place in the queue, which is given up when it is dropped.
+struct Place<'a> {
+    local: &'a Local,
+    id: PlaceId,
+    signal: Option<Arc<Signal<Hold>>>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let told = self.local.leave(self.id, None);
+        let passed = self.signal.as_ref();
+        drop(passed.and_then(|signal| self.local.withdraw(signal)));
+        drop(told);
+    }
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            local: Arc::default(),
+            is_held: Arc::new(Mutex::new(false)),
+            numbers: Arc::new(AtomicUsize::new(1)),
+            asked: Arc::new(AtomicUsize::new(0)),
+            inside: Arc::new(AtomicUsize::new(0)),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::SeqCst) as u64
+    }
+
+    fn hold(&self, number: u64) -> Hold {
+        Hold {
+            model: self.clone(),
+            number: Some(number),
+        }
+    }
+
+    /// Asks the server. What goes behind a release finds the lock free.
+    fn asks(&self, owner: Owner) -> Hold {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let was_held = std::mem::replace(&mut *lock(&self.is_held), true);
+        assert!(!was_held, "it asked although another task has the lock");
+        let row = Row {
+            owner: Some(owner),
+            tenure: self.number(),
+            number: 0,
+        };
+        let number = row.tenure;
+        let row = Row { number, ..row };
+        let ends = now() + Duration::from_millis(2);
+        let told = self.local.granted(row, ends, |_| false);
+        assert!(told.is_ok(), "two have it");
+        self.hold(number)
+    }
+
+    /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
+    fn enters(&self) -> Hold {
+        let owner = Owner::new();
+        let (id, signal) = match self.local.enter(owner, || ((), Signal::of(owner))) {
+            Entered::Asks(id) => (id, None),
+            Entered::Waits { id, signal, .. } => (id, Some(signal)),
+            Entered::IsIn => panic!("it has another owner"),
+        };
+        let place = Place {
+            local: &self.local,
+            id,
+            signal,
+        };
+        let Some(signal) = &place.signal else {
+            return self.asks(owner);
+        };
+        loop {
+            if let Some(held) = signal.take() {
+                return held;
+            }
+            if let Turn::Ask(_) = self.local.turn(id, owner) {
+                return self.asks(owner);
+            }
+            block_on(signal.told());
+        }
+    }
+
+    /// Enters, is alone, and gives the lock back.
+    fn works(&self) {
+        let hold = self.enters();
+        assert_eq!(
+            self.inside.fetch_add(1, Ordering::SeqCst),
+            0,
+            "two are inside"
+        );
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        drop(hold);
+    }
+
+    /// Begins to wait, and gives up.
+    fn gives_up(&self) {
+        let owner = Owner::new();
+        let entered = self.local.enter(owner, || ((), Signal::of(owner)));
+        let (id, signal) = match entered {
+            Entered::Asks(id) => (id, None),
+            Entered::Waits { id, signal, .. } => (id, Some(signal)),
+            Entered::IsIn => panic!("it has another owner"),
+        };
+        drop(Place {
+            local: &self.local,
+            id,
+            signal,
+        });
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Some(number) = self.number.take() else {
+            return;
+        };
+        let Model { local, is_held, .. } = &self.model;
+        let next = self.model.number();
+        let passed = local.pass(number, now(), |waiter| {
+            let row = Row {
+                owner: Some(waiter.signal.owner),
+                tenure: next,
+                number: next,
+            };
+            Some((row, self.model.hold(next)))
+        });
+        if passed.is_none() {
+            local.releases(now());
+            // What others send from here on goes behind the release.
+            *lock(is_held) = false;
+            drop(local.ended(number));
+        }
+    }
+}
+
+/// Three tasks want the lock at a time: each gets it, one at a time.
+pub fn three_tasks() {
+    explore(Some(2), || {
+        let model = Model::new();
+        let others = [model.clone(), model.clone()];
+        let others = others.map(|other| thread::spawn(move || other.works()));
+        model.works();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert!(model.local.row().is_none() && !*lock(&model.is_held));
+        assert_eq!(model.local.waiting(), 0);
+    });
+}
+
+/// One is passed the lock while it gives up: it goes on to the next, or back to the server.
+pub fn passed_to_one_that_goes() {
+    explore(Some(3), || {
+        let model = Model::new();
+        let hold = model.enters();
+        let (goes, waits) = (model.clone(), model.clone());
+        let going = thread::spawn(move || goes.gives_up());
+        let waiting = thread::spawn(move || waits.works());
+        drop(hold);
+        going.join().unwrap();
+        waiting.join().unwrap();
+        assert!(model.local.row().is_none() && !*lock(&model.is_held));
+    });
+}
+
+/// The one who asks gives up while another one comes: that one asks.
+pub fn asker_goes_while_another_comes() {
+    explore(None, || {
+        let model = Model::new();
+        let goes = model.clone();
+        let going = thread::spawn(move || goes.gives_up());
+        model.works();
+        going.join().unwrap();
+        assert!(model.local.row().is_none());
+    });
+}
+
+/// Within a row, whoever waits when the lock is given back has it without the server's hearing of it.
+pub fn passed_on() {
+    explore(None, || {
+        let model = Model::new();
+        let hold = model.enters();
+        let waits = model.clone();
+        let waiting = thread::spawn(move || waits.works());
+        let waited = model.local.waiting() == 1;
+        drop(hold);
+        waiting.join().unwrap();
+        let asked = model.asked.load(Ordering::SeqCst);
+        assert!(asked == 1 || !waited && asked == 2, "{asked}");
+    });
+}
