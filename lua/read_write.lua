@@ -37,10 +37,10 @@ local function longest_of(base, owner, count)
   return longest
 end
 
--- The same over all readers of the lock but `except`. One that has nearly all of the `most` that any can have is enough,
--- if that is known: with leases that are alike the first is, however many read.
-local function longest_of_others(lock, base, except, most)
-  local longest, fields = -2, call('HGETALL', lock)
+-- The same over those readers but `except` who are among these fields. One that has nearly all of the `most` that any can have is
+-- enough, if that is known: with leases that are alike the first is, however many read.
+local function longest_among(fields, base, except, most)
+  local longest = -2
   for i = 1, #fields, 2 do
     local reader = fields[i]
     if reader ~= 'mode' and reader ~= except and string.sub(reader, -6) ~= ':write' then
@@ -51,6 +51,18 @@ local function longest_of_others(lock, base, except, most)
     end
   end
   return longest
+end
+
+-- The same over all readers of the lock. A few are looked at before all of them are, where there are many.
+local function longest_of_others(lock, base, except, most)
+  if most > 0 then
+    local some = call('HSCAN', lock, '0', 'COUNT', '8')
+    local longest = longest_among(some[2], base, except, most)
+    if longest == most or some[1] == '0' then
+      return longest
+    end
+  end
+  return longest_among(call('HGETALL', lock), base, except, most)
 end
 
 -- Removes the markers of a reader from number `first` to `last`.

@@ -1,5 +1,6 @@
 //! What only the read-write lock does: its two sides, and the leases of each (pitfalls RW, R, W).
 
+mod cost;
 mod leases;
 mod readers;
 mod sides;

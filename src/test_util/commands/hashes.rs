@@ -22,6 +22,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::data("hkeys", 2, 0, hkeys),
     Command::data("hvals", 2, 0, hvals),
     Command::data("hgetall", 2, 0, hgetall),
+    Command::data("hscan", -3, 0, hscan),
     Command::data("hset", -4, WRITE | DENY_OOM, hset),
     Command::data("hmset", -4, WRITE | DENY_OOM, hmset),
     Command::data("hsetnx", 4, WRITE | DENY_OOM, hsetnx),
@@ -83,6 +84,16 @@ fn hgetall(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     let pairs = pairs(data, args[0], now)?.into_iter();
     let frames = pairs.map(|(field, value)| (Frame::Text(field), Frame::Text(value)));
     Ok(Frame::Map(frames.collect()))
+}
+
+/// All pairs at once, as of any hash that is small; `COUNT` is no more than a hint.
+fn hscan(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
+    if args[1] != b"0" {
+        return Err("ERR invalid cursor".into());
+    }
+    let pairs = pairs(data, args[0], now)?.into_iter();
+    let texts = texts(pairs.flat_map(|(field, value)| [field, value]));
+    Ok(Frame::List(vec![Frame::Text("0".into()), texts]))
 }
 
 /// Sets fields, and returns the number of new ones.

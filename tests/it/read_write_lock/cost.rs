@@ -1,0 +1,60 @@
+//! What the server has to do for a release, by how many read.
+
+use super::Shelf;
+
+const READERS: [u32; 3] = [10, 1_000, 5_000];
+const ROUNDS: usize = 200;
+
+/// What the release of a reader takes beside so many others, in microseconds of the server: the median.
+async fn release_beside(others: u32) -> f64 {
+    let shelf = Shelf::new().await;
+    let server = &shelf.witness.server;
+    let mut admin = server.admin().await;
+    for threads in (0..others).collect::<Vec<_>>().chunks(1_000) {
+        let mut pipe = redis::pipe();
+        for thread in threads {
+            let owner = format!("33333333-3333-4333-8333-333333333333:{thread}");
+            pipe.hset(&shelf.name, &owner, 1).ignore();
+            pipe.pset_ex(shelf.marker(&owner, 1), 1, 30_000).ignore();
+        }
+        pipe.hset(&shelf.name, "mode", "read").ignore();
+        pipe.pexpire(&shelf.name, 30_000).ignore();
+        let () = pipe.query_async(&mut admin).await.unwrap();
+    }
+    let lock = shelf.lock(&shelf.witness.a_client().await);
+    // The server knows the scripts from here on.
+    let first = lock.read().lock().await.unwrap();
+    first.unlock().await.unwrap();
+    for (setting, value) in [
+        ("slowlog-log-slower-than", "0"),
+        ("slowlog-max-len", "10000"),
+    ] {
+        let () = server.command(&["CONFIG", "SET", setting, value]).await;
+    }
+    let () = server.command(&["SLOWLOG", "RESET"]).await;
+    for _ in 0..ROUNDS {
+        let guard = lock.read().lock().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    let log: Vec<(u64, u64, u64, Vec<String>, String, String)> =
+        server.command(&["SLOWLOG", "GET", "-1"]).await;
+    // Of the two scripts only the release has a channel to tell.
+    let releases = log.iter().filter(|entry| {
+        entry.3[0] == "EVALSHA" && entry.3.iter().any(|word| *word == shelf.channel())
+    });
+    let mut micros: Vec<u64> = releases.map(|entry| entry.2).collect();
+    assert!(micros.len() >= ROUNDS, "{} releases", micros.len());
+    micros.sort_unstable();
+    micros[micros.len() / 2] as f64
+}
+
+/// Every reader's release used to look at all the others: 10 us beside 10 of them, 521 us beside 5,000.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_costs_as_much_beside_many_readers_as_beside_a_few() {
+    let mut costs = Vec::new();
+    for others in READERS {
+        costs.push(release_beside(others).await);
+    }
+    println!("{costs:?} us beside {READERS:?} readers");
+    assert!(costs[2] <= 3.0 * costs[0], "{costs:?} us");
+}
