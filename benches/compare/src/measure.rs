@@ -12,7 +12,7 @@ use crate::{
     counters::{Counters, Monitor, Observer, Used},
     hand_off, held,
     options::Plan,
-    peers::Peer,
+    peers::{MUTEX, Peer},
     program::Program,
     results::{Figure, Sample},
     waiting,
@@ -104,6 +104,9 @@ impl Stage {
                 let command = Command::Contend { name, tasks, times };
                 let [program] = peer.programs().await?;
                 vec![rounds(&self.ask(program, &command).await?)?]
+            }
+            Workload::Processes if peer.name == MUTEX => {
+                return compare::peer::unsupported("it excludes the tasks of one process");
             }
             Workload::Processes => vec![self.processes(peer, times).await?],
             Workload::HandOff => vec![hand_off::plain(self, peer, times).await?],

@@ -16,12 +16,16 @@ pub const REDISSON: &str = "redisson";
 /// The row of workloads in which processes of both contend.
 pub const MIXED: &str = "mixed";
 
-/// In the order of the tables. The raw clients are no locks.
-pub const ALL: [&str; 10] = [
+/// A lock of one process, without a server.
+pub const MUTEX: &str = "mutex";
+
+/// In the order of the tables. The raw clients and the mutex are no locks on a server.
+pub const ALL: [&str; 11] = [
     OURS,
     "fred",
     "redis-rs",
     "ceiling",
+    MUTEX,
     REDISSON,
     "rslock",
     "redsync",
@@ -29,8 +33,8 @@ pub const ALL: [&str; 10] = [
     "node-redlock",
     "redis-semaphore",
 ];
-pub const RAW: [&str; 3] = ["fred", "redis-rs", "ceiling"];
-const IN_RUST: [&str; 5] = [OURS, "fred", "redis-rs", "ceiling", "rslock"];
+pub const RAW: [&str; 4] = ["fred", "redis-rs", "ceiling", MUTEX];
+const IN_RUST: [&str; 6] = [OURS, "fred", "redis-rs", "ceiling", MUTEX, "rslock"];
 
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -6,7 +6,7 @@ use compare::{
 };
 
 use crate::{
-    peers::{self, OURS, REDISSON},
+    peers::{self, MUTEX, OURS, REDISSON},
     results::{Figure, Report},
     share_targets,
     workload::{Workload, of, pair},
@@ -80,12 +80,15 @@ fn targets() -> Vec<Target> {
         target("pairs/s, 256 tasks / Redisson", pair(256), PerSecond, REDISSON_, AtLeast(17.0)),
         target("pairs/s, 256 tasks / the ceiling of one operation per command", pair(256), PerSecond, Peer("ceiling"), AtLeast(1.2)),
         target("server CPU per pair, 256 tasks / Redisson", pair(256), ServerCpu, REDISSON_, AtMost(0.15)),
-        target("one key, 64 tasks of one process: pairs/s / Redisson", OneKey { tasks: 64 }, PerSecond, REDISSON_, AtLeast(3.0)),
+        target("one key, 64 tasks of one process: pairs/s / Redisson", OneKey { tasks: 64 }, PerSecond, REDISSON_, AtLeast(50.0)),
+        target("one key, 64 tasks of one process: pairs/s / tokio's Mutex", OneKey { tasks: 64 }, PerSecond, Peer(MUTEX), AtLeast(0.1)),
+        target("one key, 1,000 tasks of one process: pairs/s / Redisson", OneKey { tasks: 1000 }, PerSecond, REDISSON_, AtLeast(50.0)),
+        target("one key, 4 processes of 16 tasks: pairs/s / Redisson", Processes, PerSecond, REDISSON_, AtLeast(20.0)),
         target("hand-off between processes p50 / Redisson", HandOff, P50, REDISSON_, AtMost(0.6)),
         target("10,000 held locks: renewal commands per third", Held, Scripts, ITSELF, AtMost(100.0)),
         target("10,000 held locks: client CPU, % of a core", Held, ClientCore, ITSELF, AtMost(1.0)),
         target("memory per waiting task, a name each, KiB", Waiting { names: 10_000 }, ClientMemory, KIBIBYTE, AtMost(2.0)),
-        target("memory per waiting task, one name, KiB", Waiting { names: 1 }, ClientMemory, KIBIBYTE, AtMost(2.0)),
+        target("memory per waiting task, one name, KiB", Waiting { names: 1 }, ClientMemory, KIBIBYTE, AtMost(0.6)),
         target("multi-lock of 1,000 names: round trips to take", Multi { names: 1000 }, Trips, ITSELF, AtMost(20.0)),
         target("multi-lock of 1,000 names: round trips to release", Multi { names: 1000 }, ReleaseTrips, ITSELF, AtMost(20.0)),
         target("fair pair p50, 1 task / Redisson", of(Fair, 1), P50, REDISSON_, AtMost(0.7)),
