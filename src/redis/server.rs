@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
-    connection::ServerConfig,
+    connection::{ServerConfig, Transport},
     durable::{Durable, Wait},
     frame,
     fred::{self, FredClient},
@@ -177,6 +177,16 @@ impl Target {
 
     pub(crate) fn map_addresses(&mut self, map: AddressMap) {
         self.map = Some(map);
+    }
+
+    /// The same, reached by other connections.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn over(mut self, transport: Arc<dyn Transport>) -> Self {
+        if let Some(asked) = &mut self.asked {
+            asked.server.transport = transport.clone();
+        }
+        self.server.transport = transport;
+        self
     }
 
     fn locator(&mut self) -> Locator {

@@ -44,6 +44,8 @@ pub enum Trouble {
     NotHeld,
     AlreadyHeld,
     WouldDeadlock,
+    /// Too few replicas have acknowledged it.
+    TooFewReplicas,
     /// It did not end.
     Hung,
     Other(String),
@@ -57,6 +59,7 @@ impl From<Error> for Trouble {
             Error::NotHeld { .. } => Self::NotHeld,
             Error::AlreadyHeld { .. } => Self::AlreadyHeld,
             Error::WouldDeadlock { .. } => Self::WouldDeadlock,
+            Error::Replication { .. } => Self::TooFewReplicas,
             other => Self::Other(format!("{other:?}")),
         }
     }
@@ -124,6 +127,12 @@ pub enum What {
     Looks,
     /// and sees these owners, in this order.
     Queue(Vec<u64>),
+    /// A replica becomes the master, on which these locks are not as on the old one.
+    Promoted,
+    /// A master takes commands that has been replaced.
+    Splits,
+    /// There is one master again.
+    Joins,
     /// Something happens to a connection.
     Weather(String),
 }

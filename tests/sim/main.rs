@@ -19,6 +19,7 @@ mod played;
 mod queues;
 mod shrink;
 mod singles;
+mod successions;
 mod takeovers;
 mod upheaval;
 mod watch;
