@@ -109,14 +109,13 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
         };
         if let Some((before, high)) = latest.get(&stay.spot.names) {
             let same_time = before.spot == stay.spot && before.proven > Some(stay.entered);
-            let mut forcings = forcings.iter();
-            let lost = forcings.any(|forcing| {
-                forcing.loses
-                    && forcing.cause == Cause::Promoted
+            let mut promotions = forcings.iter().filter(|forcing| {
+                forcing.cause == Cause::Promoted
                     && forcing.touches(stay.spot.names, before.asked)
                     && forcing.began < stay.entered
             });
-            if lost {
+            let is_promoted = promotions.clone().next().is_some();
+            if promotions.any(|promotion| promotion.loses) {
                 latest.insert(stay.spot.names, (stay, token));
                 continue;
             }
@@ -124,8 +123,8 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
                 let rule = format!("token {token} inside a hold with token {high}");
                 return broken(stay.entered, rule);
             }
-            // An owner that may have been inside keeps its token, or gets a higher one.
-            let falls = if before.spot == stay.spot && stay.nested {
+            // An owner that may have been inside keeps its token, or gets a higher one: a new master may not have its release.
+            let falls = if before.spot == stay.spot && (stay.nested || is_promoted) {
                 token < *high
             } else {
                 token <= *high

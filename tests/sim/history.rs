@@ -213,10 +213,11 @@ fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
-/// Nothing stands in the way of a waiter. Far from the server, a short lease may be over when its grant arrives: its owner
-/// asks anew, behind the others.
+/// Nothing stands in the way of a waiter. Far from the server, or behind slow replicas, a short lease may be over when its
+/// grant arrives: its owner asks anew, behind the others.
 fn is_calm(profile: Profile) -> bool {
-    profile.disturbed.is_none() && profile.delay.is_zero() && !profile.forced
+    let is_near = profile.delay.is_zero() && profile.lag.is_zero();
+    profile.disturbed.is_none() && is_near && !profile.forced
 }
 
 /// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.

@@ -259,7 +259,7 @@ impl Watch {
         }
         let longest = match self.profile.disturbed {
             None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
-            None => LONGEST_FREE + 20 * self.profile.delay,
+            None => LONGEST_FREE + 20 * (self.profile.delay + 2 * self.profile.lag),
             Some(_) => LONGEST_FREE_DISTURBED,
         };
         let start = Instant::now();
