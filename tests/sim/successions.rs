@@ -15,7 +15,7 @@ const LAGGING: Profile = Profile {
     ..CALM
 };
 
-/// Masters die, hang and are cut off, and what was granted is not lost.
+/// Masters die and are cut off, and what was granted is not lost.
 const FAILOVERS: Profile = Profile {
     disturbed: Some(Duration::from_millis(2_500)),
     weather: Weather::Failovers,
@@ -24,7 +24,7 @@ const FAILOVERS: Profile = Profile {
     ..CUTS
 };
 
-/// As `FAILOVERS`, where two masters may serve at a time.
+/// As `FAILOVERS`, where two masters may serve at a time, and the old one may have a replica.
 const ORDERED: Profile = Profile {
     weather: Weather::Ordered,
     durability: Durability::All,
@@ -67,11 +67,12 @@ pub fn disturb(
             world.stop(master);
             format!("the master {master} is stopped")
         }
-        1 => {
+        // With a master that hung and comes back, a replica that has not been told of the new one makes a majority.
+        1 if profile.weather != Weather::Failovers => {
             world.hang(master);
             format!("the master {master} hangs")
         }
-        2 => {
+        1 | 2 => {
             world.isolate(master);
             format!("the master {master} is isolated")
         }
