@@ -317,10 +317,19 @@ impl Keeper {
 
     /// Connects, and makes the server drop the connection that was there before.
     async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
-        let link = self.connector.connect_until(&self.closed).await?;
-        if let Some(identity) = old.and_then(|old| old.identity.as_ref()) {
-            Link::kill(&*link.connection, identity).await;
-        }
+        let identity = old.and_then(|old| old.identity.as_ref());
+        let link = loop {
+            let mut link = self.connector.connect_until(&self.closed).await?;
+            let Some(identity) = identity else {
+                break link;
+            };
+            // A connection that breaks before its predecessor is dead has sent nothing: the next one kills the same one.
+            match link.kill(identity).await {
+                Ok(()) => break link,
+                Err(reason) => tracing::debug!(%reason, "the previous connection was not killed"),
+            }
+            tokio::time::sleep(BREATH).await;
+        };
         let up = self.open(link);
         if old.is_some() {
             let _ = self.events.send(Event::Reconnected);

@@ -148,15 +148,16 @@ impl Watch {
             } => {
                 state.longest.remove(&spot);
             }
-            // A holder hears of it when it reaches the new master, or when its lease is over.
-            What::Promoted | What::Splits | What::Joins
-                if self.profile.weather == Weather::Losses =>
-            {
-                let until = event.at + self.profile.watchdog_lease;
-                state.lost.push((spot.names, until));
+            What::Promoted | What::Splits | What::Joins => {
+                // Releases are not waited for: a new master may have more holds than are left.
                 let counts = state.counts.iter_mut();
                 let touched = counts.filter(|(other, _)| other.names & spot.names != 0);
                 touched.for_each(|(_, count)| count.is_unsure = true);
+                if self.profile.weather == Weather::Losses {
+                    // A holder hears of it when it reaches the new master, or when its lease is over.
+                    let until = event.at + self.profile.watchdog_lease;
+                    state.lost.push((spot.names, until));
+                }
             }
             _ => {}
         }
