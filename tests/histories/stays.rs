@@ -109,13 +109,13 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
         };
         if let Some((before, high)) = latest.get(&stay.spot.names) {
             let same_time = before.spot == stay.spot && before.proven > Some(stay.entered);
-            let mut promotions = forcings.iter().filter(|forcing| {
-                forcing.cause == Cause::Promoted
+            let mut changes = forcings.iter().filter(|forcing| {
+                forcing.cause != Cause::Forced
                     && forcing.touches(stay.spot.names, before.asked)
                     && forcing.began < stay.entered
             });
-            let is_promoted = promotions.clone().next().is_some();
-            if promotions.any(|promotion| promotion.loses) {
+            let has_changed = changes.clone().next().is_some();
+            if changes.any(|change| change.loses && change.cause == Cause::Promoted) {
                 latest.insert(stay.spot.names, (stay, token));
                 continue;
             }
@@ -124,7 +124,7 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
                 return broken(stay.entered, rule);
             }
             // An owner that may have been inside keeps its token, or gets a higher one: a new master may not have its release.
-            let falls = if before.spot == stay.spot && (stay.nested || is_promoted) {
+            let falls = if before.spot == stay.spot && (stay.nested || has_changed) {
                 token < *high
             } else {
                 token <= *high
