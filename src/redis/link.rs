@@ -285,7 +285,9 @@ impl Link {
     /// Without an answer, says why there is none: the old connection may be alive.
     pub(super) async fn kill(&mut self, old: &Identity) -> Result<(), String> {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
-        let killing = self.router.run(command(&*self.connection, "CLIENT", &words));
+        let killing = self
+            .router
+            .run(command(&*self.connection, "CLIENT", &words));
         match timeout(PING_WAIT, killing).await {
             Ok(Ok(answer)) => {
                 if let Some(message) = frame::error(&answer) {

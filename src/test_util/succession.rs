@@ -78,13 +78,15 @@ impl State {
         settings.role = Role::Master { offset, replicas };
     }
 
-    /// Makes a replica the master, with what has reached it of `old`'s data.
+    /// Makes a replica the master, with what has reached it of `old`'s data. From then on no replica listens to the old one,
+    /// which with a replica that has not been told yet would be a majority: what it grants then, no durability keeps.
     pub(super) fn promote(&mut self, replica: &Address, old: &Address, now: Instant) {
         self.catch_up(now);
         let millis = self.millis(now);
         if let Some(replication) = &mut self.replication {
             let offset = replication.detach(replica).unwrap_or_default();
             replication.begin(replica, offset);
+            replication.sever(old);
         }
         let before = self
             .servers

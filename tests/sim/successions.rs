@@ -15,7 +15,7 @@ const LAGGING: Profile = Profile {
     ..CALM
 };
 
-/// Masters die and are cut off, and what was granted is not lost.
+/// Masters die, hang and are cut off, and what was granted is not lost.
 const FAILOVERS: Profile = Profile {
     disturbed: Some(Duration::from_millis(2_500)),
     weather: Weather::Failovers,
@@ -24,7 +24,7 @@ const FAILOVERS: Profile = Profile {
     ..CUTS
 };
 
-/// As `FAILOVERS`, where two masters may serve at a time, and the old one may have a replica.
+/// As `FAILOVERS`, where two masters may serve at a time.
 const ORDERED: Profile = Profile {
     weather: Weather::Ordered,
     durability: Durability::All,
@@ -67,12 +67,11 @@ pub fn disturb(
             world.stop(master);
             format!("the master {master} is stopped")
         }
-        // With a master that hung and comes back, a replica that has not been told of the new one makes a majority.
-        1 if profile.weather != Weather::Failovers => {
+        1 => {
             world.hang(master);
             format!("the master {master} hangs")
         }
-        1 | 2 => {
+        2 => {
             world.isolate(master);
             format!("the master {master} is isolated")
         }
