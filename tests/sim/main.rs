@@ -33,10 +33,14 @@ use world::Kind;
 /// Histories that once broke a rule: the seed, the world and the profile.
 // 2995: a waiter was not told of a lease that a release had cut.
 // 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.
-const REGRESSIONS: [(u64, Kind, &str); 3] = [
+// 127: the owner of a grant that came too late stood before the waiter that had been told, and the lock stayed free.
+// 1240: a command was executed late, of a connection before the one that was killed.
+const REGRESSIONS: [(u64, Kind, &str); 5] = [
     (2995, Kind::Node, "calm"),
     (2271, Kind::Cluster, "outages"),
     (914, Kind::Cluster, "losses"),
+    (127, Kind::Replicas, "lagging"),
+    (1240, Kind::Replicas, "ordered"),
 ];
 
 /// A number from the environment.

@@ -38,6 +38,8 @@ struct Told {
     late_answer: AtomicU32,
     /// So many scripts arrive five seconds late, after the end of their connections.
     late: AtomicU32,
+    /// The `CLIENT` command with this number from now on is lost with its connection; none with zero.
+    lost_client: AtomicU32,
     /// Messages are lost.
     is_mute: AtomicBool,
     /// A PING is answered by the number of another one.
@@ -81,9 +83,15 @@ impl Faults for Network {
                 ending: Some(Ending::Unheard),
             };
         }
+        let mut ending = None;
+        if command == "CLIENT" {
+            let before = self.0.lost_client.load(Relaxed);
+            self.0.lost_client.store(before.saturating_sub(1), Relaxed);
+            ending = (before == 1).then_some(Ending::Unsent);
+        }
         Fate {
             delay: self.delay(),
-            ending: None,
+            ending,
         }
     }
 
@@ -197,6 +205,23 @@ async fn a_command_of_a_broken_connection_is_not_executed_later() {
     network.0.late.store(1, Relaxed);
     lock.lock().await.unwrap().unlock().await.unwrap();
     assert_eq!(network.0.late.load(Relaxed), 0, "no command was late");
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(server.holders("a"), []);
+}
+
+/// The connection that was to have the broken one killed breaks before it does.
+#[tokio::test(start_paused = true)]
+async fn a_command_of_a_connection_before_the_last_is_not_executed_later() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    network.0.late.store(1, Relaxed);
+    // A new connection asks for its number first.
+    network.0.lost_client.store(2, Relaxed);
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let left = [&network.0.late, &network.0.lost_client].map(|left| left.load(Relaxed));
+    assert_eq!(left, [0, 0], "no command was late or lost");
     sleep(Duration::from_secs(6)).await;
     assert_eq!(server.holders("a"), []);
 }
