@@ -17,6 +17,7 @@ mod order;
 #[path = "../histories/mod.rs"]
 mod played;
 mod queues;
+mod replicas;
 mod shrink;
 mod singles;
 mod successions;
@@ -35,12 +36,14 @@ use world::Kind;
 // 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.
 // 127: the owner of a grant that came too late stood before the waiter that had been told, and the lock stayed free.
 // 1240: a command was executed late, of a connection before the one that was killed.
-const REGRESSIONS: [(u64, Kind, &str); 5] = [
+// 6439: the release of an inner hold prolonged the outer one, and no replica had been waited for.
+const REGRESSIONS: [(u64, Kind, &str); 6] = [
     (2995, Kind::Node, "calm"),
     (2271, Kind::Cluster, "outages"),
     (914, Kind::Cluster, "losses"),
     (127, Kind::Replicas, "lagging"),
     (1240, Kind::Replicas, "ordered"),
+    (6439, Kind::Replicas, "ordered"),
 ];
 
 /// A number from the environment.

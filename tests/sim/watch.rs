@@ -228,7 +228,11 @@ impl Watch {
         let relied = until
             .checked_sub(event.at)
             .filter(|relied| !relied.is_zero())?;
-        let Some(kept) = self.server.longest_lease(name) else {
+        let kept = match self.profile.weather {
+            Weather::Losses => self.server.longest_lease(name),
+            _ => self.server.remaining_lease(name),
+        };
+        let Some(kept) = kept else {
             return Some(format!(
                 "a guard is valid for {relied:?}, the server keeps no lock"
             ));
