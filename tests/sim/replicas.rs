@@ -31,3 +31,19 @@ async fn an_inner_release_prolongs_only_what_need_not_be_replicated() {
         assert_eq!(outer.valid_until() > before, prolongs, "{durability:?}");
     }
 }
+
+/// A master that only clients can reach grants on: a client that hears from the sentinels leaves it.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_was_replaced_is_left_although_it_answers() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::Auto).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let before = world.master();
+    world.isolate(before);
+    sleep(Duration::from_secs(3)).await;
+    assert_ne!(world.master(), before, "no replica was promoted");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(world.holders("a").len(), 1, "the present master knows it");
+    drop(guard);
+}
