@@ -377,6 +377,8 @@ fn attempt_as(
                             });
                         }
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
+                        // It had its turn: as one that had never waited, it goes behind the waiters that are told now.
+                        wait = wait.map(|wait| Try { last: None, ..wait });
                         continue;
                     }
                     Ok(Attempt::Busy { remaining }) => {

@@ -518,7 +518,9 @@ impl Tenure {
         if let Some(id) = id {
             holding.remove(id);
         }
-        if let Some(lease) = lease {
+        // No replica has been waited for: what it prolongs is not as durable as the hold.
+        let may_prolong = || self.durability(0) == Durability::Local;
+        if let Some(lease) = lease.filter(|_| may_prolong()) {
             holding.shortened(sent, lease, Instant::now());
         }
         let over = holding.count() == 0;

@@ -254,8 +254,8 @@ impl Topology {
         let (node, open) = self.opened(slot).await?;
         let running = async {
             if self.waits(slot, durability) {
-                let durable = self.durable(&node);
-                let answer = durable.run(script, operations.clone(), durability).await;
+                let durable = self.durable(&node, durability);
+                let answer = durable.run(script, operations.clone()).await;
                 return answer.inspect_err(|_| self.doubt());
             }
             let answer = open.run(script, self.publishing, operations).await;

@@ -1,6 +1,13 @@
-//! Calls that wait for replicas: on a connection of their own, as `WAIT` holds up all behind it (P-FR13).
+//! Calls that wait for replicas: on connections of their own, one for each [`Durability`], as `WAIT` holds up all behind it
+//! (P-FR13).
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -16,7 +23,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    hash::HashSet,
+    hash::{HashMap, HashSet},
     wire::{
         Reply, decimal,
         script::{Acknowledged, Operation, Publishing, Script},
@@ -72,7 +79,7 @@ impl Wait {
         if wanted == 0 {
             return Ok(None);
         }
-        let (name, args) = self.command(wanted);
+        let (name, args) = self.command(wanted, self.longest);
         let waited = open.send(name, args).await?;
         let by = match frame::error(&waited) {
             Some(message) if !is_lasting(&message) => Some(0),
@@ -81,8 +88,10 @@ impl Wait {
         Ok(by.map(|by| Acknowledged { by, wanted }))
     }
 
-    fn command(self, wanted: u32) -> (&'static str, Vec<Bytes>) {
-        let (wanted, millis) = (u64::from(wanted), self.longest.as_millis().max(1) as u64);
+    fn command(self, wanted: u32, longest: Duration) -> (&'static str, Vec<Bytes>) {
+        // Zero would be without an end.
+        let millis = longest.as_micros().div_ceil(1_000).max(1) as u64;
+        let wanted = u64::from(wanted);
         let (name, args): (_, &[u64]) = match self.for_disk {
             true => ("WAITAOF", &[1, wanted, millis]),
             false => ("WAIT", &[wanted, millis]),
@@ -101,11 +110,23 @@ fn is_lasting(message: &str) -> bool {
 struct Call {
     script: &'static Script,
     operations: Arc<[Operation]>,
-    durability: Durability,
+    queued: Instant,
     done: oneshot::Sender<Result<Answered, Arc<str>>>,
 }
 
-/// A connection on which calls wait for replicas.
+/// The connections of a server on which calls wait for replicas.
+#[derive(Default)]
+pub(super) struct Durables(Mutex<HashMap<Durability, Durable>>);
+
+impl Durables {
+    /// The one for calls that are to be so durable, which is made for the first of them.
+    pub(super) fn get(&self, durability: Durability, make: impl FnOnce() -> Durable) -> Durable {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(durability).or_insert_with(make).clone()
+    }
+}
+
+/// A connection on which calls of one durability wait for replicas.
 #[derive(Clone)]
 pub(super) struct Durable(mpsc::UnboundedSender<Call>);
 
@@ -115,6 +136,7 @@ impl Durable {
         line: Line,
         publishing: Publishing,
         wait: Wait,
+        durability: Durability,
         listed: impl Fn() -> usize + Send + Sync + 'static,
         tasks: &Tasks,
     ) -> Self {
@@ -122,8 +144,11 @@ impl Durable {
         let teller = Teller {
             line,
             publishing,
+            longest: wait.longest,
             wait: Some(wait),
+            durability,
             listed,
+            used: None,
             connected: None,
             counted: None,
             sent: HashSet::default(),
@@ -137,13 +162,12 @@ impl Durable {
         &self,
         script: &'static Script,
         operations: Arc<[Operation]>,
-        durability: Durability,
     ) -> Result<Answered, Arc<str>> {
         let (done, answer) = oneshot::channel();
         let _ = self.0.send(Call {
             script,
             operations,
-            durability,
+            queued: Instant::now(),
             done,
         });
         let closed = |_| Err("the connection was closed".into());
@@ -151,20 +175,34 @@ impl Durable {
     }
 }
 
-/// Who sends the calls.
+/// The task that sends the calls.
 struct Teller<L> {
     line: Line,
     publishing: Publishing,
+    /// How long a call may take to be acknowledged, what it waits behind others included.
+    longest: Duration,
     /// `None` once the server has refused it.
     wait: Option<Wait>,
+    durability: Durability,
     listed: L,
+    /// The connection that the rest is about.
+    used: Option<Arc<Open>>,
     connected: Option<usize>,
     counted: Option<Instant>,
-    /// Scripts that have been sent on the present connection.
+    /// Scripts that have been sent on it.
     sent: HashSet<usize>,
 }
 
 type Answer = Result<Frame, Arc<str>>;
+
+/// What became of a `WAIT`.
+#[derive(Clone, Copy)]
+struct Waited {
+    /// How many replicas have what was written before, if the server says so.
+    by: Option<u32>,
+    /// There was an error: to wait on is in vain.
+    failed: bool,
+}
 
 impl<L: Fn() -> usize + Send + Sync> Teller<L> {
     async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
@@ -188,35 +226,90 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
             if batch.is_empty() {
                 continue;
             }
-            let answers = self.round(&open, &batch).await;
-            if let Err(reason) = &answers {
+            self.use_connection(&open);
+            if let Err(reason) = self.round(&open, &mut batch).await {
                 tracing::debug!(%reason, "calls that wait for replicas are unanswered");
                 if self.line.replaced(&open).await.is_err() {
                     return;
                 }
-                (self.sent, self.counted) = (HashSet::default(), None);
-            }
-            let mut answers = answers.map(Vec::into_iter);
-            for call in batch.drain(..) {
-                let answer = match &mut answers {
-                    Ok(answers) => answers.next().ok_or_else(|| "no answer".into()),
-                    Err(reason) => Err(reason.clone()),
-                };
-                let _ = call.done.send(answer);
+                for call in batch.drain(..) {
+                    let _ = call.done.send(Err(reason.clone()));
+                }
             }
         }
     }
 
-    /// Sends all calls, and behind them one `WAIT`.
-    async fn round(&mut self, open: &Open, calls: &[Call]) -> Result<Vec<Answered>, Arc<str>> {
+    /// Forgets what was known of another connection, which may have been to another server.
+    fn use_connection(&mut self, open: &Arc<Open>) {
+        let is_same = |used: &Arc<Open>| Arc::ptr_eq(used, open);
+        if !self.used.as_ref().is_some_and(is_same) {
+            self.used = Some(open.clone());
+            (self.sent, self.counted) = (HashSet::default(), None);
+        }
+    }
+
+    /// Sends all calls, and behind them a `WAIT`; answers each once enough replicas have it, or its time is over.
+    async fn round(&mut self, open: &Open, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
         if self
             .counted
             .is_none_or(|counted| counted.elapsed() > COUNT_EVERY)
         {
             self.count(open).await?;
         }
-        let most = calls.iter().map(|call| self.wanted(call)).max();
-        let most = most.unwrap_or_default();
+        let wanted = self.wanted();
+        let (frames, mut waited) = self.write(open, calls, wanted).await?;
+        let mut written: Vec<(Call, Frame)> = calls.drain(..).zip(frames).collect();
+        loop {
+            let now = Instant::now();
+            let is_settled = waited.failed || waited.by.is_none_or(|by| by >= wanted);
+            let ended = written.extract_if(.., |(call, _)| is_settled || self.end(call) <= now);
+            for (call, frame) in ended {
+                let acknowledged = waited.by.map(|by| Acknowledged { by, wanted });
+                let _ = call.done.send(Ok(Answered {
+                    frame,
+                    acknowledged,
+                }));
+            }
+            if written.is_empty() {
+                break;
+            }
+            let ends = written.iter().map(|(call, _)| self.end(call));
+            let left = ends.min().map_or(Duration::ZERO, |end| end - now);
+            match self.send(open, no_calls(), wanted, left).await {
+                Ok((_, later)) => waited = later,
+                Err(reason) => {
+                    calls.extend(written.into_iter().map(|(call, _)| call));
+                    return Err(reason);
+                }
+            }
+        }
+        if waited.by.is_some_and(|by| by < wanted) {
+            // Perhaps there are fewer than there were.
+            self.count(open).await?;
+        }
+        Ok(())
+    }
+
+    /// When a call is answered that too few replicas have acknowledged.
+    fn end(&self, call: &Call) -> Instant {
+        call.queued + self.longest
+    }
+
+    /// How long a `WAIT` for calls takes, until the first of them is to be answered.
+    fn left(&self, calls: &[Call]) -> Duration {
+        let first = calls.iter().map(|call| self.end(call)).min();
+        first.map_or(Duration::ZERO, |end| {
+            end.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// The answers to the calls, and to a `WAIT` behind them.
+    async fn write(
+        &mut self,
+        open: &Open,
+        calls: &[Call],
+        wanted: u32,
+    ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
         let publishing = self.publishing;
         let texts: Vec<_> = calls
             .iter()
@@ -233,7 +326,8 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
             .iter()
             .zip(texts)
             .map(|(call, (name, text))| open.eval(name, text, call.script, &call.operations));
-        let (mut frames, mut by) = self.send(open, evals, most).await?;
+        let left = self.left(calls);
+        let (mut frames, mut waited) = self.send(open, evals, wanted, left).await?;
         let unknown: Vec<_> = (0..calls.len())
             .filter(|index| frame::is_unknown_script(&frames[*index]))
             .collect();
@@ -245,42 +339,36 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
                 let source = script.text(publishing).source.clone();
                 open.eval("EVAL", source, script, operations)
             });
-            let (again, by_again) = self.send(open, texts, most).await?;
+            let left = self.left(calls);
+            let (again, waited_again) = self.send(open, texts, wanted, left).await?;
             for (index, frame) in unknown.into_iter().zip(again) {
                 frames[index] = frame;
             }
-            by = by_again;
+            waited = waited_again;
         }
-        if by.is_some_and(|by| by < most) {
-            // Perhaps there are fewer than there were.
-            self.count(open).await?;
-        }
-        let answered = |(frame, call)| Answered {
-            frame,
-            acknowledged: by.map(|by| Acknowledged {
-                by,
-                wanted: self.wanted(call),
-            }),
-        };
-        Ok(frames.into_iter().zip(calls).map(answered).collect())
+        Ok((frames, waited))
     }
 
-    fn wanted(&self, call: &Call) -> u32 {
-        call.durability.wanted(self.connected, (self.listed)())
+    fn wanted(&self) -> u32 {
+        self.durability.wanted(self.connected, (self.listed)())
     }
 
-    /// The answers to `calls`, and how many replicas have what they wrote, if the server says so. `WAIT` is about what came
-    /// before it on its own connection (P-T4).
+    /// The answers to `calls`, and to a `WAIT` that lasts for `left`. `WAIT` is about what came before it on its own
+    /// connection (P-T4).
     async fn send(
         &mut self,
         open: &Open,
         calls: impl Iterator<Item = impl Future<Output = Answer> + Send>,
         wanted: u32,
-    ) -> Result<(Vec<Frame>, Option<u32>), Arc<str>> {
+        left: Duration,
+    ) -> Result<(Vec<Frame>, Waited), Arc<str>> {
         let mut answers: Vec<Pin<Box<dyn Future<Output = Answer> + Send + '_>>> = Vec::new();
         answers.extend(calls.map(|call| Box::pin(call) as _));
         let count = answers.len();
-        answers.extend(self.wait_on(open, wanted).map(|wait| Box::pin(wait) as _));
+        answers.extend(
+            self.wait_on(open, wanted, left)
+                .map(|wait| Box::pin(wait) as _),
+        );
         let mut frames: Vec<Frame> = in_order(answers)
             .await
             .into_iter()
@@ -288,15 +376,17 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         let mut waited = (frames.len() > count).then(|| frames.remove(count));
         while let Some(message) = waited.as_ref().and_then(frame::error) {
             if !is_lasting(&message) {
-                return Ok((frames, Some(0)));
+                let (by, failed) = (Some(0), true);
+                return Ok((frames, Waited { by, failed }));
             }
             self.is_refused(&message);
-            waited = match self.wait_on(open, wanted) {
+            waited = match self.wait_on(open, wanted, left) {
                 Some(wait) => Some(wait.await?),
                 None => None,
             };
         }
-        Ok((frames, waited.as_ref().and_then(frame::acknowledgements)))
+        let by = waited.as_ref().and_then(frame::acknowledgements);
+        Ok((frames, Waited { by, failed: false }))
     }
 
     /// `WAIT`, in the form that the server knows.
@@ -304,8 +394,9 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         &self,
         open: &'a Open,
         wanted: u32,
+        left: Duration,
     ) -> Option<impl Future<Output = Answer> + Send + use<'a, L>> {
-        let (name, args) = self.wait?.command(wanted);
+        let (name, args) = self.wait?.command(wanted, left);
         Some(open.send(name, args))
     }
 
@@ -336,6 +427,10 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         self.counted = Some(Instant::now());
         Ok(())
     }
+}
+
+fn no_calls() -> std::iter::Empty<std::future::Ready<Answer>> {
+    std::iter::empty()
 }
 
 /// Completes all, having begun each before the next.

@@ -103,6 +103,8 @@ impl Lanes {
         async move {
             let (_waits, load) = Waits::one_more(&self.load);
             let most_alone = match sent {
+                // What waits for replicas is gathered on its connection, where its time counts.
+                _ if durability.waits(self.redis.replicas(lane.slot)) => usize::MAX,
                 Some(_) => MOST_TOLD,
                 None => self.most_alone(load),
             };

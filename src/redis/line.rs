@@ -12,7 +12,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::Instant,
@@ -37,9 +36,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const BREATH: Duration = Duration::from_millis(20);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
-
-/// The most broken connections that are killed later: what an older one had to read is read by now.
-const MOST_BROKEN: usize = 16;
 
 /// A connection for scripts, as those who call see it.
 #[derive(Clone)]
@@ -71,7 +67,6 @@ impl Line {
             line: line.clone(),
             events,
             closed,
-            broken: Vec::new(),
         };
         let first = first.map(|link| keeper.open(link));
         tasks.spawn(keeper.keep(first));
@@ -275,8 +270,6 @@ struct Keeper {
     line: Line,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
-    /// Connections that broke, and that the server may still have.
-    broken: Vec<Identity>,
 }
 
 impl Keeper {
@@ -294,10 +287,10 @@ impl Keeper {
         (open, link.router)
     }
 
-    async fn keep(mut self, first: Option<(Arc<Open>, Router)>) {
+    async fn keep(self, first: Option<(Arc<Open>, Router)>) {
         let mut up = match first {
             Some(first) => Some(first),
-            None => self.connect().await,
+            None => self.connect(None).await,
         };
         let mut opened = Instant::now();
         while let Some((open, mut router)) = up.take() {
@@ -317,29 +310,31 @@ impl Keeper {
                 // One that breaks as soon as it is open is not opened over and over without a pause.
                 tokio::time::sleep(BREATH).await;
             }
-            self.broken.extend(open.identity.clone());
-            let forgotten = self.broken.len().saturating_sub(MOST_BROKEN);
-            self.broken.drain(..forgotten);
-            up = self.connect().await;
-            if up.is_some() {
-                let _ = self.events.send(Event::Reconnected);
-            }
+            up = self.connect(Some(&open)).await;
             opened = Instant::now();
         }
     }
 
-    /// Connects, and makes the server drop the connections that were there before. One that breaks before the server has
-    /// answered leaves them to the next.
-    async fn connect(&mut self) -> Option<(Arc<Open>, Router)> {
-        let link = self.connector.connect_until(&self.closed).await?;
-        let killing = self
-            .broken
-            .iter()
-            .map(|old| Link::kill(&*link.connection, old));
-        let killed = join_all(killing).await;
-        let mut killed = killed.into_iter();
-        self.broken.retain(|_| killed.next() == Some(false));
-        Some(self.open(link))
+    /// Connects, and makes the server drop the connection that was there before.
+    async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
+        let identity = old.and_then(|old| old.identity.as_ref());
+        let link = loop {
+            let mut link = self.connector.connect_until(&self.closed).await?;
+            let Some(identity) = identity else {
+                break link;
+            };
+            // A connection that breaks before its predecessor is dead has sent nothing: the next one kills the same one.
+            match link.kill(identity).await {
+                Ok(()) => break link,
+                Err(reason) => tracing::debug!(%reason, "the previous connection was not killed"),
+            }
+            tokio::time::sleep(BREATH).await;
+        };
+        let up = self.open(link);
+        if old.is_some() {
+            let _ = self.events.send(Event::Reconnected);
+        }
+        Some(up)
     }
 }
 

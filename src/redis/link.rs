@@ -282,15 +282,22 @@ impl Link {
 
     /// Makes the server drop a connection of ours that broke, so that nothing it still had to read is run later than
     /// what is now repeated. Both its number and its address must fit: after a restart the number is somebody else's.
-    /// Returns whether the server has answered.
-    pub(super) async fn kill(connection: &dyn Connection, old: &Identity) -> bool {
+    /// Without an answer, says why there is none: the old connection may be alive.
+    pub(super) async fn kill(&mut self, old: &Identity) -> Result<(), String> {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
-        let answer = timeout(PING_WAIT, command(connection, "CLIENT", &words)).await;
-        let is_killed = |answer: &Frame| frame::error(answer).is_none();
-        if !matches!(&answer, Ok(Ok(answer)) if is_killed(answer)) {
-            tracing::debug!("the previous connection could not be killed on the server");
+        let killing = self
+            .router
+            .run(command(&*self.connection, "CLIENT", &words));
+        match timeout(PING_WAIT, killing).await {
+            Ok(Ok(answer)) => {
+                if let Some(message) = frame::error(&answer) {
+                    tracing::debug!(message, "the previous connection cannot be killed");
+                }
+                Ok(())
+            }
+            Ok(Err(reason)) => Err(reason),
+            Err(_) => Err("no answer to a CLIENT KILL".into()),
         }
-        matches!(answer, Ok(Ok(_)))
     }
 }
 

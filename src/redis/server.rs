@@ -1,10 +1,6 @@
 //! A single server, wherever it is: one connection for scripts, one for subscriptions.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -13,8 +9,8 @@ use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
-    connection::ServerConfig,
-    durable::{Durable, Wait},
+    connection::{ServerConfig, Transport},
+    durable::{Durable, Durables, Wait},
     frame,
     fred::{self, FredClient},
     line::{Closed, Line},
@@ -179,6 +175,16 @@ impl Target {
         self.map = Some(map);
     }
 
+    /// The same, reached by other connections.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn over(mut self, transport: Arc<dyn Transport>) -> Self {
+        if let Some(asked) = &mut self.asked {
+            asked.server.transport = transport.clone();
+        }
+        self.server.transport = transport;
+        self
+    }
+
     fn locator(&mut self) -> Locator {
         match self.asked.take() {
             None => Locator::Fixed,
@@ -216,8 +222,7 @@ struct Lines {
     connector: Connector,
     locator: Locator,
     wait: Wait,
-    /// Made when the first call waits for replicas.
-    durable: OnceLock<Durable>,
+    durables: Durables,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
     tasks: Tasks,
@@ -268,7 +273,7 @@ impl SingleServer {
             connector,
             locator,
             wait,
-            durable: OnceLock::new(),
+            durables: Durables::default(),
             events,
             closed,
             tasks,
@@ -287,7 +292,7 @@ impl Lines {
         let count = operations.len();
         let open = self.line.opened().await?;
         if self.waits(durability) {
-            let answered = self.durable().run(script, operations, durability).await;
+            let answered = self.durable(durability).run(script, operations).await;
             return match answered {
                 Ok(answered) => answered.replies(count),
                 Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
@@ -314,8 +319,8 @@ impl Lines {
         durability.waits(self.locator.replicas())
     }
 
-    fn durable(&self) -> &Durable {
-        self.durable.get_or_init(|| {
+    fn durable(&self, durability: Durability) -> Durable {
+        self.durables.get(durability, || {
             let line = Line::keep(
                 self.connector.clone().blocking(self.wait.longest),
                 None,
@@ -325,7 +330,8 @@ impl Lines {
             );
             let locator = self.locator.clone();
             let listed = move || locator.replicas();
-            Durable::start(line, Publishing::Classic, self.wait, listed, &self.tasks)
+            let publishing = Publishing::Classic;
+            Durable::start(line, publishing, self.wait, durability, listed, &self.tasks)
         })
     }
 }

@@ -70,9 +70,9 @@ impl Subscriber {
             drop(link);
             self.channels.doubt();
             next = self.connector.connect_until(&self.closed).await;
-            let connection = next.as_ref().map(|next| next.connection.clone());
-            if let (Some(connection), Some(old)) = (connection, old) {
-                Link::kill(&*connection, &old).await;
+            if let (Some(next), Some(old)) = (&mut next, old) {
+                // One that lives on receives messages in vain, until the server finds it dead.
+                let _ = next.kill(&old).await;
             }
         }
     }

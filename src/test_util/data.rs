@@ -27,6 +27,25 @@ pub(crate) struct Data {
     pub(crate) relayed: Vec<(Bytes, Bytes)>,
 }
 
+/// The keys of all databases at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Snapshot(Vec<KeySpace>);
+
+impl Snapshot {
+    /// The keys of the first database that differ from another snapshot's, expired ones left out.
+    pub(crate) fn differing(&self, other: &Self, now: u64) -> Vec<Bytes> {
+        let (Some(own), Some(others)) = (self.0.first(), other.0.first()) else {
+            return Vec::new();
+        };
+        let mut names = own.names(b"*", now);
+        names.extend(others.names(b"*", now));
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| own.peek(name, now) != others.peek(name, now));
+        names
+    }
+}
+
 impl Data {
     pub(crate) fn new() -> Self {
         Self {
@@ -50,9 +69,14 @@ impl Data {
         self.databases.get(number)
     }
 
-    /// Replaces the keys of all databases by those of another server, as a full synchronization does.
-    pub(crate) fn copy_keys_from(&mut self, other: &Self) {
-        self.databases.clone_from(&other.databases);
+    /// All keys as they are now, for replicas.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.databases.clone())
+    }
+
+    /// Replaces all keys by those of another server.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        self.databases.clone_from(&snapshot.0);
     }
 
     pub(crate) fn clear_all(&mut self) {

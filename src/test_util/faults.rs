@@ -52,6 +52,20 @@ pub struct Executed<'a> {
     pub millis: u64,
 }
 
+/// What becomes of masters, where there are replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MasterChange {
+    /// A replica has become the master.
+    Promoted {
+        /// The keys that are not there as they are on the old master.
+        differing: Vec<String>,
+    },
+    /// A master that has been replaced takes commands.
+    OldMasterServes,
+    /// No master takes commands any more that has been replaced.
+    OldMasterGone,
+}
+
 /// Decides what goes wrong, and sees what happens.
 pub trait Faults: Send {
     /// How long a connection takes to open.
@@ -86,6 +100,9 @@ pub trait Faults: Send {
 
     /// Sees a command once it has been executed.
     fn executed(&mut self, _executed: &Executed<'_>) {}
+
+    /// Sees another server become the master, and an old one come back.
+    fn master_changed(&mut self, _change: &MasterChange) {}
 }
 
 /// Nothing goes wrong.

@@ -1,8 +1,5 @@
 //! A Redis in the process, for tests: see [`InMemoryRedis`].
 
-// What only a world of replicas would use is not used yet.
-#![allow(dead_code)]
-
 mod cluster;
 mod command;
 mod commands;
@@ -19,9 +16,13 @@ mod number;
 mod pipe;
 mod pool;
 mod raw;
+mod replicated;
+mod replication;
+mod sentinels;
 mod server;
 mod sorted_set;
 mod subscriptions;
+mod succession;
 
 #[cfg(test)]
 mod core_tests;
@@ -43,8 +44,9 @@ pub(crate) use server::{Role, Server, Settings};
 #[doc(hidden)]
 pub mod simulation {
     pub use super::cluster::{Cluster, Move};
-    pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults};
+    pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults, MasterChange};
     pub use super::raw::RawConnection;
+    pub use super::replicated::Replicated;
     pub use crate::owner::simulation::{count_owners_from, next_owner};
     pub use crate::redis::connection::{Frame, Pushed};
 }
@@ -72,6 +74,8 @@ pub(crate) struct Delivery {
 }
 
 /// A state of the server in which it answers errors.
+// Worlds of several servers, tests of the server alone and the differential test set one or the other.
+#[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The data is being loaded.

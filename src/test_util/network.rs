@@ -20,8 +20,9 @@ use super::{
     ConnectionId, Delivery, Server,
     faults::{Calm, Delivering, Ending, Executed, Faults},
     line::{Leave, Line},
-    pipe::{Arrival, Pipe, Request},
+    pipe::{Arrival, Blocked, Pipe, Request},
     pool::Pooled,
+    replication::Replication,
 };
 use crate::redis::{
     BoxFuture,
@@ -49,6 +50,8 @@ pub(crate) struct State {
     epoch: u64,
     pub(super) pipes: BTreeMap<PipeId, Pipe>,
     opened: u64,
+    /// What masters send to replicas, where there are any.
+    pub(super) replication: Option<Replication>,
 }
 
 /// A server, and whether it can be reached.
@@ -82,6 +85,7 @@ impl Network {
             epoch: EPOCH,
             pipes: BTreeMap::new(),
             opened: 0,
+            replication: None,
         })))
     }
 
@@ -240,6 +244,8 @@ impl State {
             id,
             requests: VecDeque::new(),
             arrivals: VecDeque::new(),
+            blocked: None,
+            written: 0,
             messages: None,
             end: Some(end),
             is_ending: false,
@@ -297,12 +303,21 @@ impl State {
             };
             if !host.is_up || !host.server.is_connected(found.id) {
                 found.requests.clear();
+                found.blocked = None;
                 found.end_at(now, "the server closed the connection");
                 return;
             }
+            if host.paused_until.is_some_and(|until| now < until) {
+                return;
+            }
+            if found.blocked.is_some() {
+                if self.unblock(pipe, now, millis) {
+                    continue;
+                }
+                return;
+            }
             let due = found.requests.front().map(|(due, _)| *due);
-            let paused = host.paused_until.is_some_and(|until| now < until);
-            if paused || due.is_none_or(|due| due > now) {
+            if due.is_none_or(|due| due > now) {
                 return;
             }
             let Some((_, request)) = found.requests.pop_front() else {
@@ -312,20 +327,42 @@ impl State {
         }
     }
 
+    /// Answers a `WAIT` that is over, and says whether it is.
+    fn unblock(&mut self, pipe: PipeId, now: Instant, millis: u64) -> bool {
+        let acknowledged = self.acknowledged(pipe, now);
+        let Some(found) = self.pipes.get_mut(&pipe) else {
+            return false;
+        };
+        if found.end.is_none() {
+            // A server forgets what is behind a `WAIT` whose client has left.
+            found.requests.clear();
+            found.blocked = None;
+            return true;
+        }
+        let is_over = found.blocked.as_ref().is_some_and(|blocked| {
+            acknowledged >= blocked.wanted || blocked.until.is_some_and(|until| until <= now)
+        });
+        match found.blocked.take_if(|_| is_over) {
+            Some(Blocked { request, .. }) => {
+                let answer = Frame::Number(i64::try_from(acknowledged).unwrap_or(i64::MAX));
+                self.answer(pipe, request, answer, now, millis);
+                true
+            }
+            None => false,
+        }
+    }
+
     fn execute(&mut self, pipe: PipeId, request: Request, now: Instant, millis: u64) {
         let Some(found) = self.pipes.get(&pipe) else {
             return;
         };
         let (address, id) = (found.address.clone(), found.id);
+        self.prepare(pipe, request.name, now);
         let Some(host) = self.servers.get_mut(&address) else {
             return;
         };
-        let Request {
-            name,
-            args,
-            answer,
-            is_answered,
-        } = request;
+        let Request { name, args, .. } = &request;
+        let writes = host.server.data.writes;
         let mut deliveries = Vec::new();
         let is_failing = name.starts_with("EVAL") && self.fail_next > 0;
         self.fail_next -= usize::from(is_failing);
@@ -336,35 +373,33 @@ impl State {
                 self.interpreter.get(),
                 id,
                 name,
-                &args,
+                args,
                 millis,
                 &mut deliveries,
             ),
         };
-        self.faults.executed(&Executed {
-            connection: pipe,
-            command: name,
-            args: &args,
-            answer: &frame,
-            millis,
-        });
         let killed = host.server.take_ended();
         let relayed = std::mem::take(&mut host.server.data.relayed);
+        if host.server.data.writes != writes {
+            self.replicate(&address, Some(pipe), now);
+        }
+        if let Some((wanted, until)) = Blocked::by(&request, &frame, now) {
+            if let Some(found) = self.pipes.get_mut(&pipe) {
+                found.blocked = Some(Blocked {
+                    request,
+                    wanted,
+                    until,
+                });
+            }
+            return;
+        }
         for delivery in deliveries {
             self.deliver(&address, delivery, now);
         }
         for (channel, payload) in relayed {
             self.relay(&address, &channel, &payload, now);
         }
-        let frame = self.faults.answer(name, frame);
-        let delay = self.faults.answering(pipe) + waited(name, &args, &frame);
-        let Some(found) = self.pipes.get_mut(&pipe) else {
-            return;
-        };
-        match is_answered {
-            true => found.arrive(now + delay, Arrival::Reply(answer, frame)),
-            false => found.end_at(now + delay, "the connection was cut"),
-        }
+        self.answer(pipe, request, frame, now, millis);
         for other in self.pipes.values() {
             if killed.contains(&other.id) && other.address == address {
                 other.wake.notify_one();
@@ -391,6 +426,26 @@ impl State {
         }
         for (address, delivery) in deliveries {
             self.deliver(&address, delivery, now);
+        }
+    }
+
+    /// Puts the answer to a request on its way.
+    fn answer(&mut self, pipe: PipeId, request: Request, frame: Frame, now: Instant, millis: u64) {
+        self.faults.executed(&Executed {
+            connection: pipe,
+            command: request.name,
+            args: &request.args,
+            answer: &frame,
+            millis,
+        });
+        let frame = self.faults.answer(request.name, frame);
+        let delay = self.faults.answering(pipe);
+        let Some(found) = self.pipes.get_mut(&pipe) else {
+            return;
+        };
+        match request.is_answered {
+            true => found.arrive(now + delay, Arrival::Reply(request.answer, frame)),
+            false => found.end_at(now + delay, "the connection was cut"),
         }
     }
 
@@ -437,12 +492,20 @@ impl State {
             .servers
             .get(&found.address)
             .and_then(|host| host.paused_until);
-        let request = found.requests.front().map(|(due, _)| *due);
+        let request = match &found.blocked {
+            Some(blocked) => earliest(
+                blocked.until,
+                self.replication.as_mut().and_then(|replication| {
+                    replication.expected(&found.address, found.written, blocked.wanted)
+                }),
+            ),
+            None => found.requests.front().map(|(due, _)| *due),
+        };
         let request = request.map(|due| paused.map_or(due, |paused| due.max(paused)));
         let arrival = found.arrivals.front().map(|(due, _)| *due);
         match [request, arrival].into_iter().flatten().min() {
             Some(due) => Next::At(due),
-            None if found.end.is_none() => {
+            None if found.end.is_none() && found.blocked.is_none() => {
                 self.close(pipe);
                 Next::Never
             }
@@ -476,6 +539,7 @@ impl State {
                     host.server.close(pipe.id);
                 }
                 pipe.requests.clear();
+                pipe.blocked = None;
                 pipe.end_at(now, "the server closed the connection");
                 pipe.wake.notify_one();
             }
@@ -491,16 +555,6 @@ impl State {
     }
 }
 
-/// How long `WAIT` holds up what is behind it.
-fn waited(name: &str, args: &[Bytes], answer: &Frame) -> Duration {
-    let number = |arg: Option<&Bytes>| std::str::from_utf8(arg?).ok()?.parse::<i64>().ok();
-    let (Frame::Number(acknowledged), Some(wanted), Some(millis)) =
-        (answer, number(args.first()), number(args.get(1)))
-    else {
-        return Duration::ZERO;
-    };
-    match name == "WAIT" && *acknowledged < wanted {
-        true => Duration::from_millis(millis.unsigned_abs()),
-        false => Duration::ZERO,
-    }
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
 }

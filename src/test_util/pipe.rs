@@ -1,6 +1,6 @@
 //! A connection, as a network sees it: what is on its way, in both directions.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -18,6 +18,10 @@ pub(super) struct Pipe {
     pub(super) id: ConnectionId,
     pub(super) requests: VecDeque<(Instant, Request)>,
     pub(super) arrivals: VecDeque<(Instant, Arrival)>,
+    /// The `WAIT` that holds up the requests behind it.
+    pub(super) blocked: Option<Blocked>,
+    /// The master's offset after the last write of this connection.
+    pub(super) written: u64,
     pub(super) messages: Option<mpsc::UnboundedSender<Pushed>>,
     /// Tells the client of the end. `None` once the client has closed the connection: the server still executes what was sent.
     pub(super) end: Option<oneshot::Sender<&'static str>>,
@@ -36,6 +40,39 @@ pub(super) struct Request {
     /// Dropped, it says that the connection has ended.
     pub(super) answer: oneshot::Sender<Frame>,
     pub(super) is_answered: bool,
+}
+
+/// A `WAIT` for replicas that have not acknowledged yet.
+pub(super) struct Blocked {
+    pub(super) request: Request,
+    /// How many replicas it waits for.
+    pub(super) wanted: usize,
+    /// `None`: it has no timeout.
+    pub(super) until: Option<Instant>,
+}
+
+impl Blocked {
+    /// The `WAIT` that such an answer leaves waiting; `None` for anything else.
+    pub(super) fn by(
+        request: &Request,
+        answer: &Frame,
+        now: Instant,
+    ) -> Option<(usize, Option<Instant>)> {
+        let Frame::Number(acknowledged) = answer else {
+            return None;
+        };
+        let number = |arg: &Bytes| std::str::from_utf8(arg).ok()?.parse::<u64>().ok();
+        let [wanted, millis] = &request.args[..] else {
+            return None;
+        };
+        let wanted = number(wanted)
+            .filter(|wanted| request.name == "WAIT" && *acknowledged < *wanted as i64)?;
+        let timeout = number(millis).filter(|millis| *millis > 0);
+        Some((
+            wanted as usize,
+            timeout.map(|millis| now + Duration::from_millis(millis)),
+        ))
+    }
 }
 
 pub(super) enum Arrival {

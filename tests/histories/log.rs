@@ -46,6 +46,8 @@ pub enum Trouble {
     WouldDeadlock,
     /// The client was shut down.
     Closed,
+    /// Too few replicas have acknowledged it.
+    TooFewReplicas,
     /// It did not end.
     Hung,
     Other(String),
@@ -60,6 +62,7 @@ impl From<Error> for Trouble {
             Error::AlreadyHeld { .. } => Self::AlreadyHeld,
             Error::WouldDeadlock { .. } => Self::WouldDeadlock,
             Error::Closed => Self::Closed,
+            Error::Replication { .. } => Self::TooFewReplicas,
             other => Self::Other(format!("{other:?}")),
         }
     }
@@ -129,6 +132,12 @@ pub enum What {
     Looks,
     /// and sees these owners, in this order.
     Queue(Vec<u64>),
+    /// A replica becomes the master, on which these locks are not as on the old one.
+    Promoted,
+    /// A master takes commands that has been replaced.
+    Splits,
+    /// There is one master again.
+    Joins,
     /// Something happens to a connection.
     Weather(String),
 }

@@ -9,7 +9,7 @@ use redisson_lock::{LostReason, Released};
 use super::{
     books::{Book, Live, validity},
     log::{Event, HoldId, Side, Spot, Trouble, What},
-    stays::{self, Forcing, Stay},
+    stays::{self, Cause, Forcing, Stay},
     verdict::{Rules, Tally, Violation, broken},
 };
 
@@ -144,7 +144,7 @@ impl Replay {
                 self.counting.insert(spot, at);
             }
             What::Counted(counted) => return self.counted(at, spot, counted),
-            What::Forces => self.forces(at, spot),
+            What::Forces => self.forces(at, spot, Cause::Forced),
             What::Forced(forced) => {
                 self.forced(at, spot, forced);
                 if let Err(trouble) = forced {
@@ -152,6 +152,9 @@ impl Replay {
                 }
             }
             What::Closes => self.closed = true,
+            What::Promoted => self.forces(at, spot, Cause::Promoted),
+            What::Splits => self.forces(at, spot, Cause::Split),
+            What::Joins => self.joins(at, spot),
             What::Looks | What::Queue(_) | What::Weather(_) => {}
         }
         Ok(())
@@ -340,21 +343,36 @@ impl Replay {
             Trouble::Closed | Trouble::Lost(LostReason::Closed) if self.closed => {
                 self.tally.closed += 1;
             }
+            Trouble::TooFewReplicas if self.rules.disturbed => self.tally.unanswered += 1,
             trouble => return broken(at, format!("failed: {trouble:?}")),
         }
         Ok(())
     }
 
-    fn forces(&mut self, at: usize, spot: Spot) {
-        let names = spot.names;
+    /// What was done at the server that takes no more commands is lost.
+    fn joins(&mut self, at: usize, spot: Spot) {
+        let forcings = self.forcings.iter_mut();
+        for forcing in forcings.filter(|forcing| forcing.cause == Cause::Split) {
+            forcing.ended.get_or_insert(at);
+        }
+        self.doubt_books(spot);
+    }
+
+    fn doubt_books(&mut self, touched: Spot) {
+        for (spot, book) in &mut self.books {
+            book.forced |= spot.names & touched.names != 0;
+        }
+    }
+
+    fn forces(&mut self, at: usize, spot: Spot, cause: Cause) {
         self.forcings.push(Forcing {
+            cause,
+            loses: cause == Cause::Forced || self.rules.failovers_lose,
             spot,
             began: at,
-            ended: None,
+            ended: (cause == Cause::Promoted).then_some(at),
         });
-        for (spot, book) in &mut self.books {
-            book.forced |= spot.names & names != 0;
-        }
+        self.doubt_books(spot);
     }
 
     fn forced(&mut self, at: usize, spot: Spot, forced: &Result<bool, Trouble>) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::Config;
+use redisson_lock::{Config, Durability};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
@@ -19,6 +19,10 @@ pub struct Profile {
     pub delay: Duration,
     /// Locks are forced open now and then.
     pub forced: bool,
+    /// How many replicas are to have what is granted.
+    pub durability: Durability,
+    /// How long a write takes to a replica at the longest, and as long its acknowledgement.
+    pub lag: Duration,
 }
 
 /// What may happen to connections.
@@ -30,6 +34,12 @@ pub enum Weather {
     Told,
     /// Connections fall silent for ever, without an end.
     Silences,
+    /// Masters fail one at a time, and replicas that have all that counts take over. Connections suffer whatever can happen.
+    Failovers,
+    /// As `Failovers`; masters that are well are replaced as well.
+    Ordered,
+    /// Masters fail while replicas lag, hang and fail.
+    Losses,
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -44,6 +54,8 @@ pub const CALM: Profile = Profile {
     weather: Weather::Any,
     delay: Duration::ZERO,
     forced: false,
+    durability: Durability::Auto,
+    lag: Duration::ZERO,
 };
 
 /// Connections are cut, requests, replies and messages lost, everything is late; seldom for so long that a lease ends.
@@ -56,6 +68,8 @@ pub const CUTS: Profile = Profile {
     weather: Weather::Any,
     delay: Duration::ZERO,
     forced: false,
+    durability: Durability::Auto,
+    lag: Duration::ZERO,
 };
 
 /// Connections and server stand still for longer than a lease lasts.
@@ -68,6 +82,8 @@ pub const FREEZES: Profile = Profile {
     weather: Weather::Any,
     delay: Duration::ZERO,
     forced: false,
+    durability: Durability::Auto,
+    lag: Duration::ZERO,
 };
 
 /// Locks are forced open, which their holders elsewhere hear of at their next renewal.
@@ -80,6 +96,8 @@ pub const FORCED: Profile = Profile {
     weather: Weather::Any,
     delay: Duration::ZERO,
     forced: true,
+    durability: Durability::Auto,
+    lag: Duration::ZERO,
 };
 
 /// The server is far away, and leases are short beside the way.
@@ -111,6 +129,7 @@ impl Profile {
             watchdog_lease: self.watchdog_lease,
             poll_floor: self.poll_floor,
             command_wait: self.command_wait,
+            durability: self.durability,
             ..Config::default()
         }
     }

@@ -20,9 +20,23 @@ pub struct Stay {
     pub nested: bool,
 }
 
-/// The lock is forced open some time between these events.
+/// Why what a server keeps may be something else than what its owners were told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It was forced open.
+    Forced,
+    /// Another server has taken over that had something else.
+    Promoted,
+    /// Two servers take commands.
+    Split,
+}
+
+/// The lock is forced open some time between these events, or has another state for another cause.
 #[derive(Debug, Clone, Copy)]
 pub struct Forcing {
+    pub cause: Cause,
+    /// Whether two owners may be inside for that cause.
+    pub loses: bool,
     pub spot: Spot,
     pub began: usize,
     pub ended: Option<usize>,
@@ -41,7 +55,15 @@ impl Stay {
     fn excludes_until(&self, forcings: &[Forcing]) -> Option<usize> {
         let touching = forcings
             .iter()
-            .filter(|forcing| forcing.touches(self.spot.names, self.asked));
+            .filter(|forcing| forcing.loses && forcing.touches(self.spot.names, self.asked));
+        // Granted while two servers took commands, perhaps by the wrong one.
+        let mut doubted = touching
+            .clone()
+            .filter(|forcing| forcing.cause == Cause::Split);
+        if doubted.any(|forcing| forcing.began <= self.entered) {
+            return None;
+        }
+        let touching = touching.filter(|forcing| forcing.cause != Cause::Split);
         let forced = touching.map(|forcing| forcing.began).min();
         let proven = self.proven?;
         let until = forced.map_or(proven, |forced| proven.min(forced));
@@ -87,12 +109,22 @@ pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
         };
         if let Some((before, high)) = latest.get(&stay.spot.names) {
             let same_time = before.spot == stay.spot && before.proven > Some(stay.entered);
+            let mut changes = forcings.iter().filter(|forcing| {
+                forcing.cause != Cause::Forced
+                    && forcing.touches(stay.spot.names, before.asked)
+                    && forcing.began < stay.entered
+            });
+            let has_changed = changes.clone().next().is_some();
+            if changes.any(|change| change.loses && change.cause == Cause::Promoted) {
+                latest.insert(stay.spot.names, (stay, token));
+                continue;
+            }
             if same_time && token != *high {
                 let rule = format!("token {token} inside a hold with token {high}");
                 return broken(stay.entered, rule);
             }
-            // An owner that may have been inside keeps its token, or gets a higher one.
-            let falls = if before.spot == stay.spot && stay.nested {
+            // An owner that may have been inside keeps its token, or gets a higher one: a new master may not have its release.
+            let falls = if before.spot == stay.spot && (stay.nested || has_changed) {
                 token < *high
             } else {
                 token <= *high

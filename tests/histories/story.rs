@@ -15,6 +15,7 @@ pub const RULES: Rules = Rules {
     fair: true,
     exact: true,
     disturbed: false,
+    failovers_lose: false,
 };
 pub const LEASE: Duration = Duration::from_millis(1000);
 

@@ -11,6 +11,8 @@ pub struct Rules {
     pub exact: bool,
     /// Whether connections are disturbed: then an answer may stay out.
     pub disturbed: bool,
+    /// Whether a failover may lose what was granted.
+    pub failovers_lose: bool,
 }
 
 /// A rule that was broken, and the event that shows it.

@@ -178,6 +178,7 @@ fn judged(scene: &Scene) -> Tally {
         reentrant: scene.subject.reentrant,
         exact: scene.subject.exact,
         fair: scene.subject.fair && scene.profile.disturbed.is_none(),
+        failovers_lose: false,
         disturbed: scene.profile.disturbed.is_some(),
     };
     let tally = judge(&events, rules).unwrap_or_else(|violation| {

@@ -25,10 +25,11 @@ use crate::{
         actor::{Actor, Clients, PATIENCE, Scene},
         log::{self, Log},
         oracle::judge,
-        profiles::{CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
+        profiles::{self, CALM, CUTS, FORCED, FREEZES, OUTAGES, Profile, SILENCES, SLOW},
         subjects::{self, Subject},
         verdict::{Rules, Tally},
     },
+    successions,
     upheaval::{self, Turmoil, Upheaval},
     watch::{Watch, first_comes_first},
     weather::Weather,
@@ -107,15 +108,15 @@ impl Plan {
             actors: (0..ACTORS).collect(),
             episodes: u32::MAX,
         };
-        // A group cannot be forced open.
         let subject = plan.subject();
         let profiles = match plan.world {
             Kind::Node => PROFILES.len() - usize::from(subject.group || !subject.exact),
             Kind::Cluster => upheaval::PROFILES.len(),
+            Kind::Replicas => successions::PROFILES.len(),
         };
         let chance = match plan.world {
             Kind::Node => chance,
-            Kind::Cluster => chance / 8 + chance % 8,
+            Kind::Cluster | Kind::Replicas => chance / 8 + chance % 8,
         };
         plan.profile = (chance % profiles as u64) as usize;
         plan
@@ -126,6 +127,7 @@ impl Plan {
         let names: Vec<_> = match world {
             Kind::Node => PROFILES.map(|(name, _)| name).into(),
             Kind::Cluster => upheaval::PROFILES.map(|(name, ..)| name).into(),
+            Kind::Replicas => successions::PROFILES.map(|(name, _)| name).into(),
         };
         let profile = names.iter().position(|name| *name == profile);
         Self {
@@ -140,7 +142,7 @@ impl Plan {
         SUBJECTS[(self.seed % SUBJECTS.len() as u64) as usize]
     }
 
-    /// What happens to the connections.
+    /// What happens to the connections and servers.
     pub fn profile(&self) -> (&'static str, Profile) {
         match self.world {
             Kind::Node => PROFILES[self.profile],
@@ -148,14 +150,15 @@ impl Plan {
                 let (name, profile, _) = upheaval::PROFILES[self.profile];
                 (name, profile)
             }
+            Kind::Replicas => successions::PROFILES[self.profile],
         }
     }
 
-    /// What happens to the servers.
+    /// What happens to the slots.
     fn upheaval(&self) -> Upheaval {
         match self.world {
-            Kind::Node => Upheaval::None,
             Kind::Cluster => upheaval::PROFILES[self.profile].2,
+            Kind::Node | Kind::Replicas => Upheaval::None,
         }
     }
 
@@ -172,7 +175,7 @@ impl Plan {
         let (subject, (profile, _)) = (self.subject().name, self.profile());
         match self.world {
             Kind::Node => format!("{subject}, {profile}"),
-            Kind::Cluster => format!("{subject}, cluster, {profile}"),
+            world => format!("{subject}, {world}, {profile}"),
         }
     }
 
@@ -213,10 +216,11 @@ fn text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
-/// Nothing stands in the way of a waiter. Far from the server, a short lease may be over when its grant arrives: its owner
-/// asks anew, behind the others.
+/// Nothing stands in the way of a waiter. Far from the server, or behind slow replicas, a short lease may be over when its
+/// grant arrives: its owner asks anew, behind the others.
 fn is_calm(profile: Profile) -> bool {
-    profile.disturbed.is_none() && profile.delay.is_zero() && !profile.forced
+    let is_near = profile.delay.is_zero() && profile.lag.is_zero();
+    profile.disturbed.is_none() && is_near && !profile.forced
 }
 
 /// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
@@ -237,7 +241,7 @@ impl Drop for Undisturbed {
 async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let mut random = Rng::with_seed(plan.seed);
     let (_, profile) = plan.profile();
-    let server = World::new(plan.world);
+    let server = World::new(plan.world, &profile, &mut random);
     let (scene, watch) = scene(plan, profile, &server);
     let weather = Weather::new(random.fork(), scene.clone(), told);
     server.set_faults(weather.clone());
@@ -404,6 +408,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
         exact: scene.subject.exact,
         fair: scene.subject.fair && is_calm(scene.profile),
         disturbed: scene.profile.disturbed.is_some(),
+        failovers_lose: scene.profile.weather == profiles::Weather::Losses,
     };
     let tally = judge(&events, rules)
         .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
@@ -427,6 +432,11 @@ async fn is_left_clean(
     let locks = || {
         let mut keys = server.keys();
         keys.retain(|key| !key.starts_with("redisson_lock_token"));
+        // A new master may not have heard that a waiter has left: the next one that asks drops its place.
+        let places = ["redisson_lock_queue", "redisson_lock_timeout"];
+        if profile.lag > Duration::ZERO && profile.disturbed.is_some() {
+            keys.retain(|key| !places.iter().any(|place| key.starts_with(place)));
+        }
         keys
     };
     sleep(Duration::from_millis(100)).await;

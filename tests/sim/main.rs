@@ -18,8 +18,10 @@ mod order;
 #[path = "../histories/mod.rs"]
 mod played;
 mod queues;
+mod replicas;
 mod shrink;
 mod singles;
+mod successions;
 mod takeovers;
 mod upheaval;
 mod watch;
@@ -36,13 +38,19 @@ use world::Kind;
 // 3988: a waiter entered the queue by a command of a broken connection that the next one had not killed, as it broke as well.
 // 66: a client that shut down listed holds as unreleased that a task was about to release.
 // 405: a node that was passing a slot on granted a fair lock without its queue, which kept the owner's place.
-const REGRESSIONS: [(u64, Kind, &str); 6] = [
+// 127: the owner of a grant that came too late stood before the waiter that had been told, and the lock stayed free.
+// 1240: a command was executed late, of a connection before the one that was killed.
+// 6439: the release of an inner hold prolonged the outer one, and no replica had been waited for.
+const REGRESSIONS: [(u64, Kind, &str); 9] = [
     (2995, Kind::Node, "calm"),
     (2271, Kind::Cluster, "outages"),
     (914, Kind::Cluster, "losses"),
     (3988, Kind::Cluster, "outages"),
     (66, Kind::Node, "closings"),
     (405, Kind::Cluster, "outages"),
+    (127, Kind::Replicas, "lagging"),
+    (1240, Kind::Replicas, "ordered"),
+    (6439, Kind::Replicas, "ordered"),
 ];
 
 /// A number from the environment.

@@ -224,6 +224,23 @@ async fn a_command_of_a_broken_connection_is_not_executed_later() {
     assert_eq!(server.holders("a"), []);
 }
 
+/// The connection that was to have the broken one killed breaks before it does.
+#[tokio::test(start_paused = true)]
+async fn a_command_of_a_connection_before_the_last_is_not_executed_later() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    network.0.late.store(1, Relaxed);
+    // A new connection asks for its number first.
+    network.0.lost_client.store(2, Relaxed);
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let left = [&network.0.late, &network.0.lost_client].map(|left| left.load(Relaxed));
+    assert_eq!(left, [0, 0], "no command was late or lost");
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(server.holders("a"), []);
+}
+
 /// Answers have shifted: none belongs to its command any more.
 #[tokio::test(start_paused = true)]
 async fn a_connection_with_another_answer_to_a_ping_is_replaced() {

@@ -13,7 +13,7 @@ use redisson_lock::{
     Config, LockClient, Owner,
     test_util::{
         InMemoryRedis,
-        simulation::{Ending, Fate, Faults, Frame, RawConnection},
+        simulation::{Delivering, Ending, Fate, Faults, Frame, RawConnection},
     },
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -252,4 +252,53 @@ async fn a_lost_answer_does_not_prolong_a_place() {
         "{before} ms of the place were left, and now {after} ms"
     );
     waiter.abort();
+}
+
+/// A network with messages that take a while. The script with this number from now on takes too long; none with zero.
+#[derive(Clone, Default)]
+struct SlowScript(Arc<AtomicU32>);
+
+impl Faults for SlowScript {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let mut fate = Fate::default();
+        if command.starts_with("EVAL") {
+            let before = self.0.load(Relaxed);
+            self.0.store(before.saturating_sub(1), Relaxed);
+            fate.delay = if before == 1 { SOON } else { Duration::ZERO };
+        }
+        fate
+    }
+
+    fn delivering(&mut self, _connection: u64) -> Delivering {
+        Delivering::After(Duration::from_millis(10))
+    }
+}
+
+/// A grant whose lease is over when it arrives is given back, which tells the next waiter. Its owner asks again, before that
+/// waiter does.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_too_late_does_not_put_its_owner_before_the_next_waiter() {
+    let server = InMemoryRedis::new();
+    let network = SlowScript::default();
+    server.set_faults(network.clone());
+    let first = client(&server, NEVER).await;
+    let lock = first.fair_lock("a");
+    // From here on the server knows the scripts.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    let late = client(&server, NEVER).await;
+    let lock = late.fair_lock("a").with_lease(SOON);
+    let late = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(SOON).await;
+    let next = client(&server, NEVER).await;
+    let next = tokio::spawn(async move { next.fair_lock("a").lock().await.map(drop) });
+    sleep(SOON).await;
+    // The release, and then the grant.
+    network.0.store(2, Relaxed);
+    guard.unlock().await.unwrap();
+    for waiter in [next, late] {
+        let entered = timeout(4 * SOON, waiter).await;
+        entered.expect("a waiter enters").unwrap().unwrap();
+    }
+    assert_eq!(network.0.load(Relaxed), 0, "no script was late");
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     played::{
         log::{Event, HoldId, Side, Spot, Trouble, What},
-        profiles::Profile,
+        profiles::{Profile, Weather},
         subjects::Subject,
     },
     world::World,
@@ -50,6 +50,8 @@ struct State {
     waits: HashMap<Spot, Duration>,
     /// The holds of an owner.
     counts: HashMap<Spot, Count>,
+    /// Until then, a guard may rely on a lock that no server has any more: a bit for each name.
+    lost: Vec<(u32, Duration)>,
 }
 
 /// The holds of an owner, by what it was told.
@@ -146,6 +148,17 @@ impl Watch {
             } => {
                 state.longest.remove(&spot);
             }
+            What::Promoted | What::Splits | What::Joins => {
+                // Releases are not waited for: a new master may have more holds than are left.
+                let counts = state.counts.iter_mut();
+                let touched = counts.filter(|(other, _)| other.names & spot.names != 0);
+                touched.for_each(|(_, count)| count.is_unsure = true);
+                if self.profile.weather == Weather::Losses {
+                    // A holder hears of it when it reaches the new master, or when its lease is over.
+                    let until = event.at + self.profile.watchdog_lease;
+                    state.lost.push((spot.names, until));
+                }
+            }
             _ => {}
         }
         if let What::Enters { hold, lease, .. } = event.what
@@ -158,6 +171,10 @@ impl Watch {
             return None;
         }
         let is_calm = self.profile.disturbed.is_none();
+        let mut lost = state.lost.iter();
+        if lost.any(|(names, until)| names & spot.names != 0 && event.at < *until) {
+            return None;
+        }
         if let Some(rule) = holds.and_then(|holds| self.counts(event, holds)) {
             return Some(rule);
         }
@@ -217,7 +234,11 @@ impl Watch {
         let relied = until
             .checked_sub(event.at)
             .filter(|relied| !relied.is_zero())?;
-        let Some(kept) = self.server.remaining_lease(name) else {
+        let kept = match self.profile.weather {
+            Weather::Losses => self.server.longest_lease(name),
+            _ => self.server.remaining_lease(name),
+        };
+        let Some(kept) = kept else {
             return Some(format!(
                 "a guard is valid for {relied:?}, the server keeps no lock"
             ));
@@ -233,6 +254,7 @@ impl Watch {
         }
         // Readers share an expiry; after a disturbance, an earlier lease of the owner's may be there.
         let alone = self.subject.sides.len() == 1 && self.profile.disturbed.is_none();
+        let kept = self.server.remaining_lease(name)?;
         longest
             .filter(|longest| alone && kept > *longest)
             .map(|longest| {
@@ -248,7 +270,7 @@ impl Watch {
         }
         let longest = match self.profile.disturbed {
             None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
-            None => LONGEST_FREE + 20 * self.profile.delay,
+            None => LONGEST_FREE + 20 * (self.profile.delay + 2 * self.profile.lag),
             Some(_) => LONGEST_FREE_DISTURBED,
         };
         let start = Instant::now();

@@ -6,11 +6,18 @@ use std::{
 };
 
 use fastrand::Rng;
-use redisson_lock::test_util::simulation::{Delivering, Ending, Executed, Fate, Faults};
+use redisson_lock::test_util::simulation::{
+    Delivering, Ending, Executed, Fate, Faults, MasterChange,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    played::{actor::Scene, profiles},
+    played::{
+        actor::Scene,
+        log::{Side, Spot, What},
+        profiles,
+    },
+    successions,
     world::World,
 };
 
@@ -119,6 +126,15 @@ impl Weather {
 
     fn disturb(&self, server: &World, lasting: Duration) {
         let mut state = self.state();
+        if let World::Replicas(replicas) = server
+            && state.random.bool()
+        {
+            let mut random = state.random.fork();
+            drop(state);
+            let profile = &self.scene.profile;
+            let told = successions::disturb(replicas, profile, lasting, &mut random);
+            return self.scene.log.weather(told);
+        }
         let at = state.random.usize(..LINES as usize);
         let slow = Duration::from_millis(state.random.u64(1..30));
         let refusals = [
@@ -135,6 +151,8 @@ impl Weather {
         let kind = match (state.random.u8(..12), self.scene.profile.weather) {
             // Instead of messages that are lost without a word.
             (4, profiles::Weather::Told) => 5,
+            // Masters fail one at a time.
+            (10, _) if matches!(server, World::Replicas(_)) => 9,
             (kind, _) => kind,
         };
         let (told, trouble) = match kind {
@@ -256,6 +274,21 @@ impl Faults for Weather {
         if self.told {
             self.scene.log.weather(story(executed));
         }
+    }
+
+    fn master_changed(&mut self, change: &MasterChange) {
+        let names = self.scene.names.iter().enumerate();
+        let (what, names) = match change {
+            MasterChange::Promoted { differing } => {
+                let differs = |name: &str| differing.iter().any(|key| key.contains(name));
+                let names = names.filter(|(_, name)| differs(name));
+                (What::Promoted, names.map(|(index, _)| 1 << index).sum())
+            }
+            MasterChange::OldMasterServes => (What::Splits, u32::MAX),
+            MasterChange::OldMasterGone => (What::Joins, u32::MAX),
+        };
+        let (owner, side) = (0, Side::Alone);
+        self.scene.log.note(Spot { owner, names, side }, what);
     }
 }
 

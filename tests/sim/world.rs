@@ -1,14 +1,17 @@
-//! The servers of a history: a node by itself, or a cluster.
+//! The servers of a history: a node by itself, a cluster, or a master with replicas and sentinels.
 
 use std::{fmt, time::Duration};
 
+use fastrand::Rng;
 use redisson_lock::{
     Config, Error, LockClient,
     test_util::{
         InMemoryRedis,
-        simulation::{Cluster, Faults},
+        simulation::{Cluster, Faults, Replicated},
     },
 };
+
+use crate::played::profiles::Profile;
 
 /// The nodes of a cluster.
 const NODES: usize = 3;
@@ -18,6 +21,7 @@ const NODES: usize = 3;
 pub enum Kind {
     Node,
     Cluster,
+    Replicas,
 }
 
 impl fmt::Display for Kind {
@@ -25,19 +29,21 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Node => "node",
             Self::Cluster => "cluster",
+            Self::Replicas => "replicas",
         })
     }
 }
 
 impl Kind {
-    /// The kind that `WORLD` names, or else one by chance: one history of eight is on a cluster.
+    /// The kind that `WORLD` names, or else one by chance: of eight histories, one is on a cluster and one on replicas.
     pub fn of(chance: u64) -> Self {
-        match std::env::var("WORLD").as_deref() {
-            Ok("node") => Self::Node,
-            Ok("cluster") => Self::Cluster,
-            Ok("") | Err(_) if chance % 8 == 6 => Self::Cluster,
-            Ok("") | Err(_) => Self::Node,
-            Ok(other) => panic!("WORLD is node or cluster, not {other}"),
+        let named = std::env::var("WORLD").unwrap_or_default();
+        match (named.as_str(), chance % 8) {
+            ("node", _) => Self::Node,
+            ("cluster", _) | ("", 6) => Self::Cluster,
+            ("replicas", _) | ("", 3) => Self::Replicas,
+            ("", _) => Self::Node,
+            (other, _) => panic!("WORLD is node, cluster or replicas, not {other}"),
         }
     }
 }
@@ -46,13 +52,20 @@ impl Kind {
 pub enum World {
     Node(InMemoryRedis),
     Cluster(Cluster),
+    Replicas(Replicated),
 }
 
 impl World {
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind, profile: &Profile, random: &mut Rng) -> Self {
         match kind {
             Kind::Node => Self::Node(InMemoryRedis::new()),
             Kind::Cluster => Self::Cluster(Cluster::new(NODES)),
+            Kind::Replicas => {
+                let replicated = Replicated::new(random.u64(..));
+                replicated.set_lag(profile.lag);
+                replicated.set_min_replicas(random.usize(..2));
+                Self::Replicas(replicated)
+            }
         }
     }
 
@@ -60,6 +73,7 @@ impl World {
         match self {
             Self::Node(server) => server.set_faults(faults),
             Self::Cluster(cluster) => cluster.set_faults(faults),
+            Self::Replicas(replicated) => replicated.set_faults(faults),
         }
     }
 
@@ -67,6 +81,7 @@ impl World {
         match self {
             Self::Node(server) => server.client_with(config).await,
             Self::Cluster(cluster) => cluster.client_with(config).await,
+            Self::Replicas(replicated) => replicated.client_with(config).await,
         }
     }
 
@@ -74,6 +89,7 @@ impl World {
         match self {
             Self::Node(server) => server.keys(),
             Self::Cluster(cluster) => cluster.keys().into_iter().collect(),
+            Self::Replicas(replicated) => replicated.keys(),
         }
     }
 
@@ -81,6 +97,7 @@ impl World {
         match self {
             Self::Node(server) => server.channels(),
             Self::Cluster(cluster) => cluster.channels().into_iter().collect(),
+            Self::Replicas(replicated) => replicated.channels(),
         }
     }
 
@@ -88,13 +105,24 @@ impl World {
         match self {
             Self::Node(server) => server.connections(),
             Self::Cluster(cluster) => cluster.connections(),
+            Self::Replicas(replicated) => replicated.connections(),
         }
     }
 
+    /// How long the present server keeps a lock.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         match self {
             Self::Node(server) => server.remaining_lease(name),
             Self::Cluster(cluster) => cluster.remaining_lease(name),
+            Self::Replicas(replicated) => replicated.remaining_lease(name),
+        }
+    }
+
+    /// The longest that any server keeps a lock: the one that granted it may have been replaced since.
+    pub fn longest_lease(&self, name: &str) -> Option<Duration> {
+        match self {
+            Self::Replicas(replicated) => replicated.longest_lease(name),
+            _ => self.remaining_lease(name),
         }
     }
 
@@ -102,6 +130,7 @@ impl World {
         match self {
             Self::Node(server) => server.holders(name),
             Self::Cluster(cluster) => cluster.holders(name),
+            Self::Replicas(replicated) => replicated.holders(name),
         }
     }
 
@@ -109,14 +138,16 @@ impl World {
         match self {
             Self::Node(server) => server.forget_scripts(),
             Self::Cluster(cluster) => cluster.forget_scripts(),
+            Self::Replicas(replicated) => replicated.forget_scripts(),
         }
     }
 
-    /// Ends the connections to one of the servers.
+    /// Ends the connections to one of the servers; of replicas and sentinels, to all.
     pub fn disconnect(&self, which: usize) {
         match self {
             Self::Node(server) => server.disconnect(),
             Self::Cluster(cluster) => cluster.disconnect(which % NODES),
+            Self::Replicas(replicated) => replicated.disconnect(),
         }
     }
 
@@ -125,6 +156,7 @@ impl World {
         match self {
             Self::Node(server) => server.stop(),
             Self::Cluster(cluster) => cluster.stop(which % NODES),
+            Self::Replicas(replicated) => replicated.stop(which % NODES),
         }
     }
 
@@ -133,6 +165,7 @@ impl World {
         match self {
             Self::Node(server) => server.start(),
             Self::Cluster(cluster) => (0..NODES).for_each(|node| cluster.start(node)),
+            Self::Replicas(replicated) => replicated.start(),
         }
     }
 }

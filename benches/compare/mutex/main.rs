@@ -24,7 +24,9 @@ impl Peer for Local {
 
     async fn answer(&mut self, command: Command) -> Result<Value, Failure> {
         let Command::Contend { tasks, times, .. } = command else {
-            return unsupported("no lock on a server: what the tasks of one process share of one lock");
+            return unsupported(
+                "no lock on a server: what the tasks of one process share of one lock",
+            );
         };
         let lock = Arc::new(Mutex::new(()));
         let tasks = (0..tasks).map(|_| Turn(lock.clone()));

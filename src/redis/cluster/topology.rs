@@ -1,7 +1,7 @@
 //! Where the slots are, and a connection to each node that has some.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -17,11 +17,12 @@ use super::{
     slot_map::{Listed, NodeIndex, SLOTS, SlotMap},
 };
 use crate::{
+    durability::Durability,
     hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
         connection::ServerConfig,
-        durable::{Durable, Wait},
+        durable::{Durable, Durables, Wait},
         line::Line,
         link::Connector,
         locator::{Address, AddressMap},
@@ -57,8 +58,7 @@ pub(super) struct Node {
     /// Where it is reached from here.
     pub(super) address: Address,
     pub(super) line: Line,
-    /// Made when the first call waits for replicas.
-    durable: OnceLock<Durable>,
+    durables: Durables,
     closed: CancellationToken,
 }
 
@@ -273,7 +273,7 @@ impl Topology {
             announced: announced.clone(),
             address,
             line,
-            durable: OnceLock::new(),
+            durables: Durables::default(),
             closed,
         }
     }
@@ -283,9 +283,9 @@ impl Topology {
         Line::keep(connector, None, events, closed, &self.tasks)
     }
 
-    /// The connection to `node` for calls that wait for replicas.
-    pub(super) fn durable<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Durable {
-        node.durable.get_or_init(|| {
+    /// The connection to `node` for calls that wait for so many replicas.
+    pub(super) fn durable(self: &Arc<Self>, node: &Arc<Node>, durability: Durability) -> Durable {
+        node.durables.get(durability, || {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
             let line = self.line(connector, &node.closed);
             let (topology, announced) = (Arc::downgrade(self), node.announced.clone());
@@ -293,7 +293,8 @@ impl Topology {
                 let topology = topology.upgrade();
                 topology.map_or(0, |topology| topology.replicas_at(&announced))
             };
-            Durable::start(line, self.publishing, self.wait, listed, &self.tasks)
+            let (publishing, wait) = (self.publishing, self.wait);
+            Durable::start(line, publishing, wait, durability, listed, &self.tasks)
         })
     }
 

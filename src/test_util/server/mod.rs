@@ -5,6 +5,7 @@ mod clients;
 mod cluster;
 mod reports;
 mod scripts;
+mod sentinel;
 mod session;
 pub(crate) mod sessions;
 mod subscribing;
@@ -22,6 +23,7 @@ use super::{
     interpreter::{ScriptErrors, Sha},
     without_maps,
 };
+pub(crate) use sentinel::{OtherSentinel, SentinelView};
 use session::Session;
 
 /// The version of Redis that the server tells.
@@ -54,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) acknowledging_replicas: u32,
     /// The errors that the server answers instead of running commands.
     pub(crate) refusal: Option<Refusal>,
+    /// What the server knows as a sentinel, if it is one.
+    pub(crate) sentinel: Option<SentinelView>,
     pub(crate) script_errors: ScriptErrors,
 }
 

@@ -9,7 +9,7 @@ use super::{
         commands::SYNTAX,
         number::parse_integer,
     },
-    Caller, authentication, clients, cluster, reports, scripts, subscribing,
+    Caller, authentication, clients, cluster, reports, scripts, sentinel, subscribing,
 };
 
 const OPENING: u8 = SESSION | NO_AUTH | ALLOW_BUSY;
@@ -37,6 +37,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::session("eval", -3, NO_SCRIPT | STALE, scripts::eval),
     Command::session("evalsha", -3, NO_SCRIPT | STALE, scripts::evalsha),
     Command::container("script", scripts::COMMANDS),
+    Command::container("sentinel", sentinel::COMMANDS),
 ];
 
 pub(super) fn ok() -> Frame {

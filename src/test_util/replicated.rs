@@ -1,0 +1,290 @@
+//! A master with replicas and sentinels, for the crate's own simulator.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    faults::Faults,
+    network::{Network, State},
+    sentinels::{SERVICE, Sentinels},
+};
+use crate::{
+    client::LockClient,
+    config::Config,
+    error::Error,
+    redis::{
+        Target,
+        connection::{Address, Frame},
+    },
+};
+
+/// How often the sentinels look at the servers.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a server hangs that nothing wakes.
+const FOR_EVER: Duration = Duration::from_secs(86_400);
+
+/// A master, two replicas that lag behind it, and three sentinels that replace it when it falls silent. All chance comes
+/// from a seed. A clone is the same world.
+#[derive(Clone)]
+pub struct Replicated {
+    network: Network,
+    sentinels: Arc<Mutex<Sentinels>>,
+}
+
+impl Replicated {
+    /// Servers without data. Their sentinels work on the present runtime.
+    pub fn new(seed: u64) -> Self {
+        let network = Network::new();
+        let sentinels = Sentinels::new(network.clone(), seed);
+        let sentinels = Arc::new(Mutex::new(sentinels));
+        let watching = Arc::downgrade(&sentinels);
+        tokio::spawn(async move {
+            while let Some(sentinels) = watching.upgrade() {
+                lock(&sentinels).tick();
+                drop(sentinels);
+                sleep(LOOK_EVERY).await;
+            }
+        });
+        Self { network, sentinels }
+    }
+
+    /// Has `faults` decide what goes wrong on the connections from now on, and see who is the master.
+    pub fn set_faults(&self, faults: impl Faults + 'static) {
+        self.network.state().faults = Box::new(faults);
+    }
+
+    /// The longest that a write takes to a replica, and as long its acknowledgement.
+    pub fn set_lag(&self, lag: Duration) {
+        if let Some(replication) = &mut self.network.state().replication {
+            replication.lag = lag;
+        }
+    }
+
+    /// The fewest replicas with which a master accepts writes.
+    pub fn set_min_replicas(&self, replicas: usize) {
+        if let Some(replication) = &mut self.network.state().replication {
+            replication.min_replicas = replicas;
+        }
+    }
+
+    /// A client that asks two of the sentinels where the master is.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockClient::connect`].
+    pub async fn client_with(&self, config: Config) -> Result<LockClient, Error> {
+        let target = self.target()?;
+        LockClient::builder()
+            .target(target)
+            .config(config)
+            .build()
+            .await
+    }
+
+    fn target(&self) -> Result<Target, Error> {
+        let sentinels = lock(&self.sentinels);
+        let [(first, port), (second, other_port)] =
+            [0, 1].map(|index: usize| sentinels.sentinels[index].address.clone());
+        let url = format!("redis-sentinel://{first}:{port}/{SERVICE}?node={second}:{other_port}");
+        let mut target = Target::url(&url)?.over(Arc::new(self.network.clone()));
+        let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());
+        target.client_id = Some(id.into_uuid());
+        Ok(target)
+    }
+
+    /// Has the sentinels make a replica the master although the present one is well; says whether one could be.
+    pub fn fail_over(&self) -> bool {
+        let mut sentinels = lock(&self.sentinels);
+        sentinels.fail_over(&mut self.network.state(), Instant::now())
+    }
+
+    /// Which of the three servers is the master, by the latest failover.
+    pub fn master(&self) -> usize {
+        let sentinels = lock(&self.sentinels);
+        let mut nodes = sentinels.nodes.iter();
+        nodes
+            .position(|node| *node == sentinels.master)
+            .unwrap_or_default()
+    }
+
+    /// Ends all connections to a server, which accepts none and sends nothing until [`start`](Self::start).
+    pub fn stop(&self, node: usize) {
+        self.change(node, |_, state, node, now| {
+            state.catch_up(now);
+            if let (false, Some(replication)) = (state.is_master(node), &mut state.replication) {
+                replication.detach(node);
+            }
+            state.set_up(node, false);
+            state.disconnect(Some(node));
+        });
+    }
+
+    /// Has a server do nothing until [`start`](Self::start); its connections stay open.
+    pub fn hang(&self, node: usize) {
+        self.change(node, |_, state, node, now| {
+            state.catch_up(now);
+            if let (false, Some(replication)) = (state.is_master(node), &mut state.replication) {
+                replication.sever(node);
+            }
+            if let Some(host) = state.servers.get_mut(node) {
+                host.paused_until = Some(now + FOR_EVER);
+            }
+        });
+    }
+
+    /// Cuts a server off from all other servers until [`start`](Self::start); clients reach it.
+    pub fn isolate(&self, node: usize) {
+        self.change(node, |sentinels, state, node, now| {
+            state.catch_up(now);
+            sentinels.isolate(node);
+            if let Some(replication) = &mut state.replication {
+                replication.sever(node);
+            }
+        });
+    }
+
+    /// Stops one of the sentinels until [`start`](Self::start).
+    pub fn stop_sentinel(&self, index: usize) {
+        let address = lock(&self.sentinels).sentinels[index].address.clone();
+        let mut state = self.network.state();
+        state.set_up(&address, false);
+        state.disconnect(Some(&address));
+    }
+
+    /// Ends what keeps servers and sentinels from their work. A master that has been replaced does not know it yet.
+    pub fn start(&self) {
+        let mut sentinels = lock(&self.sentinels);
+        let mut state = self.network.state();
+        sentinels.end_isolations();
+        let addresses: Vec<Address> = state.servers.keys().cloned().collect();
+        for address in &addresses {
+            state.set_up(address, true);
+            if let Some(host) = state.servers.get_mut(address) {
+                host.paused_until = None;
+            }
+            state.wake(address);
+        }
+        sentinels.note_split(&mut state);
+    }
+
+    /// Whether all is as before any failover: all servers are up, and the replicas follow the master.
+    pub fn is_settled(&self) -> bool {
+        lock(&self.sentinels).is_settled(&self.network.state())
+    }
+
+    fn change(
+        &self,
+        node: usize,
+        change: impl FnOnce(&mut Sentinels, &mut State, &Address, Instant),
+    ) {
+        let mut sentinels = lock(&self.sentinels);
+        let node = sentinels.nodes[node].clone();
+        let mut state = self.network.state();
+        change(&mut sentinels, &mut state, &node, Instant::now());
+        sentinels.note_split(&mut state);
+    }
+
+    /// Ends all connections.
+    pub fn disconnect(&self) {
+        self.network.state().disconnect(None);
+    }
+
+    /// Has the master forget the scripts that it knows.
+    pub fn forget_scripts(&self) {
+        self.run("SCRIPT", &["FLUSH"]);
+    }
+
+    /// The master's keys that have not expired.
+    pub fn keys(&self) -> Vec<String> {
+        texts(&self.run("KEYS", &["*"]))
+    }
+
+    /// The channels that clients are subscribed to at the master.
+    pub fn channels(&self) -> Vec<String> {
+        texts(&self.run("PUBSUB", &["CHANNELS"]))
+    }
+
+    /// How many connections clients have open, to servers and sentinels.
+    pub fn connections(&self) -> usize {
+        self.network.state().connections()
+    }
+
+    /// How long the master keeps the lock `name`: `None` if it is free, [`Duration::MAX`] without an end.
+    pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
+        lease(&self.run("PTTL", &[name]))
+    }
+
+    /// The longest that any of the servers keeps the lock `name`: the one that granted it may have been replaced.
+    pub fn longest_lease(&self, name: &str) -> Option<Duration> {
+        let nodes = lock(&self.sentinels).nodes.clone();
+        let leases = nodes
+            .iter()
+            .map(|node| lease(&self.run_at(node, "PTTL", &[name])));
+        leases.max().flatten()
+    }
+
+    /// The owners that have the lock `name` at the master, and how many holds each has.
+    pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
+        let master = lock(&self.sentinels).master.clone();
+        let state = self.network.state();
+        let millis = state.millis(Instant::now());
+        let host = state.servers.get(&master);
+        host.map_or_else(Vec::new, |host| host.server.holders(name, millis))
+    }
+
+    fn run(&self, name: &str, args: &[&str]) -> Frame {
+        let master = lock(&self.sentinels).master.clone();
+        self.run_at(&master, name, args)
+    }
+
+    fn run_at(&self, node: &Address, name: &str, args: &[&str]) -> Frame {
+        let args = args
+            .iter()
+            .map(|arg| Bytes::copy_from_slice(arg.as_bytes()));
+        let args: Vec<Bytes> = args.collect();
+        let mut state = self.network.state();
+        state.catch_up(Instant::now());
+        state.run(node, name, &args)
+    }
+}
+
+impl fmt::Debug for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated")
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock(sentinels: &Mutex<Sentinels>) -> MutexGuard<'_, Sentinels> {
+    sentinels.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lease(answer: &Frame) -> Option<Duration> {
+    match answer {
+        Frame::Number(-1) => Some(Duration::MAX),
+        Frame::Number(millis) => u64::try_from(*millis).ok().map(Duration::from_millis),
+        _ => None,
+    }
+}
+
+fn texts(answer: &Frame) -> Vec<String> {
+    let Frame::List(frames) = answer else {
+        return Vec::new();
+    };
+    let text = |frame: &Frame| match frame {
+        Frame::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    frames.iter().filter_map(text).collect()
+}

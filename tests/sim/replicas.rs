@@ -1,0 +1,142 @@
+//! What a client does beside replicas and sentinels: one arranged case each, by a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{
+    Config, Durability, Error, LockClient, Owner, test_util::simulation::Replicated,
+};
+use tokio::time::{Instant, sleep};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+async fn client(world: &Replicated, durability: Durability) -> LockClient {
+    let config = Config {
+        durability,
+        ..Config::default()
+    };
+    world.client_with(config).await.expect("the servers are up")
+}
+
+/// A release is not waited for: what it makes of the outer lease, a new master may never hear of.
+#[tokio::test(start_paused = true)]
+async fn an_inner_release_prolongs_only_what_need_not_be_replicated() {
+    for (durability, prolongs) in [(Durability::Local, true), (Durability::All, false)] {
+        let world = Replicated::new(1);
+        let client = client(&world, durability).await;
+        let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+        let lock = lock.with_lease(LEASE);
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        let before = outer.valid_until();
+        sleep(LEASE / 2).await;
+        inner.unlock().await.unwrap();
+        assert_eq!(outer.valid_until() > before, prolongs, "{durability:?}");
+    }
+}
+
+/// A master that only clients can reach grants on: a client that hears from the sentinels leaves it.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_was_replaced_is_left_although_it_answers() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::Auto).await;
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let before = world.master();
+    world.isolate(before);
+    sleep(Duration::from_secs(3)).await;
+    assert_ne!(world.master(), before, "no replica was promoted");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(world.holders("a").len(), 1, "the present master knows it");
+    drop(guard);
+}
+
+/// More than anything takes that waits for nothing.
+const PROMPT: Duration = Duration::from_millis(100);
+
+/// A world with one replica of two, of which its clients have heard.
+async fn one_replica_down() -> Replicated {
+    let world = Replicated::new(1);
+    world.stop((world.master() + 1) % 3);
+    sleep(Duration::from_secs(1)).await;
+    world
+}
+
+async fn took<T>(acquisition: impl Future<Output = Result<T, Error>>) -> (bool, Duration) {
+    let began = Instant::now();
+    let entered = acquisition.await;
+    let is_short = matches!(entered, Err(Error::Replication { .. }));
+    assert!(entered.is_ok() || is_short, "{:?}", entered.map(drop));
+    (entered.is_ok(), began.elapsed())
+}
+
+/// `WAIT` holds up everything behind it on its connection, for a second where a replica is down.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_waits_for_a_replica_that_is_down_does_not_hold_up_others() {
+    let world = one_replica_down().await;
+    let client = client(&world, Durability::Auto).await;
+    let strict = client.reentrant_lock("a").with_durability(Durability::All);
+    let neighbours = [Durability::Auto, Durability::Majority];
+    let neighbours = neighbours.map(|durability| {
+        let lock = client.reentrant_lock(format!("{durability:?}"));
+        lock.with_durability(durability)
+    });
+    let waiting = tokio::spawn(took(async move { strict.lock().await.map(drop) }));
+    sleep(PROMPT).await;
+    for lock in &neighbours {
+        let (entered, took) = took(lock.lock()).await;
+        assert!(entered && took < PROMPT, "{took:?}");
+    }
+    assert!(!waiting.is_finished());
+    assert!(!waiting.await.unwrap().0, "there are not all replicas");
+}
+
+/// Behind another acquisition that waits in vain, what is left of the time is shorter.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_waits_for_replicas_no_longer_than_it_may_behind_another() {
+    let world = one_replica_down().await;
+    let client = client(&world, Durability::All).await;
+    let longest = Config::default().replica_wait;
+    let mut waiting = Vec::new();
+    for index in 0..5 {
+        let lock = client.reentrant_lock(index.to_string());
+        waiting.push(tokio::spawn(took(
+            async move { lock.lock().await.map(drop) },
+        )));
+        sleep(longest / 4).await;
+    }
+    for waiting in waiting {
+        let (entered, took) = waiting.await.unwrap();
+        assert!(!entered, "there are not all replicas");
+        assert!(took < longest + PROMPT, "{took:?}");
+    }
+}
+
+/// How long after a promotion a client takes to lock on the new master. Of three servers it is the only one that is left.
+async fn recovers(durability: Durability, seed: u64) -> Duration {
+    let world = Replicated::new(seed);
+    let client = client(&world, durability).await;
+    sleep(Duration::from_secs(1)).await;
+    let before = world.master();
+    world.stop((before + 1) % 3);
+    let lock = client.reentrant_lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    world.hang(before);
+    while world.master() == before {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let (entered, took) = took(lock.lock()).await;
+    assert!(entered);
+    took
+}
+
+/// A master that hung is listed as a replica of its successor, and is none.
+#[tokio::test(start_paused = true)]
+async fn after_a_failover_the_replicas_that_are_connected_count() {
+    for seed in 1..=10 {
+        let (local, auto) = (
+            recovers(Durability::Local, seed).await,
+            recovers(Durability::Auto, seed).await,
+        );
+        assert!(auto < local + 5 * PROMPT, "{auto:?}, without {local:?}");
+    }
+}
