@@ -1,4 +1,4 @@
-//! What a connection is to this crate: commands out, frames and messages in. [`fred`](super::fred) makes real ones,
+//! What a connection is to this crate: commands out, frames and messages in. [`socket`](super::socket) makes real ones,
 //! [`test_util`](crate::test_util) those to a server in memory.
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
@@ -51,7 +51,7 @@ pub(crate) struct ServerConfig {
     pub(crate) endpoint: Endpoint,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
-    pub(crate) database: Option<u8>,
+    pub(crate) database: Option<u32>,
 }
 
 impl ServerConfig {
@@ -129,8 +129,7 @@ pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>
 
 /// An open connection to one server.
 pub(crate) trait Connection: Send + Sync {
-    /// Sends one command; the answer may be an error frame. That to `SUBSCRIBE` and `UNSUBSCRIBE` may come before the server
-    /// has done so. Commands are sent in the order in which their futures are first
+    /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
     /// polled, and one that is sent after the connection's end may stay unanswered.
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
 
@@ -183,6 +182,14 @@ impl ConnectError {
             details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
                       use `InMemoryRedis` of the feature `test-util`"
                 .into(),
+        }
+    }
+
+    /// Nothing would be sent for the user, and the server would take the connection for one of `default`.
+    pub(crate) fn no_password() -> Self {
+        Self {
+            kind: ConnectErrorKind::Config,
+            details: "there is a user without a password: name both, or neither; an empty password is written `user:@`".into(),
         }
     }
 
