@@ -18,6 +18,7 @@ mod owner;
 mod quorum;
 mod read_write_lock;
 mod redis;
+mod seldom;
 mod server_text;
 mod sync;
 #[cfg(feature = "test-util")]

@@ -74,8 +74,8 @@ impl Engine {
                 && !released.await
                 && !waits
             {
-                let reason = "the release of a dropped guard was not answered in time".into();
-                return Err(Error::Unavailable { reason });
+                let reason = "the release of a dropped guard was not answered in time";
+                return Err(self.unavailable(&ask.place, reason));
             }
             if waits && let Some(left) = self.leaves_to_pollers(ask, limit) {
                 left.await;
@@ -96,9 +96,8 @@ impl Engine {
                     }
                     if !is_time {
                         if tries.last.is_none() && !self.lanes.is_ready(&ask.place) {
-                            let reason =
-                                "there is no connection, and the lock was not asked for".into();
-                            return Err(Error::Unavailable { reason });
+                            let reason = "there is no connection, and the lock was not asked for";
+                            return Err(self.unavailable(&ask.place, reason));
                         }
                         return Ok(None);
                     }
@@ -130,7 +129,9 @@ impl Engine {
                     (Tried::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
                         return Ok(None);
                     }
-                    (Tried::Unanswered { reason }, _) => return Err(Error::Unavailable { reason }),
+                    (Tried::Unanswered { reason }, _) => {
+                        return Err(self.unavailable(&ask.place, reason));
+                    }
                 }
             }
         }

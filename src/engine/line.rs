@@ -74,7 +74,12 @@ impl Engine {
             }
         });
         if let Ok(Err(error)) = left.await {
-            tracing::warn!(?error, "a place in a queue was left to its time");
+            match self.lines.left.may_tell() {
+                Some(untold) => {
+                    tracing::warn!(?error, untold, "a place in a queue was left to its time");
+                }
+                None => tracing::debug!(?error, "a place in a queue was left to its time"),
+            }
         }
     }
 }

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     config::ShardedPubSub,
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     wire::{
         Refusal, Reply, decimal,
         script::{Operation, Publishing, Script},
@@ -145,6 +145,16 @@ impl Redis for Cluster {
     fn is_ready(&self, slot: HashSlot) -> bool {
         let routes = self.topology.routes.borrow();
         routes.node(slot).is_some_and(|node| node.line.is_up())
+    }
+
+    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>> {
+        let routes = self.topology.routes.borrow();
+        match routes.node(slot) {
+            Some(node) => node.line.trouble(),
+            None => Some(Arc::new(Cause::connection(
+                "no node of the cluster is known to have the slot",
+            ))),
+        }
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {

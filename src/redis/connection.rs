@@ -6,7 +6,8 @@ use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream::Stream;
 
-use super::BoxFuture;
+use super::{BoxFuture, attempts::Servers};
+use crate::server_text;
 
 /// A value as the server sends it, whichever version of the protocol carries it.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +32,19 @@ pub enum Frame {
 pub(crate) type Address = (String, u16);
 
 /// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Endpoint {
     Tcp(Address),
     Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp((host, port)) => write!(f, "{}:{port}", server_text::shown(host)),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
 }
 
 impl Endpoint {
@@ -52,6 +62,8 @@ pub(crate) struct ServerConfig {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: Option<u32>,
+    /// Those that the same client connects to, with this one.
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl ServerConfig {
@@ -171,6 +183,8 @@ pub(crate) enum ConnectErrorKind {
     Config,
     /// The network, or no answer in time.
     Network,
+    /// The server cannot serve at the moment.
+    Busy,
     Other,
 }
 

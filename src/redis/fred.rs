@@ -10,6 +10,7 @@ use ::fred::{
 
 use super::{
     HashSlot,
+    attempts::Servers,
     connection::{ConnectError, ConnectErrorKind, Endpoint, ServerConfig},
     server::Target,
     socket::Sockets,
@@ -30,7 +31,9 @@ pub(super) fn target_of(donor: &FredClient) -> Target {
         tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
         provider: config.credential_provider.clone().map(Provider),
     });
+    let servers = Servers::new();
     let server = |endpoint| ServerConfig {
+        servers: servers.clone(),
         transport: sockets.clone(),
         endpoint,
         username: config.username.clone(),

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
+    error::Cause,
     hash::HashMap,
     wire::{
         Place, Refusal, Reply, Request,
@@ -215,6 +216,11 @@ impl Lanes {
     /// How many replicas are listed of the server of `place`, counting those that are down.
     pub(crate) fn replicas(&self, place: &Place) -> usize {
         self.redis.replicas(self.redis.slot(&place.key))
+    }
+
+    /// Why there are no answers about `place`, if there are none.
+    pub(crate) fn trouble(&self, place: &Place) -> Option<Arc<Cause>> {
+        self.redis.trouble(self.redis.slot(&place.key))
     }
 
     /// Completes once there is a connection to ask about `place` on.

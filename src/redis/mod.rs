@@ -16,6 +16,7 @@
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
 //!   does not end by itself ([`fred`], [`link`]).
 
+mod attempts;
 mod bundle;
 mod client_info;
 mod cluster;
@@ -46,6 +47,8 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::fred::FredClient;
 #[cfg(feature = "test-util")]
 pub(crate) use self::fred::hash_slot;
+#[cfg(feature = "test-util")]
+pub(crate) use attempts::Servers;
 pub(crate) use bundle::Seat;
 use cluster::Cluster;
 use durable::Wait;
@@ -57,7 +60,7 @@ pub(crate) use server::{Credentials, Target};
 use crate::{
     config::Config,
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     hash::HashSet,
     wire::{
         Refusal, Reply,
@@ -105,6 +108,9 @@ pub(crate) trait Redis: Send + Sync {
 
     /// Whether [`ready`](Self::ready) would complete at once.
     fn is_ready(&self, slot: HashSlot) -> bool;
+
+    /// Why there are no answers from `slot`, if there are none.
+    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>>;
 
     /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     wire::{
         Reply,
         script::{Operation, Publishing, Script},
@@ -358,6 +358,10 @@ impl Redis for SingleServer {
 
     fn is_ready(&self, _slot: HashSlot) -> bool {
         self.lines.line.is_up()
+    }
+
+    fn trouble(&self, _slot: HashSlot) -> Option<Arc<Cause>> {
+        self.lines.line.trouble()
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {

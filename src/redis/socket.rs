@@ -35,6 +35,9 @@ use crate::{error::Error, server_text, wire::Refusal};
 /// How long closing waits for what is still on its way.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
 
+/// What a server says to one client too many, and hangs up.
+const TOO_MANY: &str = "max number of clients";
+
 /// How far tokio's clock has to be ahead of the machine's to be a paused one.
 const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 
@@ -145,6 +148,7 @@ impl ConnectError {
     fn ended(reason: String) -> Self {
         let kind = match reason.starts_with(GARBAGE) {
             true => ConnectErrorKind::NoRedis,
+            false if reason.contains(TOO_MANY) => ConnectErrorKind::Busy,
             false => ConnectErrorKind::Network,
         };
         Self {
@@ -169,9 +173,7 @@ impl ConnectError {
         Self {
             kind: match is_of_credentials {
                 true => ConnectErrorKind::Credentials,
-                false if passes || message.contains("max number of clients") => {
-                    ConnectErrorKind::Network
-                }
+                false if passes || message.contains(TOO_MANY) => ConnectErrorKind::Busy,
                 false => ConnectErrorKind::Other,
             },
             details: server_text::without(&[password.unwrap_or_default()], message),

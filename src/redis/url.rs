@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{
+    attempts::Servers,
     connection::{Address, Endpoint, ServerConfig, Transport},
     server::Target,
     socket::Sockets,
@@ -214,6 +215,7 @@ fn server(
         username,
         password,
         database,
+        servers: Servers::new(),
     })
 }
 

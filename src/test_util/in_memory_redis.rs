@@ -253,6 +253,7 @@ impl InMemoryRedis {
             username: None,
             password: None,
             database: None,
+            servers: crate::redis::Servers::new(),
         }
     }
 

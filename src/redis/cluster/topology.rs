@@ -20,7 +20,7 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
-        connection::ServerConfig,
+        connection::{Endpoint, ServerConfig},
         durable::{Durable, Wait},
         line::Line,
         link::Connector,
@@ -383,11 +383,14 @@ impl Topology {
         if heard {
             return;
         }
-        let addresses: Vec<_> = routes
+        let mut addresses: Vec<_> = routes
             .map
             .addresses()
             .map(|address| self.mapped(address))
             .collect();
+        // They are not asked more often than their connections may be attempted.
+        let servers = &self.server.servers;
+        addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
         if let Ok(first) = first_answer(&self.server, &addresses).await {
             self.hear(&first.listed);
         }

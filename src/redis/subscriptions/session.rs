@@ -33,6 +33,7 @@ pub(super) struct Session<'a> {
     subscribed: HashSet<Bytes>,
     /// Those whose slot the server does not have, or not yet.
     missing: HashSet<Bytes>,
+    has_subscribed: bool,
     pings: u64,
     looked: Instant,
 }
@@ -45,6 +46,7 @@ impl<'a> Session<'a> {
             counts: link.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
+            has_subscribed: false,
             pings: 0,
             looked: Instant::now(),
         }
@@ -68,8 +70,14 @@ impl<'a> Session<'a> {
             }
             Channels::OfShard(_) => self.subscribe_to_shard(&change.subscribe, wanted).await?,
         }
+        self.has_subscribed |= !self.subscribed.is_empty();
         wanted.confirmed(&self.missing);
         Ok(())
+    }
+
+    /// Whether the server has confirmed a subscription.
+    pub(super) fn has_subscribed(&self) -> bool {
+        self.has_subscribed
     }
 
     async fn unsubscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
