@@ -119,6 +119,7 @@ struct LogLines {
     lost: Seldom,
     refused: Seldom,
     left: Seldom,
+    deadlocks: Seldom,
 }
 
 impl Default for LogLines {
@@ -127,6 +128,7 @@ impl Default for LogLines {
             lost: Seldom::new(2),
             refused: Seldom::new(1),
             left: Seldom::new(1),
+            deadlocks: Seldom::new(1),
         }
     }
 }
