@@ -167,6 +167,17 @@ fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
     }
 }
 
+/// The release publishes, and would be refused.
+fn no_right(place: &Place) -> Error {
+    let channel = String::from_utf8_lossy(&place.channel);
+    Error::Redis {
+        message: format!(
+            "NOPERM this user may not publish to {channel:?}, and so could not release the lock: docs/operations.md \
+             lists the rights that it needs"
+        ),
+    }
+}
+
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
@@ -213,6 +224,11 @@ fn attempt(
             let tenure = engine.live_tenure(&slot, ask.place.count);
             if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
                 break Err(error);
+            }
+            if let Some(asking) = engine.lanes.may_announce(&ask.place)
+                && !asking.await
+            {
+                break Err(no_right(&ask.place));
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();

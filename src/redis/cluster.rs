@@ -1,6 +1,6 @@
 //! A cluster: a connection for scripts to each node that has slots, and subscriptions by shard or anywhere.
 //!
-//! Not by fred's own cluster client, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
+//! Not by a cluster client such as fred's, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
 //! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
 //! send scripts again (P-FR1).
 
@@ -22,6 +22,7 @@ use super::{
     line::{Closed, Open},
     link::Connector,
     locator::{Address, Locator},
+    rights::Rights,
     server::{CONNECT_WAIT, MESSAGES, Target},
     subscriptions::{Channels, Subscriber, Want, Wants},
 };
@@ -44,6 +45,7 @@ const MOST_HOPS: usize = 5;
 pub(super) struct Cluster {
     topology: Arc<Topology>,
     wants: Wants,
+    rights: Rights,
 }
 
 impl Cluster {
@@ -54,6 +56,7 @@ impl Cluster {
         wait: Wait,
     ) -> Result<(Self, Events), Error> {
         let (server, map) = (target.server, target.map);
+        let rights = Rights::of(&server);
         let asking = timeout(CONNECT_WAIT, seeds::first_answer(&server, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -71,7 +74,11 @@ impl Cluster {
         let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
         subscribe(&topology, wanted, events);
-        let cluster = Self { topology, wants };
+        let cluster = Self {
+            topology,
+            wants,
+            rights,
+        };
         // Those who ask at once need not wait for a connection then.
         let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
         Ok((cluster, receiver))
@@ -155,6 +162,18 @@ impl Redis for Cluster {
                 "no node of the cluster is known to have the slot",
             ))),
         }
+    }
+
+    fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
+        if !self.rights.is_in_doubt() {
+            return None;
+        }
+        let open = self.topology.routes.borrow().node(slot)?.line.open()?;
+        let (rights, publishing) = (self.rights.clone(), self.topology.publishing);
+        let channel = channel.clone();
+        Some(Box::pin(async move {
+            rights.ask(&open, publishing, channel).await
+        }))
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {

@@ -223,6 +223,14 @@ impl Lanes {
         self.redis.trouble(self.redis.slot(&place.key))
     }
 
+    /// Whether the user may announce that the lock at `place` is released; `None` if that is known, or need not be.
+    pub(crate) fn may_announce(&self, place: &Place) -> Option<BoxFuture<bool>> {
+        let slot = self.redis.slot(&place.key);
+        place
+            .announced
+            .then(|| self.redis.may_publish(slot, &place.channel))?
+    }
+
     /// Completes once there is a connection to ask about `place` on.
     pub(crate) async fn ready(&self, place: &Place) {
         self.redis.ready(self.redis.slot(&place.key)).await;

@@ -4,7 +4,7 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
@@ -21,13 +21,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Event, Tasks,
     attempts::{Fortune, PROVEN_AFTER, Trouble},
-    client_info::Identity,
+    client_info::Asked,
     connection::{Connection, Frame},
     frame,
     link::{Connector, Link, Router},
 };
 use crate::{
     error::Cause,
+    sync::lock,
     wire::{
         decimal,
         script::{Operation, Publishing, Script},
@@ -140,7 +141,8 @@ impl Line {
 /// An open connection for scripts.
 pub(super) struct Open {
     connection: Arc<dyn Connection>,
-    identity: Option<Identity>,
+    /// Asked again while the server does not tell, as it must be known when the connection breaks.
+    identity: Mutex<Asked>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
     /// A script was answered.
@@ -211,6 +213,10 @@ impl Open {
         if self.traffic.since.elapsed() >= LOOK_EVERY {
             self.astray.notify_one();
         }
+    }
+
+    fn identity(&self) -> Asked {
+        lock(&self.identity).clone()
     }
 
     /// Runs `operations` of `script` in one call; without an answer, says why there is none.
@@ -304,7 +310,7 @@ impl Keeper {
     fn open(&self, link: Link) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
             connection: link.connection,
-            identity: link.identity,
+            identity: Mutex::new(link.identity),
             ping_wait: link.ping_wait,
             proven: AtomicBool::new(false),
             proving: Notify::new(),
@@ -352,8 +358,8 @@ impl Keeper {
             .connector
             .connect_until(&self.closed, &mut self.fortune)
             .await?;
-        if let Some(identity) = old.and_then(|old| old.identity.as_ref()) {
-            Link::kill(&*link.connection, identity).await;
+        if let Some(Asked::Known(identity)) = old.map(Open::identity) {
+            Link::kill(&*link.connection, &identity).await;
         }
         let up = self.open(link);
         if old.is_some() {
@@ -387,6 +393,12 @@ async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -
             }
             () = open.astray.notified() => return "the server is a replica".into(),
             _ = looks.tick() => {}
+        }
+        if open.identity() == Asked::NotNow {
+            match router.run(Link::identify(&*open.connection)).await {
+                Ok(asked) => *lock(&open.identity) = asked,
+                Err(reason) => return reason,
+            }
         }
         if !open.traffic.is_suspicious() {
             continue;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     BoxFuture,
     attempts::Fortune,
-    client_info::{Identity, Subscriptions},
+    client_info::{Asked, Identity, Subscriptions},
     connection::{
         ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, ServerConfig, Terms,
         Version,
@@ -187,9 +187,10 @@ impl Connector {
             ended,
             info,
         } = server.transport.connect(server, terms).await?;
+        let identity = Asked::read(&info);
         let info = frame::text(&info);
         Ok(Link {
-            identity: info.as_deref().and_then(Identity::read),
+            identity,
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
@@ -259,7 +260,7 @@ pub(super) async fn command(
 /// An open connection. Dropping it ends it.
 pub(super) struct Link {
     pub(super) connection: Arc<dyn Connection>,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Asked,
     /// Whether the server says on it how many channels it has subscribed to.
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` on it may stay unanswered.
@@ -301,6 +302,15 @@ impl Link {
             Some(message) => Err(message),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
             None => Err("the answer to a PING was another one's".into()),
+        }
+    }
+
+    /// Asks who the connection is.
+    pub(super) async fn identify(connection: &dyn Connection) -> Result<Asked, String> {
+        let asking = command(connection, "CLIENT", &["INFO"]);
+        match timeout(PING_WAIT, asking).await {
+            Err(_) => Ok(Asked::NotNow),
+            Ok(answer) => Ok(Asked::read(&answer?)),
         }
     }
 

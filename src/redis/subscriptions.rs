@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Event,
     attempts::PROVEN_AFTER,
+    client_info::Asked,
     cluster::Topology,
     connection::{Connection, Pushed},
     link::{Connector, Link},
@@ -76,7 +77,10 @@ impl Subscriber {
                     rest = fortune.lost(&endpoint, &reason, is_proven);
                 }
             }
-            let old = link.identity.take();
+            let old = match &link.identity {
+                Asked::Known(identity) => Some(identity.clone()),
+                _ => None,
+            };
             drop(link);
             self.channels.doubt();
             let again = async {

@@ -374,3 +374,102 @@ async fn a_server_that_closes_on_a_command_is_not_stormed() {
         server.command::<()>(&["FLUSHALL"]).await;
     }
 }
+
+/// A user with all commands, and these rights besides.
+async fn admit(server: &Server, rights: &[&str]) -> String {
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all"];
+    server.command::<()>(&[&user[..], rights].concat()).await;
+    format!("redis://app:pw@127.0.0.1:{}", server.port())
+}
+
+async fn connections_made(server: &Server) -> u64 {
+    let stats = server.info("stats").await;
+    stats["total_connections_received"].parse().unwrap()
+}
+
+#[tokio::test]
+async fn refused_channels_cost_no_connection_however_many_there_are() {
+    let server = Server::start().await;
+    let url = admit(&server, &["&*", "-subscribe", "-ssubscribe"]).await;
+    let mut config = Config::default();
+    config.poll_floor = Duration::from_millis(200);
+    let builder = LockClient::builder().url(url).config(config);
+    let client = builder.build().await.unwrap();
+    let before = connections_made(&server).await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let lock = client.reentrant_lock(format!("name:{number}"));
+        let guard = lock.lock().await.unwrap();
+        let other = lock.owned_by(&Owner::new());
+        waiting.spawn(async move { other.lock().await.map(drop) });
+        waiting.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            guard.unlock().await.map(drop)
+        });
+    }
+    while let Some(done) = within(waiting.join_next()).await {
+        assert_eq!(done.unwrap(), Ok(()));
+    }
+    // The commands of this test have a connection each.
+    assert_eq!(connections_made(&server).await - before, 1);
+}
+
+#[tokio::test]
+async fn who_may_not_publish_gets_no_lock_that_it_could_not_release() {
+    let server = Server::start().await;
+    let url = admit(&server, &["resetchannels", "&redisson_lock__channel:{ok*"]).await;
+    let client = LockClient::connect(&url).await.unwrap();
+    for _ in 0..2 {
+        let error = client.reentrant_lock("no").try_lock().await.unwrap_err();
+        assert!(matches!(error, Error::Redis { .. }), "{error:?}");
+        assert!(error.to_string().contains("may not publish"), "{error}");
+    }
+    assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
+    let guard = client.reentrant_lock("ok").lock().await.unwrap();
+    let _ = guard.unlock().await.unwrap();
+    server.reset_calls().await;
+    let guard = client.reentrant_lock("ok").lock().await.unwrap();
+    let _ = guard.unlock().await.unwrap();
+    assert_eq!(server.calls().await.get("eval"), None, "it is asked once");
+}
+
+/// The guarantee about late execution rests on it: what a broken connection still had is dropped by its id.
+#[tokio::test]
+async fn a_connection_that_was_opened_while_the_server_was_busy_is_killed_later_all_the_same() {
+    let server = Server::start_with(&["--lua-time-limit", "50"]).await;
+    let (mut busy, mut admin) = (server.admin().await, server.admin().await);
+    let script = tokio::spawn(async move {
+        let mut endless = redis::cmd("EVAL");
+        let endless = endless.arg("while true do end").arg(0);
+        endless.query_async::<()>(&mut busy).await
+    });
+    let is_busy = async || {
+        let ping = redis::cmd("PING").query_async::<String>(&mut admin).await;
+        ping.is_err_and(|error| error.to_string().contains("BUSY") || error.code() == Some("BUSY"))
+    };
+    eventually("the server is busy", SOON, is_busy).await;
+    let client = within(LockClient::connect(&server.url())).await.unwrap();
+    let mut kill = redis::cmd("SCRIPT");
+    let () = kill.arg("KILL").query_async(&mut admin).await.unwrap();
+    assert!(script.await.unwrap().is_err());
+    let known = async || {
+        server
+            .calls()
+            .await
+            .get("client|info")
+            .is_some_and(|calls| *calls > 0)
+    };
+    eventually("it asks who it is", SOON, known).await;
+    let mut kill = redis::cmd("CLIENT");
+    let kill = kill
+        .arg("KILL")
+        .arg("TYPE")
+        .arg("normal")
+        .arg("SKIPME")
+        .arg("yes");
+    let () = kill.query_async(&mut admin).await.unwrap();
+    let guard = within(client.reentrant_lock("a").lock()).await.unwrap();
+    let killed = async || server.calls().await.get("client|kill") > Some(&1);
+    eventually("it kills its old connection", SOON, killed).await;
+    let _ = guard.unlock().await.unwrap();
+}
