@@ -68,15 +68,14 @@ impl Subscriber {
             });
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
-            let rest;
-            match ended {
+            let rest = match ended {
                 // Closed, or nobody is left who could want anything.
                 None | Some(None) => return link.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
                     let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
-                    rest = fortune.lost(&endpoint, &reason, is_proven);
+                    fortune.lost(&endpoint, &reason, is_proven)
                 }
-            }
+            };
             let old = match &link.identity {
                 Asked::Known(identity) => Some(identity.clone()),
                 _ => None,
