@@ -226,9 +226,7 @@ impl Lanes {
     /// Whether the user may announce that the lock at `place` is released; `None` if that is known, or need not be.
     pub(crate) fn may_announce(&self, place: &Place) -> Option<BoxFuture<bool>> {
         let slot = self.redis.slot(&place.key);
-        place
-            .announced
-            .then(|| self.redis.may_publish(slot, &place.channel))?
+        self.redis.may_publish(slot, &place.channel)
     }
 
     /// Completes once there is a connection to ask about `place` on.

@@ -297,8 +297,8 @@ impl Link {
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
-            // A server that is busy with somebody's script is alive.
-            Some(message) if message.starts_with("BUSY") => Ok(()),
+            // A server that is busy, or that does not allow the question, is alive.
+            Some(message) if message.starts_with("BUSY") || message.starts_with("NOPERM") => Ok(()),
             Some(message) => Err(message),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
             None => Err("the answer to a PING was another one's".into()),

@@ -299,7 +299,7 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
     let mut names = query
         .split('&')
         .map(|pair| pair.split('=').next().unwrap_or_default());
-    if url.query().is_none() || names.all(|name| parameters.contains(&name)) {
+    if query.is_empty() || names.all(|name| parameters.contains(&name)) {
         return Ok(());
     }
     Err(Error::config(match parameters.join(", ") {

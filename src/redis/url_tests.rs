@@ -85,7 +85,6 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
         ("redis://:%ffs3cret@host/3", "password"),
         ("redis://:s3\tcret@host", "%09"),
         ("redis://h?db=3", "redis://host/3"),
-        ("redis://h?", "redis://host/3"),
         ("rediss://h?foo=s3cret", "%3F"),
         ("redis://h#s3cret", "%23"),
         ("redis-cluster://h#s3cret", "%23"),
