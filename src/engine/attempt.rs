@@ -1,6 +1,9 @@
 //! One try to take a lock: asks until there is an answer, whatever becomes of whoever wanted it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, future::Either};
 use tokio::time::{Instant, timeout_at};
@@ -213,6 +216,11 @@ fn attempt(
                 let caller = (!doubt).then_some(&caller);
                 Box::pin(engine.reachable(&ask.place, caller)).await;
             }
+            if let Some(asking) = engine.lanes.may_announce(&ask.place)
+                && !asking.await
+            {
+                break Err(no_right(&ask.place));
+            }
             if engine.is_closed() {
                 break Err(Error::Closed);
             }
@@ -225,10 +233,8 @@ fn attempt(
             if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
                 break Err(error);
             }
-            if let Some(asking) = engine.lanes.may_announce(&ask.place)
-                && !asking.await
-            {
-                break Err(no_right(&ask.place));
+            if wait.is_some() {
+                slot.has_place.store(true, Ordering::Relaxed);
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();

@@ -32,6 +32,8 @@ pub(crate) struct Slot {
     tenures: Mutex<Tenures>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
+    /// The server may have given the owner a place there.
+    pub(super) has_place: AtomicBool,
 }
 
 type Tenures = [Option<Arc<Tenure>>; Count::ALL];
@@ -58,6 +60,7 @@ impl Slots {
             turn: tokio::sync::Mutex::new(()),
             tenures: Mutex::default(),
             in_line: AtomicUsize::new(0),
+            has_place: AtomicBool::new(false),
         })
     }
 

@@ -308,7 +308,10 @@ impl Topology {
         operations: &[Operation],
         durability: Durability,
     ) -> Result<(Address, Answered), CallError> {
-        let aside = self.aside(&address);
+        let Some(aside) = self.aside(&address) else {
+            let message = "ASK: to more nodes than a cluster has".into();
+            return Err(CallError::Refused(Refusal::Passing { message }));
+        };
         let _turn = aside.turn.lock().await;
         aside.is_used();
         let Ok(open) = timeout(ANSWER_WAIT, aside.line.opened()).await else {

@@ -260,7 +260,7 @@ fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
         sentinel,
         master: address_at(address),
         epoch: number("config-epoch").unwrap_or(0),
-        sentinels: number("num-other-sentinels").unwrap_or(0) as usize + 1,
+        sentinels: number("num-other-sentinels").unwrap_or(0).saturating_add(1) as usize,
         replicas: number("num-slaves").unwrap_or(0) as usize,
         unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
     }

@@ -44,6 +44,9 @@ const ASKED: usize = 3;
 /// How long a connection for what is on its way to another node is kept without use.
 const ASIDE_KEPT: Duration = Duration::from_secs(10);
 
+/// Connections for what is on its way to another node, at most: a node may name any address.
+const MOST_ASIDES: usize = 64;
+
 /// The present way to each slot.
 pub(super) struct Routes {
     map: SlotMap,
@@ -319,8 +322,12 @@ impl Topology {
     }
 
     /// The connection for `ASKING` to the node that announces itself at `address`.
-    pub(super) fn aside(&self, address: &Address) -> Arc<Aside> {
+    /// There are only so many.
+    pub(super) fn aside(&self, address: &Address) -> Option<Arc<Aside>> {
         let mut asides = lock(&self.asides);
+        if asides.len() >= MOST_ASIDES && !asides.contains_key(address) {
+            return None;
+        }
         let aside = asides.entry(address.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(address), 1);
@@ -332,7 +339,7 @@ impl Topology {
                 closed,
             })
         });
-        aside.clone()
+        Some(aside.clone())
     }
 
     /// Keeps the map up to date until the client is closed.
