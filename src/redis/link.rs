@@ -111,10 +111,10 @@ impl Connector {
             reason = &mut moved => return Err(Error::unavailable(reason)),
             link = connecting => link?,
         };
-        attempts.reached();
         if self.locator.is_asked() {
             link.check_master().await?;
         }
+        attempts.reached();
         link.router.moved = Some(moved);
         Ok(link)
     }

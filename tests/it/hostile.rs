@@ -1,6 +1,7 @@
 //! Peers that are broken or hostile, and servers that refuse: nothing of theirs ends the process, runs a command, shows
 //! a password or makes a client storm. docs/testing.md has the table.
 
+mod directions;
 mod impostor;
 #[path = "../sim/lines.rs"]
 mod lines;

@@ -2,15 +2,24 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 use tracing::{
-    Event, Level, Metadata, Subscriber,
+    Dispatch, Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
     subscriber::DefaultGuard,
 };
+
+/// With one subscriber only, tracing asks the thread that comes by a line first whether anybody wants it, and believes
+/// that for ever. Tests have threads of their own.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
+    Dispatch::new(Lines {
+        lines: Arc::default(),
+        level: Level::ERROR,
+    })
+});
 
 /// Lines of the log, each its fields one after the other.
 #[derive(Clone)]
@@ -22,6 +31,7 @@ pub struct Lines {
 impl Lines {
     /// Keeps what this thread logs at `level` and above until the guard is dropped.
     pub fn keep_from(level: Level) -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
         let lines = Self {
             lines: Arc::default(),
             level,

@@ -62,7 +62,11 @@ async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waite
     server.restart().await;
     drop(guards);
     let again = async || lines.with("connected to Redis again").len() == 2;
-    eventually("that it is over is logged", SOON, again).await;
+    let over = eventually("that it is over is logged", SOON, again);
+    tokio::select! {
+        () = over => {}
+        () = tokio::time::sleep(SOON / 2) => panic!("{:#?}", lines.with("")),
+    }
     while let Some(entered) = waiters.join_next().await {
         let _: Result<(), Error> = entered.unwrap();
     }
