@@ -389,6 +389,35 @@ impl Topology {
     }
 }
 
+/// What the fuzz targets reach.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{
+        Redirection,
+        slot_map::{self, SlotMap},
+    };
+
+    pub(in crate::redis) struct Map(SlotMap);
+
+    pub(in crate::redis) fn map() -> Map {
+        Map(SlotMap::new())
+    }
+
+    pub(in crate::redis) fn hear(Map(map): &mut Map, nodes: &str) {
+        let listed = slot_map::read(nodes, &("asked".into(), 1));
+        map.hear(&listed, |node| node % 2 == 0);
+        for slot in [0, 8_000, 16_383, u16::MAX] {
+            if let Some(owner) = map.owner(slot) {
+                std::hint::black_box((map.address(owner, true), map.replicas(owner)));
+            }
+        }
+    }
+
+    pub(in crate::redis) fn redirected(message: &str) {
+        std::hint::black_box(Redirection::read(message, &("asked".into(), 1)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

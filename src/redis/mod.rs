@@ -21,6 +21,8 @@ mod driver;
 mod durable;
 mod frame;
 mod fred;
+#[cfg(test)]
+mod fuzz_tests;
 mod lane_queue;
 mod lanes;
 mod line;

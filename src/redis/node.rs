@@ -278,6 +278,24 @@ fn mention(fields: &HashMap<String, String>) -> Option<Mention> {
     })
 }
 
+/// What the fuzz target reaches.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{Frame, frame, mention, refusal, report};
+
+    pub(in crate::redis) fn read(answer: &Frame) {
+        let told = report("sentinel".into(), answer, answer);
+        let answers = super::super::verdict::Answers {
+            reports: vec![told.clone(), told],
+            roles: Vec::new(),
+        };
+        let now = tokio::time::Instant::now();
+        let _ = std::hint::black_box((answers.majority(), answers.belief(now, None)));
+        std::hint::black_box(frame::maps(answer).iter().filter_map(mention).count());
+        std::hint::black_box(refusal(answer));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ mod directions;
 mod impostor;
 #[path = "../sim/lines.rs"]
 mod lines;
+mod long;
 mod outages;
 
 use std::time::Duration;
