@@ -15,6 +15,8 @@ SERVERS ?= redis-6.0 redis-7.0 redis-8.0 valkey-8.1
 # their names, such as `histories::fair`; all, if it is empty.
 ROUNDS ?= 10
 HISTORY_SECONDS ?= 60
+# How long `make soak` fuzzes each parser.
+FUZZ_SECONDS ?= 60
 ONLY ?=
 
 # UPDATE=1 has `make bench-check` write its figures instead of comparing with them.
@@ -255,7 +257,9 @@ simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEE
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)
 	tools/simulate-mutants.sh
 
-soak: programs ## The integration tests, ROUNDS times, with long histories; stops at the first failure
+soak: programs ## Fuzz targets and long runs, then the integration tests, ROUNDS times, with long histories; stops at the first failure
+	FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run-tests.sh --threads 2 --note "not fuzzed" lib "fuzzed" fuzz_tests --nocapture
+	LONG=1 tools/run-tests.sh --threads 1 --note "no long runs" it "at length" hostile::long hostile::outages --nocapture
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "soak: round $$round of $(ROUNDS)"; \
 		HISTORY_SECONDS=$(HISTORY_SECONDS) tools/run-tests.sh it "with long histories" --quiet $(ONLY) || exit 1; \

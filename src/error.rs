@@ -28,6 +28,47 @@ impl std::fmt::Display for LostReason {
     }
 }
 
+/// Why Redis is [unavailable](Error::Unavailable), as far as the client knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// There is no connection, or the last one broke.
+    #[error("{reason}")]
+    #[non_exhaustive]
+    Connection {
+        /// What it failed with.
+        reason: String,
+    },
+    /// The server answers that it cannot serve at the moment: `LOADING`, `BUSY`, `CLUSTERDOWN`, too many clients.
+    #[error("the server answers {message:?}")]
+    #[non_exhaustive]
+    Server {
+        /// The server's own words.
+        message: String,
+    },
+    /// The server refuses this client, most likely since user, password or rights have changed.
+    #[error("{reason}")]
+    #[non_exhaustive]
+    Refused {
+        /// What it refuses, and what to do about it.
+        reason: String,
+    },
+}
+
+impl Cause {
+    pub(crate) fn connection(reason: impl Into<String>) -> Self {
+        Cause::Connection {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn server(message: impl Into<String>) -> Self {
+        Cause::Server {
+            message: message.into(),
+        }
+    }
+}
+
 /// What an operation on a lock can answer instead of its result.
 ///
 /// That another owner holds the lock is not an error: [`try_lock`](crate::Lock::try_lock) and
@@ -112,6 +153,9 @@ pub enum Error {
     Unavailable {
         /// What was waited for, or what the connection failed with.
         reason: String,
+        /// Why there was no answer, as far as the client knows.
+        #[source]
+        cause: Option<Arc<Cause>>,
     },
 
     /// The lock was free, but fewer replicas acknowledged it in time than were wanted
@@ -166,6 +210,35 @@ impl Error {
     pub(crate) fn unavailable(reason: impl Into<String>) -> Self {
         Error::Unavailable {
             reason: reason.into(),
+            cause: None,
+        }
+    }
+
+    /// That there was no answer, for `reason`, and what is known to be behind it.
+    pub(crate) fn unavailable_by(reason: impl Into<String>, cause: Option<Arc<Cause>>) -> Self {
+        let reason = reason.into();
+        Error::Unavailable {
+            reason: match &cause {
+                Some(cause) if !reason.contains(&cause.to_string()) => {
+                    format!("{reason} ({cause})")
+                }
+                _ => reason,
+            },
+            cause,
+        }
+    }
+
+    /// What keeps a client from its server that got this error when it connected.
+    pub(crate) fn cause(&self) -> Arc<Cause> {
+        match self {
+            Error::Unavailable {
+                cause: Some(cause), ..
+            } => cause.clone(),
+            Error::Unavailable { reason, .. } => Arc::new(Cause::connection(reason)),
+            Error::Redis { message } => Arc::new(Cause::server(message)),
+            other => Arc::new(Cause::Refused {
+                reason: other.to_string(),
+            }),
         }
     }
 }

@@ -18,6 +18,8 @@ mod owner;
 mod quorum;
 mod read_write_lock;
 mod redis;
+mod seldom;
+mod server_text;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -29,7 +31,7 @@ pub use client::{LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
 pub use durability::Durability;
-pub use error::{Error, LostReason};
+pub use error::{Cause, Error, LostReason};
 pub use guard::Guard;
 pub use lock::{
     FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock, SimpleLock,

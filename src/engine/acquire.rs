@@ -74,8 +74,8 @@ impl Engine {
                 && !released.await
                 && !waits
             {
-                let reason = "the release of a dropped guard was not answered in time".into();
-                return Err(Error::Unavailable { reason });
+                let reason = "the release of a dropped guard was not answered in time";
+                return Err(self.unavailable(&ask.place, reason));
             }
             let mut turn = None;
             if waits {
@@ -108,9 +108,8 @@ impl Engine {
                     }
                     if !is_time {
                         if !has_asked && !self.lanes.is_ready(&ask.place) {
-                            let reason =
-                                "there is no connection, and the lock was not asked for".into();
-                            return Err(Error::Unavailable { reason });
+                            let reason = "there is no connection, and the lock was not asked for";
+                            return Err(self.unavailable(&ask.place, reason));
                         }
                         return Ok(None);
                     }
@@ -165,7 +164,7 @@ impl Engine {
                         return Ok(None);
                     }
                     (Tried::Unanswered { reason }, _) => {
-                        let error = Error::Unavailable { reason };
+                        let error = self.unavailable(&ask.place, reason);
                         if let Some(turn) = &mut turn {
                             turn.failed(&error);
                         }

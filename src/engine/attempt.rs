@@ -1,6 +1,9 @@
 //! One try to take a lock: asks until there is an answer, whatever becomes of whoever wanted it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
@@ -236,6 +239,17 @@ fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
     }
 }
 
+/// The release publishes, and would be refused.
+fn no_right(place: &Place) -> Error {
+    let channel = String::from_utf8_lossy(&place.channel);
+    Error::Redis {
+        message: format!(
+            "NOPERM this user may not publish to {channel:?}, and so could not release the lock: docs/operations.md \
+             lists the rights that it needs"
+        ),
+    }
+}
+
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
@@ -293,6 +307,11 @@ fn attempt_as(
                 let caller = (!doubt).then_some(&caller);
                 Box::pin(engine.reachable(&ask.place, caller)).await;
             }
+            if let Some(asking) = engine.lanes.may_announce(&ask.place)
+                && !asking.await
+            {
+                break Err(no_right(&ask.place));
+            }
             if engine.is_closed() {
                 break Err(Error::Closed);
             }
@@ -329,6 +348,9 @@ fn attempt_as(
             };
             if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
                 break Err(error);
+            }
+            if wait.is_some() {
+                slot.has_place.store(true, Ordering::Relaxed);
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();

@@ -31,9 +31,10 @@ impl Engine {
                     && since.elapsed() >= longest
                     && holder.live_count() > 0
                     && holder.suspect()
+                    && let Some(untold) = self.lines.deadlocks.may_tell()
                 {
                     tracing::warn!(
-                        %name, holder = %owner, %waiter,
+                        %name, holder = %owner, %waiter, untold,
                         "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
                          holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope"
                     );

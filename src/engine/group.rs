@@ -269,7 +269,8 @@ impl Group<'_> {
                 }
                 Ok(Tried::Busy { .. }) => missed.refuse(index),
                 Ok(Tried::Unanswered { reason }) => {
-                    missed.fail(index, Error::Unavailable { reason });
+                    let Member { engine, ask } = &self.members[index];
+                    missed.fail(index, engine.unavailable(&ask.place, reason));
                 }
                 Err(error) => missed.fail(index, error),
             }

@@ -39,6 +39,8 @@ pub(crate) struct Slot {
     reading: Mutex<Option<Arc<Tenure>>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
+    /// The server may have given the owner a place there.
+    pub(super) has_place: AtomicBool,
 }
 
 /// A lock's name, and an owner.
@@ -72,6 +74,7 @@ impl Slots {
             turn: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
             in_line: AtomicUsize::new(0),
+            has_place: AtomicBool::new(false),
         })
     }
 

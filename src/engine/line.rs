@@ -38,6 +38,7 @@ impl InLine {
     /// The lock was granted, which ended the place.
     pub(super) fn served(mut self) {
         self.abandon = None;
+        self.slot.has_place.store(false, Ordering::Relaxed);
     }
 }
 
@@ -47,12 +48,17 @@ impl Drop for InLine {
         let Some(abandon) = self.abandon.take() else {
             return;
         };
+        // What was never asked for, as there was no connection, need not be left, and takes no memory until there is one.
+        if !self.slot.has_place.load(Ordering::Relaxed) {
+            return;
+        }
         let (engine, slot) = (self.engine.clone(), self.slot.clone());
         self.engine.jobs.push(async move {
             // A try that is on its way is seen to its end before.
             let _turn = slot.take_turn().await;
             // The same owner may have come again, to the same place.
             if slot.in_line.load(Ordering::Relaxed) == 0 {
+                slot.has_place.store(false, Ordering::Relaxed);
                 engine.leave_line(abandon).await;
             }
         });
@@ -74,7 +80,12 @@ impl Engine {
             }
         });
         if let Ok(Err(error)) = left.await {
-            tracing::warn!(?error, "a place in a queue was left to its time");
+            match self.lines.left.may_tell() {
+                Some(untold) => {
+                    tracing::warn!(?error, untold, "a place in a queue was left to its time");
+                }
+                None => tracing::debug!(?error, "a place in a queue was left to its time"),
+            }
         }
     }
 }

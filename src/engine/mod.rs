@@ -65,13 +65,15 @@ pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;
 
+use crate::sync::lock;
 use crate::{
     client::{ShutdownReport, Unreleased},
     config::Config,
     durability::Durability,
-    error::{Error, LostReason},
+    error::{Cause, Error, LostReason},
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
+    seldom::Seldom,
     wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, name, presence},
 };
 use dropped::DroppedGuards;
@@ -100,6 +102,7 @@ pub(crate) struct Engine {
     crowds: Crowds,
     jobs: Jobs,
     last_words: LastWords,
+    lines: LogLines,
     dropped: Arc<DroppedGuards>,
     closed: CancellationToken,
     /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
@@ -112,6 +115,25 @@ pub(crate) struct Engine {
     releases_held: AtomicBool,
     /// Whether `unreleased` is worth a look.
     any_unreleased: AtomicBool,
+}
+
+/// What may happen to many holds at once, and is not logged for each.
+struct LogLines {
+    lost: Seldom,
+    refused: Seldom,
+    left: Seldom,
+    deadlocks: Seldom,
+}
+
+impl Default for LogLines {
+    fn default() -> Self {
+        Self {
+            lost: Seldom::new(2),
+            refused: Seldom::new(1),
+            left: Seldom::new(1),
+            deadlocks: Seldom::new(1),
+        }
+    }
 }
 
 /// A use of the engine. With the last one, its tasks end once they have released what was queued.
@@ -177,6 +199,7 @@ impl EngineHandle {
             watchdog: Watchdog::default(),
             jobs,
             last_words,
+            lines: LogLines::default(),
             dropped: Arc::default(),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),
@@ -240,6 +263,7 @@ impl Engine {
     /// lost is then left in doubt.
     async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
         runtime::check()?;
+        let told = Mutex::new(None);
         let answered = async {
             loop {
                 match self.lanes.run(request.clone(), Durability::Local).await {
@@ -251,7 +275,8 @@ impl Engine {
                             "{reason}; whether it was done before that is not known"
                         )));
                     }
-                    Err(CallError::Refused(Refusal::Passing { .. })) => {
+                    Err(CallError::Refused(Refusal::Passing { message })) => {
+                        *lock(&told) = Some(Arc::new(Cause::server(message)));
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
                     Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
@@ -259,7 +284,32 @@ impl Engine {
                 }
             }
         };
-        within(self.config.command_wait, answered).await
+        match self.within(place, answered).await {
+            // The connection is well, and what the server says is no answer.
+            Err(Error::Unavailable {
+                reason,
+                cause: None,
+            }) => Err(Error::unavailable_by(reason, lock(&told).take())),
+            done => done,
+        }
+    }
+
+    /// That there was no answer about `place`, and why, as far as the connections know.
+    fn unavailable(&self, place: &Place, reason: impl Into<String>) -> Error {
+        Error::unavailable_by(reason, self.lanes.trouble(place))
+    }
+
+    /// `future`, or that Redis did not answer it in time.
+    async fn within<T>(
+        &self,
+        place: &Place,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let limit = self.config.command_wait;
+        match tokio::time::timeout(limit, future).await {
+            Ok(done) => done,
+            Err(_) => Err(self.unavailable(place, format!("no answer within {limit:?}"))),
+        }
     }
 
     pub(crate) async fn inspect(&self, place: &Place, owner: Owner) -> Result<Inspection, Error> {
@@ -383,18 +433,10 @@ fn refused(place: &Place, refusal: Refusal) -> Error {
             found,
         },
         // Retries have taken all the time that there was.
-        Refusal::Passing { message } => Error::unavailable(message),
+        Refusal::Passing { message } => {
+            let cause = Cause::server(&*message);
+            Error::unavailable_by(message, Some(Arc::new(cause)))
+        }
         Refusal::Failed { message } => Error::Redis { message },
-    }
-}
-
-/// `future`, or that Redis did not answer it in time.
-async fn within<T>(
-    limit: Duration,
-    future: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout(limit, future).await {
-        Ok(done) => done,
-        Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}"))),
     }
 }

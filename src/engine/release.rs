@@ -184,8 +184,9 @@ impl Engine {
             return Err(error);
         }
         let release = self.clone().run_release(tenure.clone(), id, seat);
-        let released =
-            super::within(self.config.command_wait, Carried::certain(self, release)).await;
+        let released = self
+            .within(&tenure.place, Carried::certain(self, release))
+            .await;
         match released {
             Err(error @ Error::Unavailable { .. }) => Err(lost(&tenure).unwrap_or(error)),
             done => done,
@@ -296,7 +297,14 @@ impl Engine {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
                 let name = &tenure.place.name;
-                tracing::warn!(%name, %error, "a dropped guard's lock was not released");
+                match self.lines.left.may_tell() {
+                    Some(untold) => {
+                        tracing::warn!(%name, %error, untold, "a dropped guard's lock was not released");
+                    }
+                    None => {
+                        tracing::debug!(%name, %error, "a dropped guard's lock was not released")
+                    }
+                }
             }
         }
     }
@@ -462,7 +470,15 @@ impl Engine {
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {
-                tracing::warn!(name = %place.name, %error, "an unwanted hold was left to its lease");
+                let name = &place.name;
+                match self.lines.left.may_tell() {
+                    Some(untold) => {
+                        tracing::warn!(%name, %error, untold, "an unwanted hold was left to its lease");
+                    }
+                    None => {
+                        tracing::debug!(%name, %error, "an unwanted hold was left to its lease")
+                    }
+                }
             }
         }
     }

@@ -53,7 +53,12 @@ impl Engine {
 
     /// Ends `tenure`: its holders are told, its renewal stops.
     pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        tracing::debug!(name = %tenure.place.name, %reason, "a hold was lost");
+        let name = &tenure.place.name;
+        let is_failure = reason != LostReason::Closed;
+        match is_failure.then(|| self.lines.lost.may_tell()).flatten() {
+            Some(untold) => tracing::warn!(%name, %reason, untold, "a hold was lost"),
+            None => tracing::debug!(%name, %reason, "a hold was lost"),
+        }
         tenure.lose(reason);
         self.watchdog.forget(tenure);
         if tenure.place.has_one_holder() {
@@ -220,7 +225,13 @@ impl Engine {
                 }
             }
             Err(refusal) => {
-                tracing::warn!(name = %tenure.place.name, ?refusal, "a renewal was refused")
+                let name = &tenure.place.name;
+                match self.lines.refused.may_tell() {
+                    Some(untold) => {
+                        tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
+                    }
+                    None => tracing::debug!(%name, ?refusal, "a renewal was refused"),
+                }
             }
         }
     }

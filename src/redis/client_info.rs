@@ -1,10 +1,36 @@
 //! What a server says of a connection, in answer to `CLIENT INFO`. Pure.
 
+use super::{connection::Frame, frame};
+use crate::wire::Refusal;
+
 /// How the server names a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: String,
     pub(super) address: String,
+}
+
+/// What came of asking who a connection is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    Known(Identity),
+    /// The server is busy: it may tell later.
+    NotNow,
+    /// It does not tell.
+    Never,
+}
+
+impl Asked {
+    pub(super) fn read(answer: &Frame) -> Self {
+        match frame::error(answer).map(Refusal::from_message) {
+            Some(Refusal::Passing { .. }) => Self::NotNow,
+            Some(_) => Self::Never,
+            None => {
+                let identity = frame::text(answer).and_then(|info| Identity::read(&info));
+                identity.map_or(Self::Never, Self::Known)
+            }
+        }
+    }
 }
 
 /// A field of `CLIENT INFO`.
@@ -60,5 +86,10 @@ mod tests {
         );
         assert_eq!(Identity::read("id=7 addr=/run/redis.sock:0 laddr="), None);
         assert_eq!(Identity::read("ERR unknown subcommand"), None);
+        let asked = |message: &str| Asked::read(&Frame::Error(message.into()));
+        assert_eq!(asked("BUSY Redis is busy running a script"), Asked::NotNow);
+        assert_eq!(asked("NOPERM no permission"), Asked::Never);
+        let known = Asked::read(&Frame::Text(info.into()));
+        assert_eq!(known, Asked::Known(identity));
     }
 }

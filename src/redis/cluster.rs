@@ -1,6 +1,6 @@
 //! A cluster: a connection for scripts to each node that has slots, and subscriptions by shard or anywhere.
 //!
-//! Not by fred's own cluster client, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
+//! Not by a cluster client such as fred's, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
 //! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
 //! send scripts again (P-FR1).
 
@@ -22,13 +22,14 @@ use super::{
     line::{Closed, Open},
     link::Connector,
     locator::{Address, Locator},
+    rights::Rights,
     server::{CONNECT_WAIT, MESSAGES, Target},
     subscriptions::{Channels, Subscriber, Want, Wants},
 };
 use crate::{
     config::ShardedPubSub,
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     wire::{
         Refusal, Reply, decimal,
         script::{Operation, Publishing, Script},
@@ -44,6 +45,7 @@ const MOST_HOPS: usize = 5;
 pub(super) struct Cluster {
     topology: Arc<Topology>,
     wants: Wants,
+    rights: Rights,
 }
 
 impl Cluster {
@@ -54,6 +56,7 @@ impl Cluster {
         wait: Wait,
     ) -> Result<(Self, Events), Error> {
         let (server, map) = (target.server, target.map);
+        let rights = Rights::of(&server);
         let asking = timeout(CONNECT_WAIT, seeds::first_answer(&server, &seeds));
         let first = asking.await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -71,7 +74,11 @@ impl Cluster {
         let (wants, wanted) = Wants::new();
         topology.tasks.spawn(topology.clone().watch());
         subscribe(&topology, wanted, events);
-        let cluster = Self { topology, wants };
+        let cluster = Self {
+            topology,
+            wants,
+            rights,
+        };
         // Those who ask at once need not wait for a connection then.
         let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
         Ok((cluster, receiver))
@@ -145,6 +152,28 @@ impl Redis for Cluster {
     fn is_ready(&self, slot: HashSlot) -> bool {
         let routes = self.topology.routes.borrow();
         routes.node(slot).is_some_and(|node| node.line.is_up())
+    }
+
+    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>> {
+        let routes = self.topology.routes.borrow();
+        match routes.node(slot) {
+            Some(node) => node.line.trouble(),
+            None => Some(Arc::new(Cause::connection(
+                "no node of the cluster is known to have the slot",
+            ))),
+        }
+    }
+
+    fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
+        if !self.rights.is_in_doubt() {
+            return None;
+        }
+        let open = self.topology.routes.borrow().node(slot)?.line.open()?;
+        let (rights, publishing) = (self.rights.clone(), self.topology.publishing);
+        let channel = channel.clone();
+        Some(Box::pin(async move {
+            rights.ask(&open, publishing, channel).await
+        }))
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
@@ -283,7 +312,10 @@ impl Topology {
         operations: &[Operation],
         durability: Durability,
     ) -> Result<(Address, Answered), CallError> {
-        let aside = self.aside(&address);
+        let Some(aside) = self.aside(&address) else {
+            let message = "ASK: to more nodes than a cluster has".into();
+            return Err(CallError::Refused(Refusal::Passing { message }));
+        };
         let _turn = aside.turn.lock().await;
         aside.is_used();
         let Ok(open) = timeout(ANSWER_WAIT, aside.line.opened()).await else {
@@ -358,6 +390,35 @@ impl Topology {
             done = future => Some(done),
             _ = routes.wait_for(|routes| routes.node(slot).is_none_or(is_another)) => None,
         }
+    }
+}
+
+/// What the fuzz targets reach.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{
+        Redirection,
+        slot_map::{self, SlotMap},
+    };
+
+    pub(in crate::redis) struct Map(SlotMap);
+
+    pub(in crate::redis) fn map() -> Map {
+        Map(SlotMap::new())
+    }
+
+    pub(in crate::redis) fn hear(Map(map): &mut Map, nodes: &str) {
+        let listed = slot_map::read(nodes, &("asked".into(), 1));
+        map.hear(&listed, |node| node % 2 == 0);
+        for slot in [0, 8_000, 16_383, u16::MAX] {
+            if let Some(owner) = map.owner(slot) {
+                std::hint::black_box((map.address(owner, true), map.replicas(owner)));
+            }
+        }
+    }
+
+    pub(in crate::redis) fn redirected(message: &str) {
+        std::hint::black_box(Redirection::read(message, &("asked".into(), 1)));
     }
 }
 

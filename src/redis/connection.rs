@@ -1,4 +1,4 @@
-//! What a connection is to this crate: commands out, frames and messages in. [`fred`](super::fred) makes real ones,
+//! What a connection is to this crate: commands out, frames and messages in. [`socket`](super::socket) makes real ones,
 //! [`test_util`](crate::test_util) those to a server in memory.
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
@@ -6,7 +6,8 @@ use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream::Stream;
 
-use super::BoxFuture;
+use super::{BoxFuture, attempts::Servers};
+use crate::server_text;
 
 /// A value as the server sends it, whichever version of the protocol carries it.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +32,19 @@ pub enum Frame {
 pub(crate) type Address = (String, u16);
 
 /// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Endpoint {
     Tcp(Address),
     Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp((host, port)) => write!(f, "{}:{port}", server_text::shown(host)),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
 }
 
 impl Endpoint {
@@ -51,7 +61,9 @@ pub(crate) struct ServerConfig {
     pub(crate) endpoint: Endpoint,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
-    pub(crate) database: Option<u8>,
+    pub(crate) database: Option<u32>,
+    /// Those that the same client connects to, with this one.
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl ServerConfig {
@@ -129,8 +141,7 @@ pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>
 
 /// An open connection to one server.
 pub(crate) trait Connection: Send + Sync {
-    /// Sends one command; the answer may be an error frame. That to `SUBSCRIBE` and `UNSUBSCRIBE` may come before the server
-    /// has done so. Commands are sent in the order in which their futures are first
+    /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
     /// polled, and one that is sent after the connection's end may stay unanswered.
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
 
@@ -172,6 +183,8 @@ pub(crate) enum ConnectErrorKind {
     Config,
     /// The network, or no answer in time.
     Network,
+    /// The server cannot serve at the moment.
+    Busy,
     Other,
 }
 
@@ -183,6 +196,14 @@ impl ConnectError {
             details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
                       use `InMemoryRedis` of the feature `test-util`"
                 .into(),
+        }
+    }
+
+    /// Nothing would be sent for the user, and the server would take the connection for one of `default`.
+    pub(crate) fn no_password() -> Self {
+        Self {
+            kind: ConnectErrorKind::Config,
+            details: "there is a user without a password: name both, or neither; an empty password is written `user:@`".into(),
         }
     }
 

@@ -1,43 +1,20 @@
-//! Connections by the library fred: the only file that names it.
-//!
-//! A fred client here is one connection. It has no reconnect policy and no limits of its own, and sends nothing again, so
-//! that it ends when the connection does, with every call that it still had.
+//! What comes from the library fred: clients of callers, whose configurations are taken over, and what they have of TLS. The
+//! only file that names it.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use ::fred::{
-    clients::Client,
-    error::{Error as FredError, ErrorKind},
-    interfaces::{ClientLike, EventInterface, PubsubInterface},
-    types::{
-        Builder, ClusterHash, CustomCommand, Message, Resp3Frame, RespVersion, Value,
-        config::{Config, ConnectionConfig, ServerConfig as FredServer, TcpConfig},
-    },
+    interfaces::ClientLike,
+    types::config::{Config, ServerConfig as FredServer},
 };
-use bytes::Bytes;
-use futures_util::stream::{self, Stream};
-use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 
 use super::{
-    BoxFuture, HashSlot,
-    connection::{
-        Address, Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened,
-        Pushed, ServerConfig, Terms, Transport, Version,
-    },
+    HashSlot,
+    attempts::Servers,
+    connection::{ConnectError, ConnectErrorKind, Endpoint, ServerConfig},
     server::Target,
+    socket::Sockets,
 };
-use crate::error::Error;
-
-/// How long closing waits for what is still on its way.
-const QUIT_WAIT: Duration = Duration::from_millis(500);
-
-/// How far tokio's clock has to be ahead of the machine's to be a paused one.
-const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 
 /// The client library that a caller may hand over a client of.
 pub(crate) use ::fred::clients::Client as FredClient;
@@ -47,73 +24,21 @@ pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
     ::fred::util::redis_keyslot(key)
 }
 
-/// Makes fred clients with these settings, but for where they connect and as whom.
-pub(super) struct Fred(Config);
-
-impl Fred {
-    pub(super) fn plain() -> Arc<dyn Transport> {
-        Arc::new(Self(Config::default()))
-    }
-
-    #[cfg(feature = "rustls")]
-    pub(super) fn encrypted() -> Result<Arc<dyn Transport>, Error> {
-        let connector = ::fred::types::config::TlsConnector::default_rustls().map_err(|error| {
-            Error::config(format!(
-                "the system's certificates cannot be read: {}",
-                error.details()
-            ))
-        })?;
-        let config = Config {
-            tls: Some(connector.into()),
-            ..Config::default()
-        };
-        Ok(Arc::new(Self(config)))
-    }
-
-    /// fred would connect in plain text (P-FR15).
-    #[cfg(not(feature = "rustls"))]
-    pub(super) fn encrypted() -> Result<Arc<dyn Transport>, Error> {
-        Err(Error::config(
-            "the URL asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock",
-        ))
-    }
-
-    fn is_server_of_donor(&self, (host, port): &Address) -> bool {
-        match &self.0.server {
-            FredServer::Centralized { server } => *server.host == **host && server.port == *port,
-            _ => false,
-        }
-    }
-
-    fn config(&self, server: &ServerConfig, version: Version) -> Config {
-        let mut config = self.0.clone();
-        config.fail_fast = true;
-        config.version = match version {
-            Version::Resp2 => RespVersion::RESP2,
-            Version::Resp3 => RespVersion::RESP3,
-        };
-        config.server = match &server.endpoint {
-            // A donor's own server may have a name of its own for TLS.
-            Endpoint::Tcp(address) if self.is_server_of_donor(address) => self.0.server.clone(),
-            Endpoint::Tcp((host, port)) => FredServer::new_centralized(host.clone(), *port),
-            Endpoint::Unix(path) => FredServer::Unix { path: path.clone() },
-        };
-        config.username = server.username.clone();
-        config.password = server.password.clone();
-        config.database = server.database;
-        config
-    }
-}
-
 /// Takes over where and as whom the caller's own client connects. Its connections stay its own.
-pub(super) fn target_of(donor: &Client) -> Target {
+pub(super) fn target_of(donor: &FredClient) -> Target {
     let config = donor.client_config();
+    let sockets = Arc::new(Sockets {
+        tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
+        provider: config.credential_provider.clone().map(Provider),
+    });
+    let servers = Servers::new();
     let server = |endpoint| ServerConfig {
-        transport: Arc::new(Fred(config.clone())),
+        servers: servers.clone(),
+        transport: sockets.clone(),
         endpoint,
         username: config.username.clone(),
         password: config.password.clone(),
-        database: config.database,
+        database: config.database.map(u32::from),
     };
     let addresses = |hosts: &[::fred::types::config::Server]| {
         hosts
@@ -142,205 +67,146 @@ pub(super) fn target_of(donor: &Client) -> Target {
     }
 }
 
-impl Transport for Fred {
-    fn connect(
+/// A donor's own source of credentials.
+#[derive(Clone)]
+pub(super) struct Provider(Arc<dyn ::fred::types::config::CredentialProvider>);
+
+impl Provider {
+    /// The user and password for the server at `endpoint`.
+    pub(super) async fn credentials(
         &self,
-        server: &ServerConfig,
-        terms: Terms,
-    ) -> BoxFuture<Result<Opened, ConnectError>> {
-        let config = self.config(server, terms.version);
-        Box::pin(async move {
-            let clocks = Clocks::now();
-            let opened = match timeout(terms.timeout, open(config, terms)).await {
-                Ok(opened) => opened.map_err(ConnectError::from),
-                Err(_) => Err(ConnectError::timeout()),
-            };
-            match opened {
-                Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
-                opened => opened,
+        endpoint: &Endpoint,
+    ) -> Result<(Option<String>, Option<String>), ConnectError> {
+        let server = match endpoint {
+            Endpoint::Tcp((host, port)) => {
+                Some(::fred::types::config::Server::new(host.clone(), *port))
             }
-        })
-    }
-
-    #[cfg(feature = "rustls")]
-    fn is_encrypted(&self) -> bool {
-        self.0.tls.is_some()
-    }
-}
-
-/// The time by tokio's clock and by the machine's, which differ while a test has paused the first.
-struct Clocks(tokio::time::Instant, std::time::Instant);
-
-impl Clocks {
-    fn now() -> Self {
-        Self(tokio::time::Instant::now(), std::time::Instant::now())
-    }
-
-    fn differ(&self) -> bool {
-        self.0.elapsed() > self.1.elapsed() + PAUSED_AHEAD
+            Endpoint::Unix(_) => None,
+        };
+        self.0
+            .fetch(server.as_ref())
+            .await
+            .map_err(|error| ConnectError {
+                kind: ConnectErrorKind::Network,
+                details: format!("no credentials: {}", error.details()),
+            })
     }
 }
 
-async fn open(config: Config, terms: Terms) -> Result<Opened, FredError> {
-    let client = Builder::from_config(config)
-        .with_connection_config(|connection| *connection = settings(terms.timeout))
-        .with_performance_config(|performance| {
-            performance.broadcast_channel_capacity = terms.messages;
-            performance.default_command_timeout = Duration::ZERO;
-        })
-        .build()?;
-    // Without a reconnect policy, fred ends its task and fails every call when the connection ends.
-    let mut router = Router(client.connect());
-    let info = tokio::select! {
-        biased;
-        error = &mut router => return Err(error),
-        info = command(&client, "CLIENT", vec![Bytes::from_static(b"INFO")]) => info?,
+pub(super) use tls::Tls;
+
+#[cfg(feature = "rustls")]
+mod tls {
+    use ::fred::{rustls::pki_types::ServerName, types::config::TlsConnector};
+    use tokio::net::TcpStream;
+
+    use super::{
+        super::{connection::Address, driver::Socket},
+        Config, ConnectError, ConnectErrorKind, FredServer,
     };
-    Ok(Opened {
-        connection: Arc::new(Open(client)),
-        ended: Box::pin(async move { router.await.details().to_owned() }),
-        info,
-    })
-}
+    use crate::error::Error;
 
-fn settings(wait: Duration) -> ConnectionConfig {
-    ConnectionConfig {
-        connection_timeout: wait,
-        internal_command_timeout: wait,
-        max_command_attempts: 1,
-        max_command_buffer_len: 0,
-        tcp: TcpConfig {
-            nodelay: Some(true),
-            ..TcpConfig::default()
-        },
-        ..ConnectionConfig::default()
+    /// How connections are encrypted.
+    #[derive(Clone)]
+    pub(in crate::redis) struct Tls {
+        connector: TlsConnector,
+        /// A donor's own server may have a name of its own for TLS.
+        own_name: Option<(Address, String)>,
     }
-}
 
-/// The task of fred that moves the bytes; completes when the connection ends. Dropped, it closes the socket, and calls
-/// fail.
-struct Router(JoinHandle<Result<(), FredError>>);
+    impl Tls {
+        pub(in crate::redis) fn of_the_system() -> Result<Self, Error> {
+            let connector = TlsConnector::default_rustls().map_err(|error| {
+                Error::config(format!(
+                    "the system's certificates cannot be read: {}",
+                    error.details()
+                ))
+            })?;
+            Ok(Self {
+                connector,
+                own_name: None,
+            })
+        }
 
-impl Future for Router {
-    type Output = FredError;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FredError> {
-        let ended = Pin::new(&mut self.0).poll(context);
-        ended.map(|ended| {
-            let error = ended.ok().and_then(Result::err);
-            error.unwrap_or_else(|| FredError::new(ErrorKind::IO, "the connection ended"))
-        })
-    }
-}
-
-impl Drop for Router {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// An open connection.
-struct Open(Client);
-
-impl Connection for Open {
-    fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_> {
-        Box::pin(async move {
-            let answer = match name {
-                "SUBSCRIBE" => self.0.subscribe(texts(&args)).await.map(|()| Frame::Null),
-                "UNSUBSCRIBE" => self.0.unsubscribe(texts(&args)).await.map(|()| Frame::Null),
-                "SUNSUBSCRIBE" => self
-                    .0
-                    .sunsubscribe(texts(&args))
-                    .await
-                    .map(|()| Frame::Null),
-                // To a shard, fred takes what comes back for the answer to the command.
-                _ => command(&self.0, name, args).await,
+        pub(super) fn of_donor(config: &Config) -> Option<Self> {
+            let own_name = match &config.server {
+                FredServer::Centralized { server } => {
+                    let address = (server.host.to_string(), server.port);
+                    let name = server.tls_server_name.as_ref();
+                    name.map(|name| (address, name.to_string()))
+                }
+                _ => None,
             };
-            answer.map_err(|error| error.details().into())
-        })
-    }
+            let connector = config.tls.as_ref()?.connector.clone();
+            Some(Self {
+                connector,
+                own_name,
+            })
+        }
 
-    fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
-        let messages = self.0.message_rx();
-        Box::pin(stream::unfold(messages, |mut messages| async move {
-            Some((next(&mut messages).await?, messages))
-        }))
-    }
-
-    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            if timeout(QUIT_WAIT, self.0.quit()).await.is_err() {
-                tracing::debug!("a connection was closed with calls unanswered");
+        /// Begins to encrypt what goes over `socket`, to the server that has a certificate for `host`.
+        pub(in crate::redis) async fn secure(
+            &self,
+            host: &str,
+            port: u16,
+            socket: TcpStream,
+        ) -> Result<Box<dyn Socket>, ConnectError> {
+            let failed = |details: String| ConnectError {
+                kind: ConnectErrorKind::Other,
+                details,
+            };
+            let own_name = self.own_name.as_ref();
+            let own_name = own_name.filter(|((own, at), _)| own == host && *at == port);
+            let name = own_name.map_or(host, |(_, name)| name).to_owned();
+            let name = ServerName::try_from(name).map_err(|error| failed(error.to_string()))?;
+            match &self.connector {
+                TlsConnector::Rustls(connector) => {
+                    let secured = connector.connect(name, socket).await;
+                    Ok(Box::new(
+                        secured.map_err(|error| failed(error.to_string()))?,
+                    ))
+                }
+                // A donor's own features of fred may have another.
+                #[allow(unreachable_patterns)]
+                _ => Err(failed("only TLS by rustls is known".into())),
             }
-        })
-    }
-}
-
-async fn command(
-    client: &Client,
-    name: &'static str,
-    args: Vec<Bytes>,
-) -> Result<Frame, FredError> {
-    let command = CustomCommand::new_static(name, ClusterHash::Random, false);
-    let args: Vec<Value> = args.into_iter().map(Value::Bytes).collect();
-    client.custom_raw(command, args).await.map(Frame::from)
-}
-
-async fn next(messages: &mut broadcast::Receiver<Message>) -> Option<Pushed> {
-    match messages.recv().await {
-        Ok(message) => Some(Pushed::Message {
-            channel: message.channel.into_inner(),
-            payload: message.value.into_bytes().unwrap_or_default(),
-        }),
-        Err(broadcast::error::RecvError::Lagged(_)) => Some(Pushed::Missed),
-        Err(broadcast::error::RecvError::Closed) => None,
-    }
-}
-
-/// fred subscribes to text. The names of locks are text.
-fn texts(channels: &[Bytes]) -> Vec<String> {
-    let text = |channel: &Bytes| String::from_utf8_lossy(channel).into_owned();
-    channels.iter().map(text).collect()
-}
-
-impl From<Resp3Frame> for Frame {
-    fn from(frame: Resp3Frame) -> Self {
-        let list =
-            |frames: Vec<Resp3Frame>| Frame::List(frames.into_iter().map(Frame::from).collect());
-        match frame {
-            Resp3Frame::Number { data, .. } => Frame::Number(data),
-            Resp3Frame::SimpleString { data, .. } => Frame::Status(data),
-            Resp3Frame::BlobString { data, .. } | Resp3Frame::VerbatimString { data, .. } => {
-                Frame::Text(data)
-            }
-            Resp3Frame::SimpleError { data, .. } => Frame::Error(data.to_string()),
-            Resp3Frame::BlobError { data, .. } => {
-                Frame::Error(String::from_utf8_lossy(&data).into_owned())
-            }
-            Resp3Frame::Array { data, .. } | Resp3Frame::Push { data, .. } => list(data),
-            Resp3Frame::Set { data, .. } => list(data.into_iter().collect()),
-            Resp3Frame::Map { data, .. } => {
-                let pair = |(name, value)| (Frame::from(name), Frame::from(value));
-                Frame::Map(data.into_iter().map(pair).collect())
-            }
-            // No command of this crate is answered by any other.
-            _ => Frame::Null,
         }
     }
 }
 
-impl From<FredError> for ConnectError {
-    fn from(error: FredError) -> Self {
-        let kind = match error.kind() {
-            ErrorKind::Auth => ConnectErrorKind::Credentials,
-            ErrorKind::Protocol | ErrorKind::Parse => ConnectErrorKind::NoRedis,
-            ErrorKind::Config | ErrorKind::Url => ConnectErrorKind::Config,
-            ErrorKind::IO | ErrorKind::Timeout | ErrorKind::Canceled => ConnectErrorKind::Network,
-            _ => ConnectErrorKind::Other,
-        };
-        Self {
-            kind,
-            details: error.details().to_owned(),
+#[cfg(not(feature = "rustls"))]
+mod tls {
+    use tokio::net::TcpStream;
+
+    use super::{super::driver::Socket, Config, ConnectError, ConnectErrorKind};
+    use crate::error::Error;
+
+    /// What cannot be done without the feature `rustls`: nothing connects in plain text instead (P-FR15).
+    #[derive(Clone)]
+    pub(in crate::redis) struct Tls;
+
+    impl Tls {
+        pub(in crate::redis) fn of_the_system() -> Result<Self, Error> {
+            Err(Error::config(
+                "the URL asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock",
+            ))
+        }
+
+        pub(super) fn of_donor(_config: &Config) -> Option<Self> {
+            Some(Self)
+        }
+
+        pub(in crate::redis) async fn secure(
+            &self,
+            _host: &str,
+            _port: u16,
+            _socket: TcpStream,
+        ) -> Result<Box<dyn Socket>, ConnectError> {
+            Err(ConnectError {
+                kind: ConnectErrorKind::Config,
+                details: "the client asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock"
+                    .into(),
+            })
         }
     }
 }

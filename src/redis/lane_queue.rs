@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
+/// Operations that may wait without a look at whether they still do.
+const FEW: usize = 64;
 /// Operations in one call.
 const MOST_TOGETHER: usize = 32;
 /// Calls of a lane that its carriers have on their way. When they are all out, the server has enough to do, and what comes
@@ -14,6 +16,8 @@ const MOST_CARRIERS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Queue<T, R> {
     waiting: VecDeque<(T, oneshot::Sender<R>)>,
+    /// How many may wait until those are looked for that have given up.
+    look_at: usize,
     /// So many are on their way alone.
     alone: usize,
     carriers: usize,
@@ -38,6 +42,7 @@ impl<T, R> Default for Queue<T, R> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
+            look_at: FEW,
             alone: 0,
             carriers: 0,
             here: 0,
@@ -61,6 +66,9 @@ impl<T, R> Queue<T, R> {
                 carrier: false,
             };
         }
+        if self.waiting.len() >= self.look_at {
+            self.forget_given_up();
+        }
         self.waiting.push_back((operation, answer));
         let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
         if carrier {
@@ -68,6 +76,14 @@ impl<T, R> Queue<T, R> {
             self.here += 1;
         }
         Admission::Queued { reply, carrier }
+    }
+
+    /// While there is no connection, nothing else takes them out. Those that stay are at least as many as come before the
+    /// next look, so that a look costs each a constant.
+    fn forget_given_up(&mut self) {
+        self.waiting.retain(|(_, answer)| !answer.is_closed());
+        self.look_at = FEW.max(2 * self.waiting.len());
+        self.waiting.shrink_to(self.look_at);
     }
 
     /// There are no carriers any more, and will be none. Those who wait are told.

@@ -121,3 +121,18 @@ proptest! {
         prop_assert_eq!(carried, (0..asked).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn what_was_given_up_takes_no_room_while_nothing_can_be_sent() {
+    let mut queue = Queue::<u32, ()>::default();
+    let live = queue_up(&mut queue, 100);
+    for _ in 0..10_000 {
+        drop(queue_up(&mut queue, 1));
+        assert!(queue.waiting.len() <= 2 * (live.len() + FEW));
+    }
+    let waiting = queue
+        .waiting
+        .iter()
+        .filter(|(_, answer)| !answer.is_closed());
+    assert_eq!(waiting.count(), live.len());
+}

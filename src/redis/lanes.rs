@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
+    error::Cause,
     hash::HashMap,
     wire::{
         Place, Refusal, Reply, Request,
@@ -211,6 +212,17 @@ impl Lanes {
     /// How many replicas are listed of the server of `place`, counting those that are down.
     pub(crate) fn replicas(&self, place: &Place) -> usize {
         self.redis.replicas(self.redis.slot(&place.key))
+    }
+
+    /// Why there are no answers about `place`, if there are none.
+    pub(crate) fn trouble(&self, place: &Place) -> Option<Arc<Cause>> {
+        self.redis.trouble(self.redis.slot(&place.key))
+    }
+
+    /// Whether the user may announce that the lock at `place` is released; `None` if that is known, or need not be.
+    pub(crate) fn may_announce(&self, place: &Place) -> Option<BoxFuture<bool>> {
+        let slot = self.redis.slot(&place.key);
+        self.redis.may_publish(slot, &place.channel)
     }
 
     /// Completes once there is a connection to ask about `place` on.

@@ -4,8 +4,8 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -20,26 +20,32 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Event, Tasks,
-    client_info::Identity,
+    attempts::{Fortune, PROVEN_AFTER, Trouble},
+    client_info::Asked,
     connection::{Connection, Frame},
     frame,
     link::{Connector, Link, Router},
 };
-use crate::wire::{
-    decimal,
-    script::{Operation, Publishing, Script},
+use crate::{
+    error::Cause,
+    sync::lock,
+    wire::{
+        decimal,
+        script::{Operation, Publishing, Script},
+    },
 };
 
 /// How often a connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The pause after a connection that broke as soon as it was open.
-const BREATH: Duration = Duration::from_millis(20);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// A connection for scripts, as those who call see it.
 #[derive(Clone)]
-pub(super) struct Line(watch::Sender<State>);
+pub(super) struct Line {
+    states: watch::Sender<State>,
+    trouble: Trouble,
+}
 
 #[derive(Clone)]
 enum State {
@@ -61,12 +67,17 @@ impl Line {
         closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {
-        let line = Line(watch::Sender::new(State::Down));
+        let fortune = connector.fortune("scripts");
+        let line = Line {
+            states: watch::Sender::new(State::Down),
+            trouble: fortune.trouble.clone(),
+        };
         let keeper = Keeper {
             connector,
             line: line.clone(),
             events,
             closed,
+            fortune,
         };
         let first = first.map(|link| keeper.open(link));
         tasks.spawn(keeper.keep(first));
@@ -74,12 +85,17 @@ impl Line {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(*self.0.borrow(), State::Up(_))
+        matches!(*self.states.borrow(), State::Up(_))
+    }
+
+    /// Why there are no answers, if there are none.
+    pub(super) fn trouble(&self) -> Option<Arc<Cause>> {
+        self.trouble.cause()
     }
 
     /// The connection to send on, if there is one.
     pub(super) fn open(&self) -> Option<Arc<Open>> {
-        match &*self.0.borrow() {
+        match &*self.states.borrow() {
             State::Up(open) => Some(open.clone()),
             _ => None,
         }
@@ -95,7 +111,7 @@ impl Line {
 
     /// Completes when the line is closed.
     pub(super) async fn closed(&self) {
-        let mut states = self.0.subscribe();
+        let mut states = self.states.subscribe();
         let _ = states
             .wait_for(|state| matches!(state, State::Closed))
             .await;
@@ -107,7 +123,7 @@ impl Line {
     }
 
     async fn other_than(&self, old: Option<&Arc<Open>>) -> Result<Arc<Open>, Closed> {
-        let mut states = self.0.subscribe();
+        let mut states = self.states.subscribe();
         let settled = states
             .wait_for(|state| match state {
                 State::Up(open) => old.is_none_or(|old| !Arc::ptr_eq(open, old)),
@@ -125,9 +141,13 @@ impl Line {
 /// An open connection for scripts.
 pub(super) struct Open {
     connection: Arc<dyn Connection>,
-    identity: Option<Identity>,
+    /// Asked again while the server does not tell, as it must be known when the connection breaks.
+    identity: Mutex<Asked>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
+    /// A script was answered.
+    proven: AtomicBool,
+    proving: Notify,
     /// Told when it leads to the wrong server.
     astray: Notify,
     /// Cancelled when the connection has ended: a command sent after that may stay unanswered.
@@ -195,6 +215,10 @@ impl Open {
         }
     }
 
+    fn identity(&self) -> Asked {
+        lock(&self.identity).clone()
+    }
+
     /// Runs `operations` of `script` in one call; without an answer, says why there is none.
     pub(super) async fn run(
         &self,
@@ -206,11 +230,19 @@ impl Open {
         let answer = self.eval("EVALSHA", text.sha.clone(), script, operations);
         let answer = answer.await?;
         if !frame::is_unknown_script(&answer) {
-            return Ok(answer);
+            return Ok(self.proved_by(answer));
         }
         // The server runs a script that it does not know, or nothing: safe to send again at once (P-T1).
-        self.eval("EVAL", text.source.clone(), script, operations)
-            .await
+        let answer = self.eval("EVAL", text.source.clone(), script, operations);
+        Ok(self.proved_by(answer.await?))
+    }
+
+    /// A connection on which a script was answered is a good one.
+    fn proved_by(&self, answer: Frame) -> Frame {
+        if !self.proven.swap(true, Ordering::Relaxed) {
+            self.proving.notify_one();
+        }
+        answer
     }
 
     /// `EVALSHA` or `EVAL`, once.
@@ -270,6 +302,7 @@ struct Keeper {
     line: Line,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
+    fortune: Fortune,
 }
 
 impl Keeper {
@@ -277,38 +310,42 @@ impl Keeper {
     fn open(&self, link: Link) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
             connection: link.connection,
-            identity: link.identity,
+            identity: Mutex::new(link.identity),
             ping_wait: link.ping_wait,
+            proven: AtomicBool::new(false),
+            proving: Notify::new(),
             astray: Notify::new(),
             ended: CancellationToken::new(),
             traffic: Traffic::new(),
         });
-        self.line.0.send_replace(State::Up(open.clone()));
+        self.line.states.send_replace(State::Up(open.clone()));
         (open, link.router)
     }
 
-    async fn keep(self, first: Option<(Arc<Open>, Router)>) {
+    async fn keep(mut self, first: Option<(Arc<Open>, Router)>) {
         let mut up = match first {
             Some(first) => Some(first),
             None => self.connect(None).await,
         };
         let mut opened = Instant::now();
         while let Some((open, mut router)) = up.take() {
-            let broken = broken(&open, &mut router);
+            let endpoint = self.connector.endpoint();
+            let broken = broken(&open, &mut router, || self.fortune.is_proven(&endpoint));
             let Some(reason) = self.closed.run_until_cancelled(broken).await else {
-                self.line.0.send_replace(State::Closed);
+                self.line.states.send_replace(State::Closed);
                 // What is unanswered when the line closes is not waited for long.
                 open.connection.quit().await;
                 open.ended.cancel();
                 return;
             };
-            tracing::warn!(%reason, "the connection to Redis broke; connecting again");
-            self.line.0.send_replace(State::Down);
+            let is_proven = open.proven.load(Ordering::Relaxed) || opened.elapsed() >= PROVEN_AFTER;
+            let rest = self.fortune.lost(&endpoint, &reason, is_proven);
+            self.line.states.send_replace(State::Down);
             drop(router);
             open.ended.cancel();
-            if opened.elapsed() < LOOK_EVERY {
-                // One that breaks as soon as it is open is not opened over and over without a pause.
-                tokio::time::sleep(BREATH).await;
+            let resting = tokio::time::sleep(rest);
+            if self.closed.run_until_cancelled(resting).await.is_none() {
+                break;
             }
             up = self.connect(Some(&open)).await;
             opened = Instant::now();
@@ -316,19 +353,28 @@ impl Keeper {
     }
 
     /// Connects, and makes the server drop the connection that was there before.
-    async fn connect(&self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
-        let identity = old.and_then(|old| old.identity.as_ref());
+    async fn connect(&mut self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
+        let identity = match old.map(Open::identity) {
+            Some(Asked::Known(identity)) => Some(identity),
+            _ => None,
+        };
         let link = loop {
-            let mut link = self.connector.connect_until(&self.closed).await?;
-            let Some(identity) = identity else {
+            let connecting = self
+                .connector
+                .connect_until(&self.closed, &mut self.fortune);
+            let mut link = connecting.await?;
+            let Some(identity) = &identity else {
                 break link;
             };
             // A connection that breaks before its predecessor is dead has sent nothing: the next one kills the same one.
-            match link.kill(identity).await {
-                Ok(()) => break link,
-                Err(reason) => tracing::debug!(%reason, "the previous connection was not killed"),
-            }
-            tokio::time::sleep(BREATH).await;
+            let Err(reason) = link.kill(identity).await else {
+                break link;
+            };
+            let rest = self
+                .fortune
+                .lost(&self.connector.endpoint(), &reason, false);
+            let resting = tokio::time::sleep(rest);
+            self.closed.run_until_cancelled(resting).await?;
         };
         let up = self.open(link);
         if old.is_some() {
@@ -341,22 +387,33 @@ impl Keeper {
 impl Drop for Keeper {
     /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
     fn drop(&mut self) {
-        if let State::Up(open) = self.line.0.send_replace(State::Closed) {
+        if let State::Up(open) = self.line.states.send_replace(State::Closed) {
             open.ended.cancel();
         }
     }
 }
 
 /// Completes, with the reason, when the connection has ended or its server has stopped answering.
-async fn broken(open: &Open, router: &mut Router) -> String {
+/// Tells once that it has proved itself.
+async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -> String {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     let mut number = 0;
     loop {
         number += 1;
         tokio::select! {
             reason = router.ended() => return reason,
+            () = open.proving.notified() => {
+                is_proven();
+                continue;
+            }
             () = open.astray.notified() => return "the server is a replica".into(),
             _ = looks.tick() => {}
+        }
+        if open.identity() == Asked::NotNow {
+            match router.run(Link::identify(&*open.connection)).await {
+                Ok(asked) => *lock(&open.identity) = asked,
+                Err(reason) => return reason,
+            }
         }
         if !open.traffic.is_suspicious() {
             continue;
@@ -368,6 +425,7 @@ async fn broken(open: &Open, router: &mut Router) -> String {
             return reason;
         }
         open.traffic.mark();
+        is_proven();
     }
 }
 

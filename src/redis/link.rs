@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    client_info::{Identity, Subscriptions},
+    attempts::Fortune,
+    client_info::{Asked, Identity, Subscriptions},
     connection::{
         ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, ServerConfig, Terms,
         Version,
@@ -23,7 +24,7 @@ use super::{
     locator::{Address, Locator, is_master},
     node::refusal,
 };
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// How long a connection may take to open, and the handshake on it.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -31,10 +32,8 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const ASKED_WAIT: Duration = Duration::from_millis(1500);
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts to connect.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The same where each attempt begins with the question where to.
-const ASKED_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after the question where to connect to had no answer. Those who are asked have rests of their own.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes connections to one server.
 #[derive(Clone)]
@@ -48,11 +47,14 @@ pub(super) struct Connector {
     ping_wait: Duration,
     locator: Locator,
     without_resp3: Arc<AtomicBool>,
+    /// Where the last attempt led.
+    last: Arc<Mutex<Endpoint>>,
 }
 
 impl Connector {
     pub(super) fn new(server: ServerConfig, messages: usize) -> Self {
         Self {
+            last: Arc::new(Mutex::new(server.endpoint.clone())),
             server,
             messages,
             wait: CONNECT_WAIT,
@@ -86,57 +88,88 @@ impl Connector {
     /// Connects, in RESP3 where the server speaks it.
     pub(super) async fn connect(&self) -> Result<Link, Error> {
         let address = self.locator.locate().await?;
-        let mut moved = self.locator.moved(address.as_ref());
-        let mut link = tokio::select! {
-            biased;
-            reason = &mut moved => return Err(Error::unavailable(reason)),
-            link = self.connect_to(address) => link?,
-        };
-        if self.locator.is_asked() {
-            link.check_master().await?;
-        }
-        link.router.moved = Some(moved);
-        Ok(link)
+        self.connect_at(address, false).await
     }
 
-    async fn connect_to(&self, address: Option<Address>) -> Result<Link, Error> {
+    /// Connects to the server at `address`, if there is one to choose; `in_turn` when an attempt may begin.
+    async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Link, Error> {
+        let mut moved = self.locator.moved(address.as_ref());
         let mut server = self.server.clone();
         if let Some(address) = address {
             server.endpoint = Endpoint::Tcp(address);
         }
+        self.last().clone_from(&server.endpoint);
+        let attempts = server.servers.at(&server.endpoint);
+        let connecting = async {
+            if in_turn {
+                attempts.turn().await;
+            }
+            self.connect_to(&server).await
+        };
+        let mut link = tokio::select! {
+            biased;
+            reason = &mut moved => return Err(Error::unavailable(reason)),
+            link = connecting => link?,
+        };
+        if self.locator.is_asked() {
+            link.check_master().await?;
+        }
+        attempts.reached();
+        link.router.moved = Some(moved);
+        Ok(link)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Endpoint> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server that the last attempt was for.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.last().clone()
+    }
+
+    /// What becomes of connections for `purpose`.
+    pub(super) fn fortune(&self, purpose: &'static str) -> Fortune {
+        Fortune::new(purpose, &self.server.servers)
+    }
+
+    async fn connect_to(&self, server: &ServerConfig) -> Result<Link, Error> {
         let encrypted = server.transport.is_encrypted();
         let explained = |error| explain(error, encrypted);
         if !self.without_resp3.load(Ordering::Relaxed) {
-            match self.connect_with(&server, Version::Resp3).await {
+            match self.connect_with(server, Version::Resp3).await {
                 Err(error) if lacks_resp3(&error) => {
                     self.without_resp3.store(true, Ordering::Relaxed);
                 }
                 done => return done.map_err(explained),
             }
         }
-        let connected = self.connect_with(&server, Version::Resp2).await;
+        let connected = self.connect_with(server, Version::Resp2).await;
         connected.map_err(explained)
     }
 
     /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
-    pub(super) async fn connect_until(&self, closed: &CancellationToken) -> Option<Link> {
-        let longest = if self.locator.is_asked() {
-            ASKED_PAUSE
-        } else {
-            LONGEST_PAUSE
-        };
-        let mut pause = Duration::from_millis(5);
-        loop {
-            let attempt = closed.run_until_cancelled(self.connect()).await?;
-            match attempt {
-                Ok(link) => return Some(link),
-                Err(error) => tracing::warn!(%error, "cannot connect to Redis"),
+    pub(super) async fn connect_until(
+        &self,
+        closed: &CancellationToken,
+        fortune: &mut Fortune,
+    ) -> Option<Link> {
+        let connecting = async {
+            loop {
+                let error = match self.locator.locate().await {
+                    Ok(address) => match self.connect_at(address, true).await {
+                        Ok(link) => return link,
+                        Err(error) => error,
+                    },
+                    Err(error) => {
+                        tokio::time::sleep(ASK_AGAIN).await;
+                        error
+                    }
+                };
+                fortune.failed(&self.endpoint(), &error);
             }
-            closed
-                .run_until_cancelled(tokio::time::sleep(pause))
-                .await?;
-            pause = (pause * 2).min(longest);
-        }
+        };
+        closed.run_until_cancelled(connecting).await
     }
 
     async fn connect_with(
@@ -154,9 +187,10 @@ impl Connector {
             ended,
             info,
         } = server.transport.connect(server, terms).await?;
+        let identity = Asked::read(&info);
         let info = frame::text(&info);
         Ok(Link {
-            identity: info.as_deref().and_then(Identity::read),
+            identity,
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
@@ -181,22 +215,30 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
     } else {
         ""
     };
+    let no_connection = |reason| {
+        let cause = match kind {
+            ConnectErrorKind::Busy => Cause::server(&*details),
+            _ => Cause::connection(&*details),
+        };
+        Error::unavailable_by(reason, Some(Arc::new(cause)))
+    };
     match kind {
         ConnectErrorKind::Credentials => Error::config(format!(
             "Redis refused the user name or password: check those of the URL ({details})"
         )),
-        ConnectErrorKind::NoRedis => Error::unavailable(format!(
-            "what answered is no Redis: check the host and port of the URL ({details})"
-        )),
+        ConnectErrorKind::NoRedis => {
+            no_connection("what answered is no Redis: check the host and port of the URL")
+        }
         ConnectErrorKind::Config => Error::config(details),
-        _ if details.contains("DB index") => Error::config(format!(
-            "the server does not have the database that the URL names ({details})"
+        ConnectErrorKind::Busy => no_connection("the server lets nobody in at the moment"),
+        _ if details.contains("DB index") || details.contains("out of range") => Error::config(
+            format!("the server does not have the database that the URL names ({details})"),
+        ),
+        ConnectErrorKind::Network => no_connection(&format!(
+            "no connection: check that the server runs where the URL says{hint}"
         )),
-        ConnectErrorKind::Network => Error::unavailable(format!(
-            "no connection: check that the server runs where the URL says{hint} ({details})"
-        )),
-        ConnectErrorKind::Other if encrypted => Error::unavailable(format!(
-            "no connection over TLS: check that the server speaks it there{hint} ({details})"
+        ConnectErrorKind::Other if encrypted => no_connection(&format!(
+            "no connection over TLS: check that the server speaks it there{hint}"
         )),
         ConnectErrorKind::Other => Error::Redis { message: details },
     }
@@ -218,7 +260,7 @@ pub(super) async fn command(
 /// An open connection. Dropping it ends it.
 pub(super) struct Link {
     pub(super) connection: Arc<dyn Connection>,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Asked,
     /// Whether the server says on it how many channels it has subscribed to.
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` on it may stay unanswered.
@@ -255,11 +297,20 @@ impl Link {
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
-            // A server that is busy with somebody's script is alive.
-            Some(message) if message.starts_with("BUSY") => Ok(()),
+            // A server that is busy, or that does not allow the question, is alive.
+            Some(message) if message.starts_with("BUSY") || message.starts_with("NOPERM") => Ok(()),
             Some(message) => Err(message),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
             None => Err("the answer to a PING was another one's".into()),
+        }
+    }
+
+    /// Asks who the connection is.
+    pub(super) async fn identify(connection: &dyn Connection) -> Result<Asked, String> {
+        let asking = command(connection, "CLIENT", &["INFO"]);
+        match timeout(PING_WAIT, asking).await {
+            Err(_) => Ok(Asked::NotNow),
+            Ok(answer) => Ok(Asked::read(&answer?)),
         }
     }
 

@@ -34,6 +34,9 @@ const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// What the rest of the sentinels get once most have answered: the one that leads a failover knows of it first.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// Sentinels that are asked, at most. One that names more than there can be does not have us connect to all of them.
+const MOST_KNOWN: usize = 32;
+
 /// From the address that a node announces to the one that it is reached at from here.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
 
@@ -94,7 +97,8 @@ impl Nodes {
         for mut mention in mentions {
             mention.address = self.mapped(mention.address);
             // All who fit hear that they were seen.
-            if known.iter().filter(|node| node.is(&mention)).count() == 0 {
+            let is_new = known.iter().filter(|node| node.is(&mention)).count() == 0;
+            if is_new && known.len() < MOST_KNOWN {
                 known.push(Arc::new(Node::new(
                     mention.address,
                     false,

@@ -1,35 +1,38 @@
-//! The way to Redis, of which the rest of the crate sees [`Redis`]. A [`connection`] is a trait; its implementation by
-//! [`fred`] is the one file that names that library.
+//! The way to Redis, of which the rest of the crate sees [`Redis`]. A [`connection`] is a trait; [`socket`] implements it.
 //!
-//! How the defects of fred 10.1 that `pitfalls` lists are kept out:
+//! Connections are not made by fred, for the defects of fred 10.1 that `pitfalls` lists and for those that docs/design.md
+//! names under Connections. How the rest of the list is kept out:
 //!
-//! - P-FR1, P-FR3, P-FR4, P-FR5, P-FR10: a fred client here is one connection ([`fred`]). It never reconnects, never
-//!   sends anything again, has no limits of its own, and ends when the connection does, with every call that it still
-//!   had. A new client takes its place, and the engine decides what is repeated.
-//! - P-FR2, P-FR14, P-FR16: scripts travel as custom commands, many operations in each ([`Lanes`]), with one `EVAL`
-//!   after a `NOSCRIPT`.
-//! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes, confirms by a
-//!   `PING` with a number of its own, and starts over on a new connection when an answer is not the expected one
-//!   ([`subscriptions`]). Its channel holds thousands of messages, and a lag wakes everybody.
+//! - P-FR1, P-FR3, P-FR4, P-FR5: a connection never reconnects and never sends anything again. It ends with every call that it
+//!   still had. A new one takes its place, and the engine decides what is repeated.
+//! - P-FR14, P-FR16: scripts travel many operations in each call ([`Lanes`]), with one `EVAL` after a `NOSCRIPT`.
+//! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes; the answer is the
+//!   server's confirmation or its error ([`driver`], [`subscriptions`]). A lag wakes everybody.
 //! - P-FR11, P-FR12: a cluster is a connection per node, by a map of our own ([`cluster`]).
 //! - P-FR13: `WAIT` has a connection of its own ([`durable`]).
-//! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused, and closing aborts what
-//!   does not end by itself ([`fred`], [`link`]).
+//! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused ([`socket`], [`fred`]).
 
+mod attempts;
 mod bundle;
 mod client_info;
 mod cluster;
 pub(crate) mod connection;
+mod driver;
 mod durable;
 mod frame;
 mod fred;
+#[cfg(test)]
+mod fuzz_tests;
 mod lane_queue;
 mod lanes;
 mod line;
 mod link;
 mod locator;
 mod node;
+mod resp;
+mod rights;
 mod server;
+mod socket;
 mod subscriptions;
 mod url;
 mod verdict;
@@ -43,6 +46,8 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::fred::FredClient;
 #[cfg(feature = "test-util")]
 pub(crate) use self::fred::hash_slot;
+#[cfg(feature = "test-util")]
+pub(crate) use attempts::Servers;
 pub(crate) use bundle::Seat;
 use cluster::Cluster;
 use durable::Wait;
@@ -54,7 +59,7 @@ pub(crate) use server::{Credentials, Target};
 use crate::{
     config::Config,
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     hash::HashSet,
     wire::{
         Refusal, Reply,
@@ -102,6 +107,12 @@ pub(crate) trait Redis: Send + Sync {
 
     /// Whether [`ready`](Self::ready) would complete at once.
     fn is_ready(&self, slot: HashSlot) -> bool;
+
+    /// Why there are no answers from `slot`, if there are none.
+    fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>>;
+
+    /// Whether the user may publish to `channel`, of `slot`; `None` if that is known, or need not be.
+    fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
 
     /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;

@@ -260,7 +260,7 @@ fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
         sentinel,
         master: address_at(address),
         epoch: number("config-epoch").unwrap_or(0),
-        sentinels: number("num-other-sentinels").unwrap_or(0) as usize + 1,
+        sentinels: number("num-other-sentinels").unwrap_or(0).saturating_add(1) as usize,
         replicas: number("num-slaves").unwrap_or(0) as usize,
         unsettled: flags.contains("o_down") || flags.contains("failover_in_progress"),
     }
@@ -276,6 +276,24 @@ fn mention(fields: &HashMap<String, String>) -> Option<Mention> {
         id: fields.get("runid")?.clone(),
         address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
     })
+}
+
+/// What the fuzz target reaches.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{Frame, frame, mention, refusal, report};
+
+    pub(in crate::redis) fn read(answer: &Frame) {
+        let told = report("sentinel".into(), answer, answer);
+        let answers = super::super::verdict::Answers {
+            reports: vec![told.clone(), told],
+            roles: Vec::new(),
+        };
+        let now = tokio::time::Instant::now();
+        let _ = std::hint::black_box((answers.majority(), answers.belief(now, None)));
+        std::hint::black_box(frame::maps(answer).iter().filter_map(mention).count());
+        std::hint::black_box(refusal(answer));
+    }
 }
 
 #[cfg(test)]

@@ -16,12 +16,13 @@ use super::{
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
+    rights::Rights,
     subscriptions::{Channels, Subscriber, Wants},
     url,
 };
 use crate::{
     durability::Durability,
-    error::Error,
+    error::{Cause, Error},
     wire::{
         Reply,
         script::{Operation, Publishing, Script},
@@ -30,8 +31,7 @@ use crate::{
 
 /// How long both connections may take to open.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Messages that may wait for the dispatcher; beyond them, everybody is woken. fred sets room aside for all of them, so a
-/// larger number is paid for by every client.
+/// Messages that may wait for the dispatcher; beyond them, everybody is woken.
 pub(super) const MESSAGES: usize = 2048;
 
 /// A user's name, which may be empty, and password.
@@ -214,6 +214,7 @@ impl fmt::Debug for Target {
 pub(crate) struct SingleServer {
     lines: Arc<Lines>,
     wants: Wants,
+    rights: Rights,
 }
 
 /// The connections for scripts.
@@ -240,6 +241,7 @@ impl SingleServer {
 
     async fn connect_all(mut target: Target, wait: Wait) -> Result<(Self, Events), Error> {
         let locator = target.locator();
+        let rights = Rights::of(&target.server);
         let connector = Connector::new(target.server.clone(), 1).to(&locator);
         let listener = Connector::new(target.server, MESSAGES).to(&locator);
         let (first, first_listening) = match target.lazy {
@@ -278,7 +280,12 @@ impl SingleServer {
             closed,
             tasks,
         });
-        Ok((Self { lines, wants }, receiver))
+        let server = Self {
+            lines,
+            wants,
+            rights,
+        };
+        Ok((server, receiver))
     }
 }
 
@@ -364,6 +371,24 @@ impl Redis for SingleServer {
 
     fn is_ready(&self, _slot: HashSlot) -> bool {
         self.lines.line.is_up()
+    }
+
+    fn trouble(&self, _slot: HashSlot) -> Option<Arc<Cause>> {
+        self.lines.line.trouble()
+    }
+
+    fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
+        if !self.rights.is_in_doubt() {
+            return None;
+        }
+        let (rights, open, channel) = (
+            self.rights.clone(),
+            self.lines.line.open()?,
+            channel.clone(),
+        );
+        Some(Box::pin(async move {
+            rights.ask(&open, Publishing::Classic, channel).await
+        }))
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {

@@ -6,11 +6,13 @@ mod wanted;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Event,
+    attempts::PROVEN_AFTER,
+    client_info::Asked,
     cluster::Topology,
     connection::{Connection, Pushed},
     link::{Connector, Link},
@@ -50,26 +52,43 @@ impl Subscriber {
     /// Subscribes and unsubscribes as `wants` say and passes the messages on, over one connection after the other.
     pub(super) async fn serve(self, first: Option<Link>, mut wants: mpsc::UnboundedReceiver<Want>) {
         let mut wanted = Wanted::default();
+        let mut fortune = self.connector.fortune("subscriptions");
         let mut next = match first {
             Some(first) => Some(first),
-            None => self.connector.connect_until(&self.closed).await,
+            None => {
+                let connecting = self.connector.connect_until(&self.closed, &mut fortune);
+                connecting.await
+            }
         };
         while let Some(mut link) = next {
             let listener = listen(&*link.connection, self.events.clone());
-            let used = self.use_link(&mut link, &mut wanted, &mut wants);
+            let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
+            let used = self.use_link(&mut link, &mut wanted, &mut wants, || {
+                fortune.is_proven(&endpoint);
+            });
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
-            match ended {
+            let rest = match ended {
                 // Closed, or nobody is left who could want anything.
                 None | Some(None) => return link.connection.quit().await,
-                Some(Some(reason)) => {
-                    tracing::warn!(%reason, "the connection for subscriptions broke; connecting again");
+                Some(Some(Ended { reason, is_proven })) => {
+                    let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
+                    fortune.lost(&endpoint, &reason, is_proven)
                 }
-            }
-            let old = link.identity.take();
+            };
+            let old = match &link.identity {
+                Asked::Known(identity) => Some(identity.clone()),
+                _ => None,
+            };
             drop(link);
             self.channels.doubt();
-            next = self.connector.connect_until(&self.closed).await;
+            let again = async {
+                tokio::time::sleep(rest).await;
+                self.connector
+                    .connect_until(&self.closed, &mut fortune)
+                    .await
+            };
+            next = self.closed.run_until_cancelled(again).await.flatten();
             if let (Some(next), Some(old)) = (&mut next, old) {
                 // One that lives on receives messages in vain, until the server finds it dead.
                 let _ = next.kill(&old).await;
@@ -83,39 +102,59 @@ impl Subscriber {
         link: &mut Link,
         wanted: &mut Wanted,
         wants: &mut mpsc::UnboundedReceiver<Want>,
-    ) -> Option<String> {
+        mut proven: impl FnMut(),
+    ) -> Option<Ended> {
         let mut session = Session::new(link, &self.channels);
         let late = std::iter::from_fn(|| wants.try_recv().ok());
         let everything = wanted.everything(late);
         let router = &mut link.router;
+        let mut is_proven = false;
+        let ended = |reason, is_proven| Some(Ended { reason, is_proven });
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {
-            return Some(reason);
+            return ended(reason, false);
         }
+        let mut prove = |is_well: bool, is_proven: &mut bool| {
+            if !*is_proven && is_well {
+                *is_proven = true;
+                proven();
+            }
+        };
+        prove(session.has_subscribed(), &mut is_proven);
         let _ = self.events.send(Event::MessagesMissed);
         let mut batch = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                reason = router.ended() => return Some(reason),
+                reason = router.ended() => return ended(reason, is_proven),
                 taken = wants.recv_many(&mut batch, AT_ONCE) => {
                     if taken == 0 {
                         return None;
                     }
                     let change = wanted.take_up(batch.drain(..));
                     if let Err(reason) = router.run(session.apply(change, wanted)).await {
-                        return Some(reason);
+                        return ended(reason, is_proven);
                     }
+                    prove(session.has_subscribed(), &mut is_proven);
                 }
                 () = tokio::time::sleep_until(session.next_look()) => {
                     match router.run(session.look(wanted)).await {
-                        Err(reason) => return Some(reason),
+                        Err(reason) => return ended(reason, is_proven),
                         Ok(true) => drop(self.events.send(Event::MessagesMissed)),
                         Ok(false) => {}
                     }
+                    // One that has nothing to listen to is as good as it can be.
+                    prove(true, &mut is_proven);
                 }
             }
         }
     }
+}
+
+/// How a connection has ended.
+struct Ended {
+    reason: String,
+    /// A subscription was confirmed on it.
+    is_proven: bool,
 }
 
 /// Passes messages on while the connection lives.

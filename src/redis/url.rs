@@ -6,35 +6,78 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{
+    attempts::Servers,
     connection::{Address, Endpoint, ServerConfig, Transport},
-    fred::Fred,
     server::Target,
+    socket::Sockets,
 };
 use crate::error::Error;
 
 /// Reads a URL. No part of it comes back in an error: it may carry a password.
 pub(super) fn parse(text: &str) -> Result<Target, Error> {
+    // The parser would leave them out, and with them a part of a password.
+    let text = text.trim();
+    if text.contains(['\t', '\r', '\n']) {
+        return Err(Error::config(
+            "the URL has a tab or a line break in it: in a password, these are written %09, %0D and %0A",
+        ));
+    }
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
             "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]; \
              more servers than one are written ?node=host:port&node=host:port"
         ))
     })?;
+    if url.fragment().is_some() {
+        return Err(Error::config(
+            "the URL has a fragment, which means nothing here: in a password, # is written %23",
+        ));
+    }
+    let url = &Given {
+        has_empty_password: has_empty_password(text),
+        url,
+    };
     match url.scheme() {
-        "redis" | "valkey" => single(&url, Fred::plain()),
-        "rediss" | "valkeys" => single(&url, Fred::encrypted()?),
-        "unix" | "redis+unix" | "valkey+unix" => unix(&url),
-        "redis-sentinel" | "valkey-sentinel" => sentinel(&url, Fred::plain()),
-        "rediss-sentinel" | "valkeys-sentinel" => sentinel(&url, Fred::encrypted()?),
-        "redis-replicated" | "valkey-replicated" => replicated(&url, Fred::plain()),
-        "rediss-replicated" | "valkeys-replicated" => replicated(&url, Fred::encrypted()?),
-        "redis-cluster" | "valkey-cluster" => cluster(&url, Fred::plain()),
-        "rediss-cluster" | "valkeys-cluster" => cluster(&url, Fred::encrypted()?),
+        "redis" | "valkey" => single(url, Sockets::plain()),
+        "rediss" | "valkeys" => single(url, Sockets::encrypted()?),
+        "unix" | "redis+unix" | "valkey+unix" => unix(url),
+        "redis-sentinel" | "valkey-sentinel" => sentinel(url, Sockets::plain()),
+        "rediss-sentinel" | "valkeys-sentinel" => sentinel(url, Sockets::encrypted()?),
+        "redis-replicated" | "valkey-replicated" => replicated(url, Sockets::plain()),
+        "rediss-replicated" | "valkeys-replicated" => replicated(url, Sockets::encrypted()?),
+        "redis-cluster" | "valkey-cluster" => cluster(url, Sockets::plain()),
+        "rediss-cluster" | "valkeys-cluster" => cluster(url, Sockets::encrypted()?),
         other => Err(Error::config(format!(
             "the URL has the scheme {other:?}: use redis, rediss, valkey, valkeys, unix, redis-sentinel, \
              redis-replicated or redis-cluster"
         ))),
     }
+}
+
+/// A URL, and what its parser leaves out.
+struct Given {
+    url: Url,
+    has_empty_password: bool,
+}
+
+impl std::ops::Deref for Given {
+    type Target = Url;
+
+    fn deref(&self) -> &Url {
+        &self.url
+    }
+}
+
+/// Whether the URL says that the password is empty, as in `redis://user:@host`, and not that there is none.
+fn has_empty_password(text: &str) -> bool {
+    let (_, rest) = text.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let login = authority.rsplit_once('@').map(|(login, _)| login);
+    login.is_some_and(|login| {
+        login
+            .split_once(':')
+            .is_some_and(|(_, password)| password.is_empty())
+    })
 }
 
 /// The target that a URL with these nodes, and this path, would name.
@@ -80,40 +123,42 @@ const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
 /// `scheme://[user:password@]host[:port][/database]`
-fn single(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+fn single(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+    allow_only(url, &[])?;
     let endpoint = Endpoint::Tcp((host(url)?, url.port().unwrap_or(SERVER_PORT)));
-    let mut path = url.path_segments().into_iter().flatten();
-    let database = database(path.next())?;
-    match path.next() {
-        None => server(url, transport, endpoint, database).map(Target::fixed),
-        Some(_) => Err(bad_database()),
-    }
+    let database = database(&mut path(url))?;
+    server(url, transport, endpoint, database).map(Target::fixed)
 }
 
 /// `scheme://[user:password@]host[:port]/service[/database][?node=host:port..&sentinelUsername=..&sentinelPassword=..]`
-fn sentinel(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     let of_sentinels = [
         "sentinelServiceName",
         "sentinelUsername",
         "sentinelPassword",
     ];
     allow_only(url, &[&["node"], &of_sentinels[..]].concat())?;
-    let mut path = url.path_segments().into_iter().flatten();
-    let in_query = query(url, "sentinelServiceName").next();
+    let mut path = path(url);
+    let in_query = parameter(url, "sentinelServiceName")?;
     let service = match in_query {
         Some(service) => service,
-        None => decoded(path.next().unwrap_or_default()),
+        None => decoded(path.next().unwrap_or_default(), "path")?,
     };
     if service.is_empty() {
         return Err(Error::config(
             "the URL names no service: it should look like redis-sentinel://host:26379/service?node=host2:26379",
         ));
     }
-    let database = database(path.next())?;
+    let database = database(&mut path)?;
     let sentinels = (
-        query(url, "sentinelUsername").next(),
-        query(url, "sentinelPassword").next(),
+        parameter(url, "sentinelUsername")?,
+        parameter(url, "sentinelPassword")?,
     );
+    if let (Some(_), None) = sentinels {
+        return Err(Error::config(
+            "the URL has a sentinelUsername without a sentinelPassword: name both, or neither",
+        ));
+    }
     Ok(Target::of_service(
         server(url, transport, Endpoint::unknown(), database)?,
         service,
@@ -123,18 +168,17 @@ fn sentinel(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
 }
 
 /// `scheme://[user:password@]host[:port][/database][?node=host:port..]`
-fn replicated(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+fn replicated(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     allow_only(url, &["node"])?;
-    let database = database(url.path_segments().and_then(|mut path| path.next()))?;
+    let database = database(&mut path(url))?;
     let server = server(url, transport, Endpoint::unknown(), database)?;
     Ok(Target::replicated(server, addresses(url, SERVER_PORT)?))
 }
 
 /// `scheme://[user:password@]host[:port][?node=host:port..]`
-fn cluster(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
+fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> {
     allow_only(url, &["node"])?;
-    let database = url.path_segments().and_then(|mut path| path.next());
-    if !matches!(database, None | Some("" | "0")) {
+    if !matches!(database(&mut path(url))?, None | Some(0)) {
         return Err(Error::config(
             "the URL's path is a database number, and a cluster has only database 0",
         ));
@@ -145,31 +189,53 @@ fn cluster(url: &Url, transport: Arc<dyn Transport>) -> Result<Target, Error> {
 
 /// A server at `endpoint`, as whom the URL says.
 fn server(
-    url: &Url,
+    url: &Given,
     transport: Arc<dyn Transport>,
     endpoint: Endpoint,
-    database: Option<u8>,
+    database: Option<u32>,
 ) -> Result<ServerConfig, Error> {
-    let text = |part: &str| match percent_decode_str(part).decode_utf8() {
-        Ok(text) => Ok(Some(text.into_owned()).filter(|text| !text.is_empty())),
-        Err(_) => Err(Error::config(
-            "the URL's user or password is no UTF-8 once its percent escapes are read",
-        )),
+    let text = |part: &str| match decoded(part, "user or password")? {
+        text if text.is_empty() => Ok::<_, Error>(None),
+        text => Ok(Some(text)),
     };
+    let username = text(url.username())?;
+    let mut password = text(url.password().unwrap_or_default())?;
+    if url.has_empty_password && username.is_some() {
+        password = Some(String::new());
+    }
+    if username.is_some() && password.is_none() {
+        return Err(Error::config(
+            "the URL names a user without a password, who would be nobody: write user:password@, or :password@ for the \
+             user `default`; an empty password is written user:@",
+        ));
+    }
     Ok(ServerConfig {
         transport,
         endpoint,
-        username: text(url.username())?,
-        password: text(url.password().unwrap_or_default())?,
+        username,
+        password,
         database,
+        servers: Servers::new(),
     })
 }
 
-/// The number in a path; none in an empty one.
-fn database(segment: Option<&str>) -> Result<Option<u8>, Error> {
-    match segment.unwrap_or_default().trim() {
-        "" => Ok(None),
-        number => number.parse().map(Some).map_err(|_| bad_database()),
+/// The parts of the path.
+fn path(url: &Url) -> impl Iterator<Item = &str> {
+    url.path_segments().into_iter().flatten()
+}
+
+/// The number that is left of a path; none in an empty one.
+fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<Option<u32>, Error> {
+    let number = match path.next().unwrap_or_default() {
+        "" => None,
+        number if number.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Some(number.parse().map_err(|_| bad_database())?)
+        }
+        _ => return Err(bad_database()),
+    };
+    match path.all(str::is_empty) {
+        true => Ok(number),
+        false => Err(bad_database()),
     }
 }
 
@@ -189,6 +255,7 @@ fn host(url: &Url) -> Result<String, Error> {
 fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
     let mut addresses = vec![(host(url)?, url.port().unwrap_or(port))];
     for node in query(url, "node") {
+        let node = node?;
         let parsed = Url::parse(&format!("redis://{node}"));
         match parsed
             .as_ref()
@@ -210,47 +277,77 @@ fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
 }
 
 /// The values of a parameter. A plus sign is one, as elsewhere in a URL: passwords have some.
-fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = String> + 'a {
+fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = Result<String, Error>> + 'a {
     let pairs = url.query().unwrap_or_default().split('&');
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let values = pairs.filter(move |(name, _)| *name == key);
-    values.map(|(_, value)| decoded(value))
+    values.map(|(_, value)| decoded(value, "query"))
+}
+
+/// The value of a parameter that may be there once.
+fn parameter(url: &Url, key: &str) -> Result<Option<String>, Error> {
+    let mut values = query(url, key);
+    match (values.next().transpose()?, values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(Error::config(format!("the URL has more than one {key}"))),
+    }
 }
 
 /// A misspelt parameter would be none. Its name is not told: it may be the rest of a password.
 fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
-    let mut names = url.query_pairs().map(|(name, _)| name);
-    if names.all(|name| parameters.contains(&&*name)) {
+    let query = url.query().unwrap_or_default();
+    let mut names = query
+        .split('&')
+        .map(|pair| pair.split('=').next().unwrap_or_default());
+    if query.is_empty() || names.all(|name| parameters.contains(&name)) {
         return Ok(());
     }
-    let known = parameters.join(", ");
-    Err(Error::config(format!(
-        "the URL has a parameter that is none of {known}: in a value, & is written %26"
-    )))
+    Err(Error::config(match parameters.join(", ") {
+        none if none.is_empty() => "the URL has a parameter, and none means anything here: the database is the path, as in \
+                                    redis://host/3; in a password, ? is written %3F"
+            .to_owned(),
+        known => format!(
+            "the URL has a parameter that is none of {known}: in a value, & is written %26"
+        ),
+    }))
 }
 
-/// A part of a path or a query, its percent escapes read.
-fn decoded(part: &str) -> String {
-    percent_decode_str(part).decode_utf8_lossy().into_owned()
+/// A part of a URL, its percent escapes read.
+fn decoded(part: &str, which: &str) -> Result<String, Error> {
+    let mut escapes = part.split('%').skip(1);
+    let is_hex = |escape: &str| escape.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !escapes.all(is_hex) {
+        return Err(Error::config(format!(
+            "the URL's {which} has a % without two hexadecimal digits behind it: the sign itself is written %25"
+        )));
+    }
+    match percent_decode_str(part).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => Err(Error::config(format!(
+            "the URL's {which} is no UTF-8 once its percent escapes are read"
+        ))),
+    }
 }
 
 /// `unix://[user:password@localhost]/path/to/socket[?db=database]`
-fn unix(url: &Url) -> Result<Target, Error> {
+fn unix(url: &Given) -> Result<Target, Error> {
     if url.path().is_empty() || url.path() == "/" {
         return Err(Error::config(
             "the URL names no socket: it should look like unix:///run/redis.sock",
         ));
     }
-    let number = url.query_pairs().find(|(key, _)| key == "db");
-    let number = number.map(|(_, number)| {
-        number.parse().map_err(|_| {
-            Error::config(
-                "the URL's db is not a database number, such as unix:///run/redis.sock?db=3",
-            )
-        })
-    });
-    let endpoint = Endpoint::Unix(url.path().into());
-    server(url, Fred::plain(), endpoint, number.transpose()?).map(Target::fixed)
+    allow_only(url, &["db"])?;
+    if !matches!(url.host_str(), None | Some("" | "localhost")) || url.port().is_some() {
+        return Err(Error::config(
+            "the URL of a socket names a host: it should look like unix:///run/redis.sock, with three slashes",
+        ));
+    }
+    let number = parameter(url, "db")?.map(|number| database(&mut [&*number].into_iter()));
+    let number = number.transpose().map_err(|_| {
+        Error::config("the URL's db is not a database number, such as unix:///run/redis.sock?db=3")
+    })?;
+    let endpoint = Endpoint::Unix(decoded(url.path(), "path")?.into());
+    server(url, Sockets::plain(), endpoint, number.flatten()).map(Target::fixed)
 }
 
 #[cfg(test)]

@@ -62,6 +62,37 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
         ("redis-replicated://:s3cret@host/three", "database"),
         ("redis-replicated://:s3cret@host?node=a:99999", "node"),
         ("redis-replicated://host?sentinelPassword=s3cret", "node"),
+        ("redis-replicated://host/1/s3cret", "database"),
+        ("redis://host/1/s3cret", "database"),
+        ("redis://host/+1", "database"),
+        ("redis://host/4294967296", "database"),
+        ("redis-sentinel://host/m/1/s3cret", "database"),
+        (
+            "redis-sentinel://host/m?sentinelUsername=s3cret",
+            "sentinelPassword",
+        ),
+        (
+            "redis-sentinel://host/m?sentinelPassword=s3cret&sentinelPassword=x",
+            "more than one",
+        ),
+        ("redis-sentinel://host/%zz", "path"),
+        (
+            "redis-sentinel://host/m?sentinelPassword=s3cret%zz",
+            "query",
+        ),
+        ("redis://:s3cret%zz@host/3", "password"),
+        ("redis://:s3cret%2@host/3", "password"),
+        ("redis://:%ffs3cret@host/3", "password"),
+        ("redis://:s3\tcret@host", "%09"),
+        ("redis://h?db=3", "redis://host/3"),
+        ("rediss://h?foo=s3cret", "%3F"),
+        ("redis://h#s3cret", "%23"),
+        ("redis-cluster://h#s3cret", "%23"),
+        ("redis-sentinel://h/m#s3cret", "%23"),
+        ("unix:///run/redis.sock#s3cret", "%23"),
+        ("unix:///run/redis.sock?dbb=3", "none of db"),
+        ("unix:///run/redis.sock?db=3&db=4", "db"),
+        ("unix://run/redis.sock", "three slashes"),
     ] {
         let reason = reason(url);
         assert!(reason.contains(hint), "{url}: {reason}");
@@ -215,4 +246,87 @@ fn a_tls_url_asks_for_tls() {
     let target = parse("rediss-sentinel://localhost/mymaster").unwrap();
     assert!(target.server.transport.is_encrypted());
     assert!(target.asked.unwrap().server.transport.is_encrypted());
+}
+
+#[test]
+fn a_user_has_a_password_even_if_it_is_empty() {
+    for rest in ["host", "host/3", "host?node=other"] {
+        for scheme in [
+            "redis",
+            "redis-cluster",
+            "redis-replicated",
+            "redis-sentinel",
+        ] {
+            let rest = match scheme {
+                "redis-sentinel" => "host/m",
+                "redis-cluster" | "redis-replicated" if rest == "host/3" => "host/0",
+                "redis" if rest.contains('?') => continue,
+                _ => rest,
+            };
+            let reason = reason(&format!("{scheme}://nosuchuser@{rest}"));
+            assert!(reason.contains("without a password"), "{reason}");
+            let server = parse(&format!("{scheme}://app:@{rest}")).unwrap().server;
+            assert_eq!(server.username.as_deref(), Some("app"));
+            assert_eq!(server.password.as_deref(), Some(""));
+            for nobody in ["", ":@"] {
+                let server = parse(&format!("{scheme}://{nobody}{rest}")).unwrap().server;
+                assert_eq!((server.username, server.password), (None, None));
+            }
+        }
+    }
+    assert!(reason("unix://app@localhost/run/redis.sock").contains("without a password"));
+}
+
+#[test]
+fn credentials_are_as_they_are_written() {
+    for secret in [
+        "a b",
+        "a\tb",
+        "a\r\nSET injected 1",
+        "\"'",
+        "p%w",
+        "é",
+        "a+b",
+        "#?/:@&=",
+        "app ",
+    ] {
+        let escaped: String = secret.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let server = parse(&format!("redis://{escaped}:{escaped}@host"))
+            .unwrap()
+            .server;
+        assert_eq!(server.username.as_deref(), Some(secret));
+        assert_eq!(server.password.as_deref(), Some(secret));
+        let url = format!("redis-sentinel://host/m?sentinelPassword={escaped}");
+        let asked = parse(&url).unwrap().asked.unwrap();
+        assert_eq!(asked.server.password.as_deref(), Some(secret));
+    }
+}
+
+#[test]
+fn databases_are_what_the_server_says_they_are() {
+    assert_eq!(
+        parse("redis://host/256").unwrap().server.database,
+        Some(256)
+    );
+    assert_eq!(
+        parse("unix:///a?db=70000").unwrap().server.database,
+        Some(70_000)
+    );
+    assert_eq!(
+        parse("unix:///a%20b").unwrap().server.endpoint,
+        Endpoint::Unix("/a b".into())
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_url_panics_or_shows_its_secret(
+        scheme in "(redis|rediss|unix|redis-sentinel|redis-cluster|redis-replicated|x)",
+        text in "(s3cret|:|/|@|\\?|#|%|&|=|node|db|sentinelPassword|[a-z0-9\\[\\] ]|\\PC){0,12}",
+    ) {
+        if let Err(error) = parse(&format!("{scheme}://{text}")) {
+            let shown = format!("{error} {error:?}");
+            proptest::prop_assert!(!shown.contains("s3cret"), "{}", shown);
+        }
+    }
 }

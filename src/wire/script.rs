@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use super::{decimal, packed};
+use crate::server_text;
 
 /// A script that runs any number of operations in one call (`lua/batch.lua`).
 pub struct Script {
@@ -209,6 +210,7 @@ pub enum Refusal {
 impl Refusal {
     /// The refusal that an error message of the server stands for.
     pub(crate) fn from_message(message: String) -> Self {
+        let message = server_text::shown(&message);
         const PASSING: [&str; 9] = [
             "BUSY",
             "LOADING",
@@ -253,7 +255,9 @@ impl Reply {
             (DONE, detail) => Ok(Outcome::Done(detail)),
             (BUSY, Detail::Number(remaining)) => Ok(Outcome::Busy { remaining }),
             (ABSENT, _) => Ok(Outcome::Absent),
-            (WRONG_KIND, Detail::Text(found)) => Err(Refusal::WrongKind { found }),
+            (WRONG_KIND, Detail::Text(found)) => Err(Refusal::WrongKind {
+                found: server_text::shown(&found),
+            }),
             (FAILED, Detail::Text(message)) => Err(Refusal::from_message(message)),
             (status, detail) => Err(Refusal::Failed {
                 message: format!("the script answered {status} {detail:?}, which it never should"),

@@ -67,7 +67,7 @@ macro_rules! hazards {
     // Every release is announced, whether anybody waits or not.
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
-            permissions: p_a9_a_user_without_channels_is_told_and_frees_nothing_in_silence;
+            permissions: p_a9_a_user_without_channels_is_told_and_takes_nothing;
         }
     };
     // Those who wait listen to one channel, not each to its own.

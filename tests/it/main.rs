@@ -13,6 +13,7 @@ mod few_replicas;
 mod handing_over;
 mod hazards;
 mod histories;
+mod hostile;
 mod in_doubt;
 mod multi_lock;
 mod read_write_lock;

@@ -1,30 +1,46 @@
-//! What this thread logs, from WARN up.
+//! What this thread logs.
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 use tracing::{
-    Event, Level, Metadata, Subscriber,
+    Dispatch, Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
     subscriber::DefaultGuard,
 };
 
+/// With one subscriber only, tracing asks the thread that comes by a line first whether anybody wants it, and believes
+/// that for ever. Tests have threads of their own.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
+    Dispatch::new(Lines {
+        lines: Arc::default(),
+        level: Level::ERROR,
+    })
+});
+
 /// Lines of the log, each its fields one after the other.
-#[derive(Clone, Default)]
-pub struct Lines(Arc<Mutex<Vec<String>>>);
+#[derive(Clone)]
+pub struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    level: Level,
+}
 
 impl Lines {
-    /// Keeps what this thread logs until the guard is dropped.
-    pub fn keep() -> (Self, DefaultGuard) {
-        let lines = Self::default();
+    /// Keeps what this thread logs at `level` and above until the guard is dropped.
+    pub fn keep_from(level: Level) -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
+        let lines = Self {
+            lines: Arc::default(),
+            level,
+        };
         (lines.clone(), tracing::subscriber::set_default(lines))
     }
 
     pub fn with(&self, part: &str) -> Vec<String> {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()
             .filter(|line| line.contains(part))
@@ -35,13 +51,13 @@ impl Lines {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        *metadata.level() <= self.level
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        self.0
+        self.lines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(line.0);

@@ -552,7 +552,7 @@ async fn a_shutdown_does_not_report_what_is_over() {
 /// A task waits for a child that waits for the task's lock.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_itself_is_told_so_once() {
-    let (lines, _kept) = Lines::keep();
+    let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let lock = client.reentrant_lock("a");
@@ -574,7 +574,7 @@ async fn who_waits_for_itself_is_told_so_once() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
-    let (lines, _kept) = Lines::keep();
+    let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
     let quiet = Config {

@@ -2,10 +2,18 @@
 
 use std::ops::RangeInclusive;
 
-use crate::redis::{HashSlot, locator::Address};
+use crate::{
+    hash::{HashMap, HashSet},
+    redis::{HashSlot, locator::Address},
+};
 
 /// The slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;
+
+/// Nodes of a cluster that are taken up, at most; Redis itself is made for 1,000.
+const MOST_LISTED: usize = 2_000;
+/// Nodes that are remembered, at most, with those that are gone.
+const MOST_KNOWN: usize = 10_000;
 
 /// A node, as a line of `CLUSTER NODES` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +32,7 @@ pub(super) struct Listed {
 pub(super) fn read(text: &str, asked: &Address) -> Vec<Listed> {
     text.lines()
         .filter_map(|line| read_line(line, &asked.0))
+        .take(MOST_LISTED)
         .collect()
 }
 
@@ -72,6 +81,7 @@ pub(super) type NodeIndex = usize;
 pub(super) struct SlotMap {
     owners: Vec<Option<Owner>>,
     nodes: Vec<Known>,
+    numbers: HashMap<String, NodeIndex>,
     /// What was taken up last.
     heard: Vec<Listed>,
 }
@@ -100,6 +110,7 @@ impl SlotMap {
         Self {
             owners: vec![None; SLOTS],
             nodes: Vec::new(),
+            numbers: HashMap::default(),
             heard: Vec::new(),
         }
     }
@@ -155,13 +166,16 @@ impl SlotMap {
     /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show;
     /// but those who are gone for good own nothing, however late their epochs were. `is_up` says who can be reached.
     pub(super) fn hear(&mut self, listed: &[Listed], is_up: impl Fn(NodeIndex) -> bool) {
-        let unlisted = |node: &Known| listed.iter().all(|other| other.id != node.id);
+        let ids: HashSet<&str> = listed.iter().map(|node| &*node.id).collect();
+        let unlisted = |node: &Known| !ids.contains(&*node.id);
         let absent: Vec<bool> = self.nodes.iter().map(unlisted).collect();
         let is_gone =
             |index: NodeIndex| absent[index] && (!is_up(index) || self.is_replaced(index, listed));
         let gone: Vec<bool> = (0..absent.len()).map(is_gone).collect();
         for node in listed {
-            let index = self.know(node);
+            let Some(index) = self.know(node) else {
+                continue;
+            };
             let claim = Owner {
                 node: index,
                 epoch: node.epoch,
@@ -198,7 +212,9 @@ impl SlotMap {
     /// Those who follow `node`; and the master that it has taken over from, until that follows it, or is forgotten: it is
     /// listed as a master without slots meanwhile, and has to be counted among those that are down.
     fn count_replicas(&mut self, node: &Listed, listed: &[Listed]) {
-        let index = self.know(node);
+        let Some(index) = self.know(node) else {
+            return;
+        };
         let known = &mut self.nodes[index];
         if node.epoch < known.epoch {
             // Said by one that has slept.
@@ -235,8 +251,12 @@ impl SlotMap {
         true
     }
 
-    fn know(&mut self, listed: &Listed) -> NodeIndex {
-        let known = self.nodes.iter().position(|node| node.id == listed.id);
+    /// A node's number, if there is room for it.
+    fn know(&mut self, listed: &Listed) -> Option<NodeIndex> {
+        let known = self.numbers.get(&listed.id).copied();
+        if known.is_none() && self.nodes.len() >= MOST_KNOWN {
+            return None;
+        }
         let index = known.unwrap_or_else(|| {
             self.nodes.push(Known {
                 id: listed.id.clone(),
@@ -246,10 +266,12 @@ impl SlotMap {
                 succeeded: None,
                 replicas: 0,
             });
-            self.nodes.len() - 1
+            let index = self.nodes.len() - 1;
+            self.numbers.insert(listed.id.clone(), index);
+            index
         });
         self.nodes[index].addresses.clone_from(&listed.addresses);
-        index
+        Some(index)
     }
 }
 
@@ -302,6 +324,41 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         assert_eq!(map.owner(5), None);
         assert!(!map.is_whole());
         assert!(map.owner(20_000).is_none());
+    }
+
+    #[test]
+    fn a_list_without_end_is_cut_and_what_is_remembered_is_bounded() {
+        let began = std::time::Instant::now();
+        let mut map = SlotMap::new();
+        for round in 0..8 {
+            let lines = (0..100_000).map(|node| {
+                format!(
+                    "{round}:{node} h:{} master - 0 0 1 connected 0-16383\n",
+                    node % 65_535 + 1
+                )
+            });
+            let listed = read(&lines.collect::<String>(), &at("h", 1));
+            assert_eq!(listed.len(), MOST_LISTED);
+            map.hear(&listed, |_| false);
+        }
+        assert_eq!(map.nodes.len(), MOST_KNOWN);
+        assert!(map.is_whole());
+        assert!(began.elapsed() < std::time::Duration::from_secs(60));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_a_node_says_makes_it_panic(text in "([a-z0-9:@,\\-\\[\\]>]{0,12}| |\\n|master|slave|connected|0-16383|\\PC){0,60}") {
+            let mut map = SlotMap::new();
+            let listed = read(&text, &at("h", 1));
+            map.hear(&listed, |_| true);
+            map.hear(&listed, |_| false);
+            for slot in [0, 8_000, 16_383, u16::MAX] {
+                if let Some(node) = map.owner(slot) {
+                    let _ = map.address(node, true);
+                }
+            }
+        }
     }
 
     #[test]

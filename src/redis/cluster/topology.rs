@@ -21,7 +21,7 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
-        connection::ServerConfig,
+        connection::{Endpoint, ServerConfig},
         durable::{Durable, Durables, Wait},
         line::Line,
         link::Connector,
@@ -44,6 +44,9 @@ const GRACE: Duration = Duration::from_millis(100);
 const ASKED: usize = 3;
 /// How long a connection for what is on its way to another node is kept without use.
 const ASIDE_KEPT: Duration = Duration::from_secs(10);
+
+/// Connections for what is on its way to another node, at most: a node may name any address.
+const MOST_ASIDES: usize = 64;
 
 /// The present way to each slot.
 pub(super) struct Routes {
@@ -320,8 +323,12 @@ impl Topology {
     }
 
     /// The connection for `ASKING` to the node that announces itself at `address`.
-    pub(super) fn aside(&self, address: &Address) -> Arc<Aside> {
+    /// There are only so many.
+    pub(super) fn aside(&self, address: &Address) -> Option<Arc<Aside>> {
         let mut asides = lock(&self.asides);
+        if asides.len() >= MOST_ASIDES && !asides.contains_key(address) {
+            return None;
+        }
         let aside = asides.entry(address.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(address), 1);
@@ -333,7 +340,7 @@ impl Topology {
                 closed,
             })
         });
-        aside.clone()
+        Some(aside.clone())
     }
 
     /// Keeps the map up to date until the client is closed.
@@ -384,11 +391,14 @@ impl Topology {
         if heard {
             return;
         }
-        let addresses: Vec<_> = routes
+        let mut addresses: Vec<_> = routes
             .map
             .addresses()
             .map(|address| self.mapped(address))
             .collect();
+        // They are not asked more often than their connections may be attempted.
+        let servers = &self.server.servers;
+        addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
         if let Ok(first) = first_answer(&self.server, &addresses).await {
             self.hear(&first.listed);
         }

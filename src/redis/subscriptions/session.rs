@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, error::Elapsed, timeout};
 
 use super::{
     Channels,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::hash::HashSet;
 use crate::redis::{
-    connection::Connection,
+    connection::{Connection, Frame},
     frame,
     line::PING_EVERY,
     link::{self, Link},
@@ -20,9 +20,17 @@ use crate::redis::{
 
 /// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
 pub(super) const AT_ONCE: usize = 256;
-/// How often a shard is asked whether all subscriptions are still there: fred keeps it to itself when the server ends
-/// one because its slot has moved (P-W7).
+/// How often a shard is asked whether all subscriptions are still there: the server ends one whose slot has moved (P-W7).
 const COUNT_EVERY: Duration = Duration::from_millis(500);
+
+const NO_ANSWER: &str = "no answer to a change of subscriptions";
+
+/// The message of the error that was answered, if one was.
+fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<String>, String> {
+    let answer = answer.map_err(|_| NO_ANSWER)?;
+    let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
+    Ok(frame::error(&answer))
+}
 
 pub(super) struct Session<'a> {
     connection: Arc<dyn Connection>,
@@ -33,6 +41,7 @@ pub(super) struct Session<'a> {
     subscribed: HashSet<Bytes>,
     /// Those whose slot the server does not have, or not yet.
     missing: HashSet<Bytes>,
+    has_subscribed: bool,
     pings: u64,
     looked: Instant,
 }
@@ -45,6 +54,7 @@ impl<'a> Session<'a> {
             counts: link.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
+            has_subscribed: false,
             pings: 0,
             looked: Instant::now(),
         }
@@ -68,8 +78,14 @@ impl<'a> Session<'a> {
             }
             Channels::OfShard(_) => self.subscribe_to_shard(&change.subscribe, wanted).await?,
         }
+        self.has_subscribed |= !self.subscribed.is_empty();
         wanted.confirmed(&self.missing);
         Ok(())
+    }
+
+    /// Whether the server has confirmed a subscription.
+    pub(super) fn has_subscribed(&self) -> bool {
+        self.has_subscribed
     }
 
     async fn unsubscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
@@ -97,81 +113,67 @@ impl<'a> Session<'a> {
             }
         };
         let unsubscribed = timeout(link::PING_WAIT, unsubscribing).await;
-        let unsubscribed = unsubscribed.map_err(|_| "no answer to an UNSUBSCRIBE")?;
+        let unsubscribed = unsubscribed.map_err(|_| NO_ANSWER)?;
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
 
+    /// Subscribes to several at a time. The answer says that the server has done so.
     async fn subscribe_in_batches(
         &mut self,
         channels: &[Bytes],
         wanted: &mut Wanted,
     ) -> Result<(), String> {
-        let at_once = if wanted.one_by_one { 1 } else { AT_ONCE };
-        for channels in channels.chunks(at_once) {
-            if let Err(reason) = self.subscribe(channels).await {
-                if reason.starts_with("NOPERM") {
-                    wanted.refuse(channels);
+        for channels in channels.chunks(AT_ONCE) {
+            let together = self.connection.send("SUBSCRIBE", channels.to_vec());
+            match answered(timeout(link::PING_WAIT, together).await)? {
+                None => self.subscribed.extend(channels.iter().cloned()),
+                // One of them is refused, and with it all.
+                Some(message) if message.starts_with("NOPERM") => {
+                    self.subscribe_one_by_one("SUBSCRIBE", channels, wanted)
+                        .await?;
                 }
-                // After an error every answer is one behind (P-FR7): this connection is of no use any more.
-                return Err(reason);
+                Some(message) => return Err(message),
             }
         }
         Ok(())
     }
 
-    /// Subscribes; the answer to a question behind it says that the server has done so (P-FR6).
-    async fn subscribe(&mut self, channels: &[Bytes]) -> Result<(), String> {
-        self.subscribed.extend(channels.iter().cloned());
-        let connection = self.connection.clone();
-        let subscribe = connection.send("SUBSCRIBE", channels.to_vec());
-        let subscribe = timeout(link::PING_WAIT, subscribe);
-        // Handed over together: fred drops an error that comes when no command is on its way.
-        let (subscribed, confirmed) = tokio::join!(biased; subscribe, self.confirm());
-        let subscribed = subscribed.map_err(|_| "no answer to a SUBSCRIBE")?;
-        match subscribed.as_ref().map(frame::error) {
-            Err(reason) => return Err(reason.as_ref().to_owned()),
-            Ok(Some(message)) => return Err(message),
-            Ok(None) => {}
+    /// Subscribes to each by a command of its own: one that is refused costs no other.
+    async fn subscribe_one_by_one(
+        &mut self,
+        command: &'static str,
+        channels: &[Bytes],
+        wanted: &mut Wanted,
+    ) -> Result<(), String> {
+        let ask = |channel: &Bytes| self.connection.send(command, vec![channel.clone()]);
+        let answers = timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
+        let answers = answers.await.map_err(|_| NO_ANSWER)?;
+        for (channel, answer) in channels.iter().zip(answers) {
+            match answered(Ok(answer))? {
+                None => {
+                    self.subscribed.insert(channel.clone());
+                    self.missing.remove(channel);
+                }
+                Some(message) if message.starts_with("NOPERM") => wanted.refuse(channel),
+                // The shard does not have the slot, or not yet.
+                Some(_) if command == "SSUBSCRIBE" => {
+                    self.missing.insert(channel.clone());
+                }
+                Some(message) => return Err(message),
+            }
         }
-        confirmed
+        Ok(())
     }
 
-    async fn confirm(&mut self) -> Result<(), String> {
-        if !self.counts {
-            return self.ping(link::PING_WAIT).await;
-        }
-        // An error that fred has dropped all the same is a channel too few.
-        match Link::subscriptions(&*self.connection).await? {
-            count if count.everywhere >= self.subscribed.len() => Ok(()),
-            _ => Err("NOPERM: the server has not subscribed".into()),
-        }
-    }
-
-    /// Subscribes to one channel after the other: to a shard, fred takes what comes back for the answer to the command.
+    /// Those of one command would have to be of one slot.
     async fn subscribe_to_shard(
         &mut self,
         channels: &[Bytes],
         wanted: &mut Wanted,
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
-            let ask = |channel: &Bytes| self.connection.send("SSUBSCRIBE", vec![channel.clone()]);
-            let answers = timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
-            let answers = answers.await.map_err(|_| "no answer to a SSUBSCRIBE")?;
-            for (channel, answer) in channels.iter().zip(answers) {
-                let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
-                match frame::error(&answer) {
-                    None => {
-                        self.subscribed.insert(channel.clone());
-                        self.missing.remove(channel);
-                    }
-                    Some(message) if message.starts_with("NOPERM") => {
-                        wanted.refuse(std::slice::from_ref(channel));
-                    }
-                    Some(_) => {
-                        self.missing.insert(channel.clone());
-                    }
-                }
-            }
+            self.subscribe_one_by_one("SSUBSCRIBE", channels, wanted)
+                .await?;
         }
         if !self.missing.is_empty() {
             self.channels.doubt();

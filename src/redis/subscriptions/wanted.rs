@@ -6,6 +6,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     hash::HashSet,
     redis::{BoxFuture, CallError},
+    seldom::Seldom,
+    server_text,
     wire::Refusal,
 };
 
@@ -47,16 +49,13 @@ impl Wants {
 }
 
 /// What should be subscribed to, and who waits to hear that it is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Wanted {
     channels: HashSet<Bytes>,
     /// Those of `channels` that the server has not confirmed on the present connection.
     unconfirmed: HashSet<Bytes>,
     asking: Vec<(Bytes, oneshot::Sender<Result<(), CallError>>)>,
-    /// What the server refused: asked again, it would cost the connection each time.
-    refused: HashSet<Bytes>,
-    /// Some channel of several was refused; which one, only asking one by one can tell.
-    pub(super) one_by_one: bool,
+    lines: Seldom,
 }
 
 /// What the server has to be told.
@@ -68,6 +67,17 @@ pub(super) struct Change {
     pub(super) forget: Vec<Bytes>,
 }
 
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            channels: HashSet::default(),
+            unconfirmed: HashSet::default(),
+            asking: Vec::new(),
+            lines: Seldom::new(1),
+        }
+    }
+}
+
 impl Wanted {
     /// Takes up `wants` in order; says what changes once all of them are in.
     pub(super) fn take_up(&mut self, wants: impl IntoIterator<Item = Want>) -> Change {
@@ -75,9 +85,6 @@ impl Wanted {
         let mut forget = Vec::new();
         for want in wants {
             match want {
-                Want::Subscribe { channel, done } if self.refused.contains(&channel) => {
-                    let _ = done.send(Err(no_permission()));
-                }
                 Want::Subscribe { channel, done } if self.is_confirmed(&channel) => {
                     let _ = done.send(Ok(()));
                 }
@@ -128,7 +135,6 @@ impl Wanted {
 
     /// All that is wanted is in place, but for `missing`.
     pub(super) fn confirmed(&mut self, missing: &HashSet<Bytes>) {
-        self.one_by_one = false;
         self.unconfirmed = self.channels.intersection(missing).cloned().collect();
         let is_confirmed = |(channel, _): &mut (Bytes, _)| !missing.contains(channel);
         for (_, done) in self.asking.extract_if(.., is_confirmed) {
@@ -136,19 +142,19 @@ impl Wanted {
         }
     }
 
-    /// The server refused to subscribe to at least one of `channels`.
-    pub(super) fn refuse(&mut self, channels: &[Bytes]) {
-        let [channel] = channels else {
-            self.one_by_one = true;
-            return;
-        };
-        tracing::warn!(
-            channel = %String::from_utf8_lossy(channel),
-            "Redis refuses the subscription: those who wait for this lock have to ask now and then"
-        );
+    /// The server refused to subscribe to `channel`. Nothing is remembered: names are many, and rights may change.
+    pub(super) fn refuse(&mut self, channel: &Bytes) {
+        let shown = server_text::shown(&String::from_utf8_lossy(channel));
+        match self.lines.may_tell() {
+            Some(untold) => tracing::warn!(
+                channel = shown,
+                untold,
+                "Redis refuses the subscription: those who wait for this lock have to ask now and then"
+            ),
+            None => tracing::debug!(channel = shown, "Redis refuses the subscription"),
+        }
         self.channels.remove(channel);
         self.unconfirmed.remove(channel);
-        self.refused.insert(channel.clone());
         for (_, done) in self.asking.extract_if(.., |(asked, _)| asked == channel) {
             let _ = done.send(Err(no_permission()));
         }
@@ -222,23 +228,19 @@ mod tests {
         assert_eq!(wanted.everything([]).subscribe, ["a"]);
     }
 
-    #[test]
-    fn a_refused_channel_is_found_and_not_asked_again() {
+    #[tokio::test]
+    async fn a_refused_channel_is_told_and_not_remembered() {
         let mut wanted = Wanted::default();
         let (a, mut a_done) = subscribe("a");
         let (b, mut b_done) = subscribe("b");
         wanted.take_up([a, b]);
-        wanted.refuse(&["a".into(), "b".into()]);
-        assert!(wanted.one_by_one && a_done.try_recv().is_err());
-        wanted.refuse(&["a".into()]);
+        wanted.refuse(&"a".into());
         assert!(matches!(a_done.try_recv(), Ok(Err(CallError::Refused(_)))));
         wanted.confirmed(&HashSet::default());
         assert_eq!(b_done.try_recv(), Ok(Ok(())));
+        assert_eq!(wanted.everything([]).subscribe, ["b"]);
         let (again, mut again_done) = subscribe("a");
-        assert_eq!(wanted.take_up([again]), Change::default());
-        assert!(matches!(
-            again_done.try_recv(),
-            Ok(Err(CallError::Refused(_)))
-        ));
+        assert_eq!(wanted.take_up([again]).subscribe, ["a"]);
+        assert!(again_done.try_recv().is_err());
     }
 }

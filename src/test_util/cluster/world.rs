@@ -66,6 +66,7 @@ impl Cluster {
             username: None,
             password: None,
             database: None,
+            servers: crate::redis::Servers::new(),
         };
         let mut target = Target::cluster(server, self.addresses.to_vec());
         let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_le_bytes());

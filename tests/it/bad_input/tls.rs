@@ -6,7 +6,7 @@ use fred::{
     rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
     types::{
         Builder,
-        config::{Config, TlsConnector},
+        config::{Config, ServerConfig, TlsConnector},
     },
 };
 use redisson_lock::{Error, LockClient, Released};
@@ -198,6 +198,55 @@ async fn an_authority_that_nobody_trusts() {
         text.contains("certificate") && text.contains("check"),
         "{error}"
     );
+}
+
+/// What a client fails with that trusts the authority, and expects a certificate for `name`.
+async fn refusal_of(certificates: &Server, server: &Server, name: &str) -> Error {
+    let name = Some(name.to_owned());
+    let config = Config {
+        server: ServerConfig::Centralized {
+            server: fred::types::config::Server::new_with_tls("127.0.0.1", server.port(), name),
+        },
+        password: Some(SECRET.to_owned()),
+        tls: Some(connector(certificates.dir()).into()),
+        ..Config::default()
+    };
+    let donor = Builder::from_config(config).build().unwrap();
+    let built = LockClient::builder().fred(&donor).build();
+    let built = tokio::time::timeout(super::SOON, built).await;
+    built
+        .expect("it answers in time")
+        .expect_err("it is refused")
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_or_of_another_time() {
+    let secure = Secure::start().await;
+    let words =
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -days -1 -extfile names -out server.crt";
+    let mut sign = Command::new("openssl");
+    let sign = sign
+        .args(words.split(' '))
+        .current_dir(secure.certificates.dir());
+    assert!(
+        sign.output()
+            .expect("there is an `openssl`")
+            .status
+            .success()
+    );
+    let expired = Server::start_with(&tls_only(&secure.certificates)).await;
+    for (server, name, told) in [
+        (&secure.server, "other.example", "not valid for name"),
+        (&expired, "localhost", "expired"),
+    ] {
+        let error = refusal_of(&secure.certificates, server, name).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let text = error.to_string().to_lowercase();
+        assert!(
+            text.contains(told) && text.contains("check"),
+            "{name}: {text}"
+        );
+    }
 }
 
 #[tokio::test]

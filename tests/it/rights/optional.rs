@@ -59,7 +59,7 @@ async fn without_the_rights_of_connections_old_ones_are_not_killed() {
         (&[], false, &["client|info"]),
     ] {
         let server = Server::start().await;
-        let mut all = [all_rights(&["reentrant"]), rights("quiet")].concat();
+        let mut all = all_rights(&["reentrant"]);
         all.extend(others.iter().map(|command| format!("+{command}")));
         let url = admit_with(&server, "app", &all).await;
         server.reset_calls().await;
@@ -108,12 +108,7 @@ async fn without_its_commands_only_force_unlock_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_asked_for_that_is_not_on_the_page() {
     let server = Server::start().await;
-    let all = [
-        all_rights(&["reentrant"]),
-        rights("optional"),
-        rights("quiet"),
-    ]
-    .concat();
+    let all = [all_rights(&["reentrant"]), rights("optional")].concat();
     let url = admit_with(&server, "app", &all).await;
     lives_on(&server, &url).await;
     let client = connect(&url).await;

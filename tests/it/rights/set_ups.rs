@@ -171,7 +171,8 @@ async fn the_rights_on_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at_it() {
     let cluster = Clustered::masters(1).await;
-    let all = [all_rights(&["reentrant"]), rights("cluster")].concat();
+    let mut all = [all_rights(&["reentrant"]), rights("cluster")].concat();
+    all.push("+ping".to_owned());
     admit_to_all(&cluster.servers, &all).await;
     let client = LockClient::connect(with_user(&cluster.url(), USER))
         .await

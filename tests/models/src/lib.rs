@@ -17,6 +17,8 @@ mod error;
 mod hash;
 #[path = "../../../src/owner.rs"]
 mod owner;
+#[path = "../../../src/server_text.rs"]
+mod server_text;
 mod sync;
 #[path = "../../../src/wire/mod.rs"]
 mod wire;

@@ -1,0 +1,303 @@
+//! When a server is connected to again, and what is logged of it: a server that is down, or that ends what it accepts, is
+//! neither stormed nor complained of over and over.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use super::connection::Endpoint;
+use crate::{
+    error::{Cause, Error},
+    hash::HashMap,
+    seldom::Seldom,
+};
+
+/// The pause after the first attempt in vain; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause between two attempts to connect to one server, but for chance.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after connections of one purpose that ended before they had proved themselves. There are two
+/// purposes, and together they are not to attempt more often than once a second.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+/// A connection that has lasted so long has proved itself, used or not.
+pub(super) const PROVEN_AFTER: Duration = Duration::from_secs(10);
+/// How often an outage that goes on is logged again.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Lines about connections that one client logs in a minute.
+const MOST_LINES: u32 = 5;
+/// Servers that are remembered without being in use.
+const MOST_REMEMBERED: usize = 64;
+
+/// A pause that grows with the `number` of those before, and is up to half as long again: clients that lost their
+/// server at the same time do not come back at the same time.
+fn pause(number: u32, longest: Duration) -> Duration {
+    let doubled = FIRST_PAUSE * 2_u32.pow(number.min(16));
+    doubled.min(longest).mul_f64(1.0 + fastrand::f64() / 2.0)
+}
+
+/// The servers that one client connects to.
+pub(crate) struct Servers {
+    known: Mutex<HashMap<Endpoint, Arc<Attempts>>>,
+    lines: Seldom,
+}
+
+impl Servers {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            known: Mutex::default(),
+            lines: Seldom::new(MOST_LINES),
+        })
+    }
+
+    /// The attempts at the server at `endpoint`, whatever they are for.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Attempts> {
+        let mut known = lock(&self.known);
+        if known.len() > MOST_REMEMBERED {
+            known.retain(|_, attempts| Arc::strong_count(attempts) > 1);
+        }
+        known.entry(endpoint.clone()).or_default().clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The attempts to connect to one server.
+#[derive(Default)]
+pub(super) struct Attempts {
+    state: Mutex<InVain>,
+    reached: Notify,
+}
+
+#[derive(Default)]
+struct InVain {
+    number: u32,
+    /// When the next one may begin.
+    next: Option<Instant>,
+}
+
+impl Attempts {
+    /// Completes when an attempt may begin, which counts as one in vain until the server is [`reached`](Self::reached).
+    pub(super) async fn turn(&self) {
+        loop {
+            let reached = self.reached.notified();
+            let Err(next) = self.take_turn() else { return };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                // What another purpose can reach, this one can.
+                () = reached => {}
+            }
+        }
+    }
+
+    /// The same, unless it would have to wait.
+    pub(super) fn has_turn(&self) -> bool {
+        self.take_turn().is_ok()
+    }
+
+    fn take_turn(&self) -> Result<(), Instant> {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        match state.next {
+            Some(next) if now < next => Err(next),
+            _ => {
+                state.next = Some(now + pause(state.number, LONGEST_PAUSE));
+                state.number += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// The server has let one of us in.
+    pub(super) fn reached(&self) {
+        *lock(&self.state) = InVain::default();
+        self.reached.notify_waiters();
+    }
+}
+
+/// Why there are no answers, for those who ask; none while there are some.
+#[derive(Clone, Default)]
+pub(super) struct Trouble(Arc<Mutex<Option<Arc<Cause>>>>);
+
+impl Trouble {
+    pub(super) fn cause(&self) -> Option<Arc<Cause>> {
+        lock(&self.0).clone()
+    }
+
+    fn set(&self, cause: Option<Arc<Cause>>) {
+        *lock(&self.0) = cause;
+    }
+}
+
+/// What becomes of the connections of one purpose.
+pub(super) struct Fortune {
+    purpose: &'static str,
+    servers: Arc<Servers>,
+    pub(super) trouble: Trouble,
+    /// Connections in a row that ended before they had proved themselves.
+    unproven: u32,
+    /// Since there was a connection that has proved itself.
+    since: Option<Instant>,
+    told: Option<Instant>,
+    lost: u64,
+    failed: u64,
+}
+
+impl Fortune {
+    pub(super) fn new(purpose: &'static str, servers: &Arc<Servers>) -> Self {
+        Self {
+            purpose,
+            servers: servers.clone(),
+            trouble: Trouble::default(),
+            unproven: 0,
+            since: None,
+            told: None,
+            lost: 0,
+            failed: 0,
+        }
+    }
+
+    /// A connection has ended. Returns how long to wait before the next one.
+    pub(super) fn lost(
+        &mut self,
+        server: &dyn fmt::Display,
+        reason: &str,
+        is_proven: bool,
+    ) -> Duration {
+        self.lost += 1;
+        self.trouble.set(Some(Arc::new(Cause::connection(reason))));
+        self.tell(
+            "the connection to Redis broke; connecting again",
+            server,
+            reason,
+        );
+        if is_proven {
+            self.unproven = 0;
+            return Duration::ZERO;
+        }
+        self.unproven += 1;
+        pause(self.unproven, LONGEST_REST)
+    }
+
+    /// There was no connection.
+    pub(super) fn failed(&mut self, server: &dyn fmt::Display, error: &Error) {
+        self.failed += 1;
+        self.trouble.set(Some(error.cause()));
+        self.tell("cannot connect to Redis", server, error);
+    }
+
+    fn tell(&mut self, what: &str, server: &dyn fmt::Display, reason: impl fmt::Display) {
+        let now = Instant::now();
+        self.since.get_or_insert(now);
+        let is_due = self.told.is_none_or(|told| now >= told + TELL_EVERY);
+        let Self {
+            purpose,
+            lost,
+            failed,
+            ..
+        } = self;
+        if is_due && let Some(untold) = self.servers.lines.may_tell() {
+            self.told = Some(now);
+            tracing::warn!(%server, purpose, %reason, lost, failed, untold, "{what}");
+        } else {
+            tracing::debug!(%server, purpose, %reason, lost, failed, "{what}");
+        }
+    }
+
+    /// The present connection has proved itself.
+    pub(super) fn is_proven(&mut self, server: &dyn fmt::Display) {
+        self.unproven = 0;
+        self.trouble.set(None);
+        let Some(since) = self.since.take() else {
+            return;
+        };
+        let (after, lost, failed, purpose) =
+            (since.elapsed(), self.lost, self.failed, self.purpose);
+        if self.told.take().is_some()
+            && let Some(untold) = self.servers.lines.may_tell()
+        {
+            tracing::info!(%server, purpose, ?after, lost, failed, untold, "connected to Redis again");
+        }
+        (self.lost, self.failed) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_become_rare_and_all_purposes_share_them() {
+        let attempts = Arc::new(Attempts::default());
+        let began = Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..2 {
+            let attempts = attempts.clone();
+            times.push(tokio::spawn(async move {
+                let mut times = Vec::new();
+                while began.elapsed() < Duration::from_secs(60) {
+                    attempts.turn().await;
+                    times.push(began.elapsed());
+                }
+                times
+            }));
+        }
+        let mut all = Vec::new();
+        for times in times {
+            all.extend(times.await.unwrap());
+        }
+        all.sort();
+        assert!(all.len() > 40, "{all:?}");
+        let mut later = all[10..].windows(2);
+        assert!(
+            later.all(|pair| pair[1] - pair[0] >= LONGEST_PAUSE),
+            "{all:?}"
+        );
+        assert!(all[9] < Duration::from_secs(5), "{all:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_reached_is_open_to_all_at_once() {
+        let attempts = Arc::new(Attempts::default());
+        for _ in 0..20 {
+            attempts.turn().await;
+        }
+        assert!(!attempts.has_turn());
+        let waits = tokio::spawn({
+            let attempts = attempts.clone();
+            async move {
+                attempts.turn().await;
+                Instant::now()
+            }
+        });
+        tokio::task::yield_now().await;
+        let now = Instant::now();
+        attempts.reached();
+        assert_eq!(waits.await.unwrap(), now);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_prove_nothing_are_made_ever_more_seldom() {
+        let mut fortune = Fortune::new("scripts", &Servers::new());
+        let pauses: Vec<_> = (0..20)
+            .map(|_| fortune.lost(&"server", "closed", false))
+            .collect();
+        assert!(pauses[0] < Duration::from_millis(20));
+        assert!(
+            pauses[10..].iter().all(|pause| *pause >= LONGEST_REST),
+            "{pauses:?}"
+        );
+        assert!(fortune.trouble.cause().is_some());
+        fortune.is_proven(&"server");
+        assert!(fortune.trouble.cause().is_none());
+        assert_eq!(fortune.lost(&"server", "closed", true), Duration::ZERO);
+    }
+}

@@ -1,0 +1,333 @@
+//! The one task behind a socket: it writes commands, reads what comes back, and gives each answer to its command.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+};
+
+use super::{
+    connection::{Frame, Pushed, Version},
+    resp::{self, Decoded, Decoder, Garbage},
+};
+use crate::server_text;
+
+/// Room for what is read at once.
+const READ_AT_ONCE: usize = 8 << 10;
+/// Bytes that wait for the socket before more commands are taken up.
+const MOST_UNSENT: usize = 256 << 10;
+
+/// What bytes travel over.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+/// A command, and where its answer goes.
+pub(super) struct Request {
+    pub(super) name: &'static str,
+    pub(super) args: Vec<Bytes>,
+    pub(super) answer: Answering,
+}
+
+type Answering = oneshot::Sender<Result<Frame, Arc<str>>>;
+
+/// A command that was sent.
+struct Pending {
+    answer: Answering,
+    /// The channels that the server has yet to confirm, one by one; a command about none has an answer.
+    unconfirmed: Option<Unconfirmed>,
+}
+
+struct Unconfirmed {
+    kind: &'static [u8],
+    channels: Vec<Bytes>,
+}
+
+pub(super) struct Driver {
+    socket: Box<dyn Socket>,
+    requests: mpsc::UnboundedReceiver<Request>,
+    pending: VecDeque<Pending>,
+    unsent: BytesMut,
+    is_flushed: bool,
+    unread: BytesMut,
+    decoder: Decoder,
+    messages: Messages,
+    /// In RESP2 messages look like answers. A connection that never subscribes has none.
+    has_messages_in_lists: bool,
+    version: Version,
+}
+
+impl Driver {
+    pub(super) fn new(
+        socket: Box<dyn Socket>,
+        version: Version,
+        requests: mpsc::UnboundedReceiver<Request>,
+        messages: Messages,
+    ) -> Self {
+        Self {
+            socket,
+            requests,
+            pending: VecDeque::new(),
+            unsent: BytesMut::new(),
+            is_flushed: true,
+            unread: BytesMut::new(),
+            decoder: Decoder::new(),
+            messages,
+            has_messages_in_lists: false,
+            version,
+        }
+    }
+
+    /// Moves bytes until the connection ends, and says why it did.
+    pub(super) async fn run(mut self) -> String {
+        let reason = poll_fn(|context| self.poll(context)).await;
+        let told: Arc<str> = reason.as_str().into();
+        self.requests.close();
+        let unsent = std::iter::from_fn(|| Some(self.requests.try_recv().ok()?.answer));
+        let pending = self.pending.drain(..).map(|pending| pending.answer);
+        for answer in pending.chain(unsent) {
+            let _ = answer.send(Err(told.clone()));
+        }
+        reason
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<String> {
+        // What a server says before it hangs up is read before the failure to write to it is noticed.
+        match self.read(context) {
+            Err(reason) => return Poll::Ready(reason),
+            Ok(()) => self.take_up(context),
+        }
+        match self.write(context) {
+            Err(reason) => Poll::Ready(reason),
+            Ok(()) => Poll::Pending,
+        }
+    }
+
+    /// Reads until there is no more for now.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        loop {
+            self.unread.reserve(READ_AT_ONCE);
+            let read = pin!(self.socket.read_buf(&mut self.unread)).poll(context);
+            match read {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err("the server closed the connection".into()),
+                Poll::Ready(Err(error)) => return Err(failed(&error)),
+                Poll::Ready(Ok(_)) => self.decode()?,
+            }
+        }
+    }
+
+    fn decode(&mut self) -> Result<(), String> {
+        let garbage = |Garbage(what)| format!("{GARBAGE}: {what}");
+        while let Some(decoded) = self.decoder.decode(&mut self.unread).map_err(garbage)? {
+            match decoded {
+                Decoded::Push(frames) => self.pushed(&frames),
+                Decoded::Reply(Frame::List(frames))
+                    if self.has_messages_in_lists && is_pushed(&frames) =>
+                {
+                    self.pushed(&frames);
+                }
+                Decoded::Reply(frame) => self.answered(frame)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, frame: Frame) -> Result<(), String> {
+        let Some(pending) = self.pending.pop_front() else {
+            return Err(match frame {
+                Frame::Error(message) => message,
+                _ => format!("{GARBAGE}: an answer that nothing was asked for"),
+            });
+        };
+        let _ = pending.answer.send(Ok(frame));
+        Ok(())
+    }
+
+    /// Takes what the server sends by itself: a message, or that it has subscribed to a channel.
+    fn pushed(&mut self, frames: &[Frame]) {
+        let (Some(kind), Some(channel)) = (frames.first().and_then(text), frames.get(1)) else {
+            return;
+        };
+        let Some(channel) = text(channel) else {
+            return;
+        };
+        if let b"message" | b"smessage" = &kind[..] {
+            let payload = frames.get(2).and_then(text).cloned().unwrap_or_default();
+            let channel = channel.clone();
+            return self.messages.pass_on(Pushed::Message { channel, payload });
+        }
+        let Some(unconfirmed) = self.pending.front_mut().and_then(|pending| {
+            let unconfirmed = pending.unconfirmed.as_mut();
+            unconfirmed.filter(|unconfirmed| *unconfirmed.kind == kind[..])
+        }) else {
+            return;
+        };
+        // A subscription that the server ends by itself looks the same, and is none of these unless it is asked for, too.
+        let mut channels = unconfirmed.channels.iter();
+        let Some(index) = channels.position(|unconfirmed| unconfirmed == channel) else {
+            return;
+        };
+        unconfirmed.channels.swap_remove(index);
+        if unconfirmed.channels.is_empty()
+            && let Some(pending) = self.pending.pop_front()
+        {
+            let _ = pending.answer.send(Ok(Frame::Null));
+        }
+    }
+
+    /// Puts commands in front of the socket, all that have come.
+    fn take_up(&mut self, context: &mut Context<'_>) {
+        while self.unsent.len() < MOST_UNSENT
+            && let Poll::Ready(Some(request)) = self.requests.poll_recv(context)
+        {
+            self.encode(request);
+        }
+    }
+
+    fn encode(&mut self, request: Request) {
+        let Request { name, args, answer } = request;
+        // Nothing waits for this one any more, and the server need not hear of it.
+        if answer.is_closed() {
+            return;
+        }
+        resp::encode(&mut self.unsent, name, &args);
+        let unconfirmed = confirmation(name).map(|kind| Unconfirmed {
+            kind,
+            channels: args,
+        });
+        self.has_messages_in_lists |= unconfirmed.is_some() && self.version == Version::Resp2;
+        self.pending.push_back(Pending {
+            answer,
+            unconfirmed,
+        });
+    }
+
+    fn write(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        while !self.unsent.is_empty() {
+            match Pin::new(&mut self.socket).poll_write(context, &self.unsent) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err("the server closed the connection".into()),
+                Poll::Ready(Err(error)) => return Err(failed(&error)),
+                Poll::Ready(Ok(written)) => {
+                    self.is_flushed = false;
+                    self.unsent.advance(written);
+                    self.take_up(context);
+                }
+            }
+        }
+        if !self.is_flushed {
+            match Pin::new(&mut self.socket).poll_flush(context) {
+                Poll::Pending => {}
+                Poll::Ready(Err(error)) => return Err(failed(&error)),
+                Poll::Ready(Ok(())) => self.is_flushed = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a reason begins that says that a peer does not speak RESP as it should.
+pub(super) const GARBAGE: &str = "the answer cannot be read";
+
+fn failed(error: &std::io::Error) -> String {
+    server_text::shown(&error.to_string())
+}
+
+fn text(frame: &Frame) -> Option<&Bytes> {
+    match frame {
+        Frame::Text(text) | Frame::Status(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// What the server calls it when it has done so for one channel.
+fn confirmation(name: &str) -> Option<&'static [u8]> {
+    Some(match name {
+        "SUBSCRIBE" => b"subscribe",
+        "UNSUBSCRIBE" => b"unsubscribe",
+        "SSUBSCRIBE" => b"ssubscribe",
+        "SUNSUBSCRIBE" => b"sunsubscribe",
+        _ => return None,
+    })
+}
+
+/// Whether a list of a subscriber in RESP2 is what a push is in RESP3. The answer to a `PING` has two parts.
+fn is_pushed(frames: &[Frame]) -> bool {
+    let kinds: [&[u8]; 6] = [
+        b"message",
+        b"smessage",
+        b"subscribe",
+        b"unsubscribe",
+        b"ssubscribe",
+        b"sunsubscribe",
+    ];
+    let kind = frames.first().and_then(text);
+    frames.len() == 3 && kind.is_some_and(|kind| kinds.contains(&&kind[..]))
+}
+
+/// Where messages go that a connection receives.
+pub(super) struct Messages {
+    queue: mpsc::Sender<Pushed>,
+    /// The queue was full.
+    missed: Arc<AtomicBool>,
+}
+
+/// Where they are received.
+pub(super) struct Received {
+    queue: mpsc::Receiver<Pushed>,
+    missed: Arc<AtomicBool>,
+}
+
+/// A queue of `room` messages.
+pub(super) fn messages(room: usize) -> (Messages, Received) {
+    let (sender, receiver) = mpsc::channel(room.max(1));
+    let missed = Arc::new(AtomicBool::new(false));
+    let messages = Messages {
+        queue: sender,
+        missed: missed.clone(),
+    };
+    let received = Received {
+        queue: receiver,
+        missed,
+    };
+    (messages, received)
+}
+
+impl Messages {
+    /// One for which there is no room is dropped, and the receiver is told.
+    fn pass_on(&self, pushed: Pushed) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(pushed) {
+            self.missed.store(true, Ordering::SeqCst);
+            // There may be room by now, and nothing left to be received after which the receiver would look.
+            let _ = self.queue.try_send(Pushed::Missed);
+        }
+    }
+}
+
+impl Received {
+    pub(super) async fn next(&mut self) -> Option<Pushed> {
+        if self.missed.swap(false, Ordering::SeqCst) {
+            return Some(Pushed::Missed);
+        }
+        self.queue.recv().await
+    }
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

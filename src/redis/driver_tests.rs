@@ -1,0 +1,141 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::*;
+
+struct Peer {
+    stream: DuplexStream,
+    requests: mpsc::UnboundedSender<Request>,
+    received: Received,
+    moving: tokio::task::JoinHandle<String>,
+}
+
+type Answer = oneshot::Receiver<Result<Frame, Arc<str>>>;
+
+fn peer(version: Version, room: usize) -> Peer {
+    let (ours, stream) = tokio::io::duplex(1 << 16);
+    let (requests, taken) = mpsc::unbounded_channel();
+    let (messages, received) = messages(room);
+    let driver = Driver::new(Box::new(ours), version, taken, messages);
+    Peer {
+        stream,
+        requests,
+        received,
+        moving: tokio::spawn(driver.run()),
+    }
+}
+
+impl Peer {
+    fn ask(&self, name: &'static str, args: &[&'static str]) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let args = args.iter().map(|arg| Bytes::from(*arg)).collect();
+        let sent = self.requests.send(Request { name, args, answer });
+        assert!(sent.is_ok());
+        answered
+    }
+
+    async fn says(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_error_answers_the_subscription_it_is_about_and_no_other_command() {
+    for version in [Version::Resp2, Version::Resp3] {
+        let mut peer = peer(version, 8);
+        let refused = peer.ask("SUBSCRIBE", &["a"]);
+        let ping = peer.ask("PING", &["1"]);
+        let confirmed = peer.ask("SUBSCRIBE", &["b", "c"]);
+        // The commands are out before the answers come.
+        peer.stream.read_exact(&mut [0; 80]).await.unwrap();
+        let (push, text) = match version {
+            Version::Resp2 => ("*3", "*2\r\n$4\r\npong\r\n$1\r\n1\r\n"),
+            Version::Resp3 => (">3", "$1\r\n1\r\n"),
+        };
+        peer.says("-NOPERM no\r\n").await;
+        peer.says(text).await;
+        peer.says(&format!("{push}\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"))
+            .await;
+        peer.says(&format!(
+            "{push}\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n"
+        ))
+        .await;
+        peer.says(&format!(
+            "{push}\r\n$12\r\nsunsubscribe\r\n$1\r\nb\r\n:1\r\n"
+        ))
+        .await;
+        peer.says(&format!("{push}\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n"))
+            .await;
+        assert_eq!(refused.await.unwrap(), Ok(Frame::Error("NOPERM no".into())));
+        assert!(matches!(
+            ping.await.unwrap(),
+            Ok(Frame::Text(_) | Frame::List(_))
+        ));
+        assert_eq!(confirmed.await.unwrap(), Ok(Frame::Null));
+        let message = Pushed::Message {
+            channel: "c".into(),
+            payload: "0".into(),
+        };
+        assert_eq!(peer.received.next().await, Some(message));
+    }
+}
+
+#[tokio::test]
+async fn what_comes_before_the_end_is_told_and_every_call_hears_why() {
+    for (said, reason) in [
+        ("", "the server closed the connection"),
+        ("*1\r\n", "the server closed the connection"),
+        (
+            "HTTP/1.1 400\r\n",
+            "the answer cannot be read: what it says is no RESP",
+        ),
+    ] {
+        let mut peer = peer(Version::Resp3, 8);
+        let call = peer.ask("PING", &[]);
+        peer.says(said).await;
+        drop(peer.stream);
+        assert_eq!(call.await.unwrap(), Err(reason.into()), "{said:?}");
+        assert_eq!(peer.moving.await.unwrap(), reason);
+    }
+    let mut peer = peer(Version::Resp3, 8);
+    peer.says("-ERR max number of clients reached\r\n").await;
+    assert_eq!(
+        peer.moving.await.unwrap(),
+        "ERR max number of clients reached"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_to_nothing_ends_the_connection() {
+    let mut peer = peer(Version::Resp3, 8);
+    peer.says(":1\r\n").await;
+    let reason = peer.moving.await.unwrap();
+    assert!(reason.starts_with(GARBAGE), "{reason}");
+}
+
+#[tokio::test]
+async fn messages_for_which_there_is_no_room_are_missed_and_told() {
+    let mut peer = peer(Version::Resp3, 2);
+    let message = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n0\r\n";
+    let ping = peer.ask("PING", &[]);
+    peer.stream.read_exact(&mut [0; 14]).await.unwrap();
+    peer.says(&format!("{}+PONG\r\n", message.repeat(100)))
+        .await;
+    assert!(ping.await.unwrap().is_ok());
+    let mut missed = 0;
+    for _ in 0..3 {
+        missed += usize::from(peer.received.next().await == Some(Pushed::Missed));
+    }
+    assert_eq!(missed, 1);
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_before_it_was_sent_is_not_sent() {
+    let mut peer = peer(Version::Resp3, 8);
+    drop(peer.ask("SET", &["late", "1"]));
+    let ping = peer.ask("PING", &[]);
+    let mut sent = [0; 14];
+    peer.stream.read_exact(&mut sent).await.unwrap();
+    assert_eq!(&sent, b"*1\r\n$4\r\nPING\r\n");
+    peer.says("+PONG\r\n").await;
+    assert_eq!(ping.await.unwrap(), Ok(Frame::Status("PONG".into())));
+}

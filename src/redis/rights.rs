@@ -1,0 +1,55 @@
+//! Whether the user may announce releases: without that right a lock could be taken, and not be released.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+
+use super::{
+    connection::{Frame, ServerConfig},
+    line::Open,
+};
+use crate::wire::script::Publishing;
+
+/// Servers before 7 cannot tell.
+const QUESTION: &str = "return redis.acl_check_cmd and not redis.acl_check_cmd(ARGV[1], ARGV[2], '0') and 'NOPERM' or 'OK'";
+
+/// What is known of the user's right to publish.
+#[derive(Clone)]
+pub(super) struct Rights(Option<Arc<AtomicBool>>);
+
+impl Rights {
+    /// The user `default` has all rights, or nobody cares for rights there.
+    pub(super) fn of(server: &ServerConfig) -> Self {
+        let username = server.username.as_deref().unwrap_or("default");
+        Self((username != "default").then(Arc::default))
+    }
+
+    /// Whether to [`ask`](Self::ask) before a lock is taken: until the answer is yes for one of them.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        let known = self.0.as_ref();
+        known.is_some_and(|known| !known.load(Ordering::Relaxed))
+    }
+
+    /// Whether the user may publish to `channel`. A server that does not say does not forbid it.
+    pub(super) async fn ask(&self, open: &Open, publishing: Publishing, channel: Bytes) -> bool {
+        let command = match publishing {
+            Publishing::Classic => "PUBLISH",
+            Publishing::Sharded => "SPUBLISH",
+        };
+        let words = [QUESTION, "0", command].map(|word| Bytes::from_static(word.as_bytes()));
+        let args = words.into_iter().chain([channel]).collect();
+        match open.send("EVAL", args).await {
+            Ok(Frame::Text(answer)) if *answer == *b"NOPERM" => false,
+            Ok(Frame::Text(_)) => {
+                if let Some(known) = &self.0 {
+                    known.store(true, Ordering::Relaxed);
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+}

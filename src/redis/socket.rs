@@ -1,0 +1,308 @@
+//! Connections over TCP, TLS and unix sockets, in a RESP of our own.
+//!
+//! fred, which donates configurations, has no part in them: it sends the handshake as an inline command, with the
+//! credentials as they are; it logs what a server says, with the arguments that the server echoes; its decoder follows
+//! nested values by recursion, until the stack ends and with it the process; and it takes `CLUSTERDOWN` for the end of a
+//! connection.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use tokio::{
+    net::{TcpStream, UnixStream},
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    BoxFuture,
+    connection::{
+        Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, Pushed,
+        ServerConfig, Terms, Transport, Version,
+    },
+    driver::{self, Driver, GARBAGE, Received, Request, Socket},
+    fred::{Provider, Tls},
+};
+use crate::{error::Error, server_text, wire::Refusal};
+
+/// How long closing waits for what is still on its way.
+const QUIT_WAIT: Duration = Duration::from_millis(500);
+
+/// What a server says to one client too many, and hangs up.
+const TOO_MANY: &str = "max number of clients";
+
+/// How far tokio's clock has to be ahead of the machine's to be a paused one.
+const PAUSED_AHEAD: Duration = Duration::from_millis(500);
+
+/// Opens sockets.
+#[derive(Clone)]
+pub(super) struct Sockets {
+    pub(super) tls: Option<Tls>,
+    /// Who is asked for credentials before each connection, if not those of the configuration are used.
+    pub(super) provider: Option<Provider>,
+}
+
+impl Sockets {
+    pub(super) fn plain() -> Arc<dyn Transport> {
+        Arc::new(Self {
+            tls: None,
+            provider: None,
+        })
+    }
+
+    pub(super) fn encrypted() -> Result<Arc<dyn Transport>, Error> {
+        Ok(Arc::new(Self {
+            tls: Some(Tls::of_the_system()?),
+            provider: None,
+        }))
+    }
+
+    async fn dial(&self, endpoint: &Endpoint) -> Result<Box<dyn Socket>, ConnectError> {
+        let (host, port) = match endpoint {
+            Endpoint::Unix(path) => {
+                let socket = UnixStream::connect(path).await;
+                return Ok(Box::new(socket.map_err(|error| network(&error))?));
+            }
+            Endpoint::Tcp((host, port)) => (host, *port),
+        };
+        let socket = TcpStream::connect((host.as_str(), port)).await;
+        let socket = socket.map_err(|error| network(&error))?;
+        socket.set_nodelay(true).map_err(|error| network(&error))?;
+        match &self.tls {
+            Some(tls) => tls.secure(host, port, socket).await,
+            None => Ok(Box::new(socket)),
+        }
+    }
+
+    async fn open(self, mut server: ServerConfig, terms: Terms) -> Result<Opened, ConnectError> {
+        if let Some(provider) = &self.provider {
+            let (username, password) = provider.credentials(&server.endpoint).await?;
+            server.log_in_as(username, password);
+        }
+        let socket = self.dial(&server.endpoint).await?;
+        let (open, mut task) = Open::start(socket, terms);
+        let info = tokio::select! {
+            biased;
+            info = log_in(&open, &server, terms.version) => info?,
+            reason = &mut task => return Err(ConnectError::ended(reason)),
+        };
+        Ok(Opened {
+            connection: Arc::new(open),
+            ended: Box::pin(task),
+            info,
+        })
+    }
+}
+
+impl Transport for Sockets {
+    fn connect(
+        &self,
+        server: &ServerConfig,
+        terms: Terms,
+    ) -> BoxFuture<Result<Opened, ConnectError>> {
+        let opening = self.clone().open(server.clone(), terms);
+        Box::pin(async move {
+            let clocks = Clocks::now();
+            let opened = timeout(terms.timeout, opening).await;
+            match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
+                Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
+                opened => opened,
+            }
+        })
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+/// The time by tokio's clock and by the machine's, which differ while a test has paused the first.
+struct Clocks(tokio::time::Instant, std::time::Instant);
+
+impl Clocks {
+    fn now() -> Self {
+        Self(tokio::time::Instant::now(), std::time::Instant::now())
+    }
+
+    fn differ(&self) -> bool {
+        self.0.elapsed() > self.1.elapsed() + PAUSED_AHEAD
+    }
+}
+
+fn network(error: &std::io::Error) -> ConnectError {
+    ConnectError {
+        kind: ConnectErrorKind::Network,
+        details: server_text::shown(&error.to_string()),
+    }
+}
+
+impl ConnectError {
+    /// The connection ended before it was logged in.
+    fn ended(reason: String) -> Self {
+        let kind = match reason.starts_with(GARBAGE) {
+            true => ConnectErrorKind::NoRedis,
+            false if reason.contains(TOO_MANY) => ConnectErrorKind::Busy,
+            false => ConnectErrorKind::Network,
+        };
+        Self {
+            kind,
+            details: reason,
+        }
+    }
+
+    /// What a server refused the handshake with.
+    fn refused(message: &str, password: Option<&str>) -> Self {
+        const OF_CREDENTIALS: [&str; 4] = [
+            "NOAUTH",
+            "WRONGPASS",
+            "invalid password",
+            "without any password",
+        ];
+        let is_of_credentials = OF_CREDENTIALS.iter().any(|told| message.contains(told));
+        let passes = matches!(
+            Refusal::from_message(message.to_owned()),
+            Refusal::Passing { .. }
+        );
+        Self {
+            kind: match is_of_credentials {
+                true => ConnectErrorKind::Credentials,
+                false if passes || message.contains(TOO_MANY) => ConnectErrorKind::Busy,
+                false => ConnectErrorKind::Other,
+            },
+            details: server_text::without(&[password.unwrap_or_default()], message),
+        }
+    }
+}
+
+/// Says who is there and in which version of the protocol; returns the answer to `CLIENT INFO`.
+async fn log_in(
+    open: &Open,
+    server: &ServerConfig,
+    version: Version,
+) -> Result<Frame, ConnectError> {
+    let (username, password) = (server.username.as_deref(), server.password.as_deref());
+    let ask = async |name, words: &[&str]| {
+        let args = words
+            .iter()
+            .map(|word| Bytes::copy_from_slice(word.as_bytes()));
+        match open.send(name, args.collect()).await {
+            Ok(Frame::Error(message)) => Err(ConnectError::refused(&message, password)),
+            Ok(frame) => Ok(frame),
+            Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
+        }
+    };
+    match (version, username, password) {
+        (_, Some(_), None) => return Err(ConnectError::no_password()),
+        (Version::Resp3, _, None) => is_hello(&ask("HELLO", &["3"]).await?)?,
+        (Version::Resp3, username, Some(password)) => {
+            let username = username.unwrap_or("default");
+            is_hello(&ask("HELLO", &["3", "AUTH", username, password]).await?)?;
+        }
+        (Version::Resp2, _, None) => {}
+        (Version::Resp2, None, Some(password)) => drop(ask("AUTH", &[password]).await?),
+        (Version::Resp2, Some(username), Some(password)) => {
+            drop(ask("AUTH", &[username, password]).await?);
+        }
+    }
+    if let Some(database) = server.database {
+        ask("SELECT", &[&database.to_string()]).await?;
+    }
+    // Refused, it is the answer all the same: a server need not tell.
+    let info = open.send("CLIENT", vec![Bytes::from_static(b"INFO")]).await;
+    match info {
+        // A server without HELLO lets everybody connect, and says then that nothing else is allowed.
+        Ok(Frame::Error(message)) if message.starts_with("NOAUTH") => {
+            Err(ConnectError::refused(&message, password))
+        }
+        Ok(info) => Ok(info),
+        Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
+    }
+}
+
+/// Refuses what is no answer to `HELLO`.
+fn is_hello(answer: &Frame) -> Result<(), ConnectError> {
+    match answer {
+        Frame::Map(_) => Ok(()),
+        _ => Err(ConnectError {
+            kind: ConnectErrorKind::NoRedis,
+            details: format!("{GARBAGE}: HELLO has another one"),
+        }),
+    }
+}
+
+/// The task that moves a connection's bytes; completes when the connection ends. Dropped, it closes the socket, and calls
+/// fail.
+struct Moving(JoinHandle<String>);
+
+impl Future for Moving {
+    type Output = String;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<String> {
+        let ended = Pin::new(&mut self.0).poll(context);
+        ended.map(|ended| ended.unwrap_or_else(|_| "the connection ended".into()))
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An open connection.
+struct Open {
+    requests: mpsc::UnboundedSender<Request>,
+    /// Until they are asked for.
+    received: Mutex<Option<Received>>,
+}
+
+impl Open {
+    fn start(socket: Box<dyn Socket>, terms: Terms) -> (Self, Moving) {
+        let (requests, taken) = mpsc::unbounded_channel();
+        let (messages, received) = driver::messages(terms.messages);
+        let driver = Driver::new(socket, terms.version, taken, messages);
+        let open = Self {
+            requests,
+            received: Mutex::new(Some(received)),
+        };
+        (open, Moving(tokio::spawn(driver.run())))
+    }
+}
+
+impl Connection for Open {
+    fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let request = Request { name, args, answer };
+            if self.requests.send(request).is_err() {
+                return Err("the connection ended".into());
+            }
+            let ended = |_| Err("the connection ended".into());
+            answered.await.unwrap_or_else(ended)
+        })
+    }
+
+    fn messages(&self) -> Pin<Box<dyn Stream<Item = Pushed> + Send>> {
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        Box::pin(stream::unfold(received.take(), |received| async move {
+            let mut received = received?;
+            Some((received.next().await?, Some(received)))
+        }))
+    }
+
+    fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let quit = self.send("QUIT", Vec::new());
+            if timeout(QUIT_WAIT, quit).await.is_err() {
+                tracing::debug!("a connection was closed with calls unanswered");
+            }
+        })
+    }
+}

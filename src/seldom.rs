@@ -1,0 +1,66 @@
+//! Log lines that stay few, however often there is a reason for one. Pure.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// The time that the number of lines is about.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Lets some lines a minute pass, and counts the rest.
+#[derive(Debug)]
+pub(crate) struct Seldom {
+    most: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    began: Option<Instant>,
+    told: u32,
+    untold: u64,
+}
+
+impl Seldom {
+    pub(crate) fn new(most: u32) -> Self {
+        Self {
+            most,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether a line may be logged now; then it says how many were not since the last one.
+    pub(crate) fn may_tell(&self) -> Option<u64> {
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.began.is_none_or(|began| now >= began + PERIOD) {
+            (state.began, state.told) = (Some(now), 0);
+        }
+        if state.told == self.most {
+            state.untold += 1;
+            return None;
+        }
+        state.told += 1;
+        Some(std::mem::take(&mut state.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_lines_a_minute_pass_and_the_rest_is_counted() {
+        let seldom = Seldom::new(2);
+        let told: Vec<_> = (0..5).map(|_| seldom.may_tell()).collect();
+        assert_eq!(told, [Some(0), Some(0), None, None, None]);
+        tokio::time::advance(PERIOD - Duration::from_millis(1)).await;
+        assert_eq!(seldom.may_tell(), None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let told = [seldom.may_tell(), seldom.may_tell(), seldom.may_tell()];
+        assert_eq!(told, [Some(4), Some(0), None]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Text of a server, made fit to be shown. Pure.
+
+/// Characters of a server's text that are shown.
+const LONGEST: usize = 300;
+
+/// Where a server begins to repeat the arguments of a command, among which a password may be.
+const ECHOES: [&str; 2] = [", with args beginning with", " with args beginning with"];
+
+/// The text without arguments that it echoes, without characters that a terminal or a log would act on, and not too long.
+pub(crate) fn shown(text: &str) -> String {
+    let echo = ECHOES.iter().filter_map(|echo| text.find(echo)).min();
+    let mut shown = String::new();
+    for (index, character) in text[..echo.unwrap_or(text.len())].chars().enumerate() {
+        if index == LONGEST {
+            shown.push_str("..");
+            break;
+        }
+        match is_harmless(character) {
+            true => shown.push(character),
+            false => shown.extend(character.escape_default()),
+        }
+    }
+    shown
+}
+
+/// Control characters begin lines and colours; those of Unicode that have no width turn the order of what is read.
+fn is_harmless(character: char) -> bool {
+    let is_invisible = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    !character.is_control() && !is_invisible
+}
+
+/// The text without any of the `secrets` either, for what answers a command that carried them.
+pub(crate) fn without(secrets: &[&str], text: &str) -> String {
+    let mut text = shown(text);
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        text = text.replace(secret, "..");
+        text = text.replace(&shown(secret), "..");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_a_server_echoes_are_cut() {
+        let old =
+            "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `u`, `s3cret`, ";
+        assert_eq!(shown(old), "ERR unknown command `HELLO`");
+        let proxy = "ERR invalid command HELLO 3 AUTH u s3cret\n";
+        assert_eq!(
+            without(&["s3cret"], proxy),
+            "ERR invalid command HELLO 3 AUTH u ..\\n"
+        );
+    }
+
+    #[test]
+    fn a_secret_is_found_after_escaping() {
+        assert_eq!(without(&["a\nb"], "ERR no 'a\nb'"), "ERR no '..'");
+        assert_eq!(without(&[""], "ERR no"), "ERR no");
+    }
+
+    #[test]
+    fn lines_and_colours_are_escaped_and_length_is_bounded() {
+        assert_eq!(
+            shown("a\r\n\u{1b}[31mb\u{202e}é"),
+            "a\\r\\n\\u{1b}[31mb\\u{202e}é"
+        );
+        assert_eq!(shown(&"é".repeat(1000)), "é".repeat(LONGEST) + "..");
+    }
+}

@@ -1,0 +1,216 @@
+//! Nodes and sentinels that send a client in circles, or everywhere.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redisson_lock::{Config, Error, LockClient};
+
+use super::{Fate, Impostor, within};
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.command_wait = Duration::from_millis(500);
+    config.outage_wait = Duration::from_millis(500);
+    config
+}
+
+fn bulk(text: &str) -> Fate {
+    Fate::Answer(format!("${}\r\n{text}\r\n", text.len()).into_bytes())
+}
+
+/// A node that answers these to `CLUSTER NODES` and to scripts, in which `PORT` is its own.
+async fn node(nodes: String, answer: &'static str) -> Impostor {
+    let port = Arc::new(OnceLock::new());
+    let own = port.clone();
+    let node = Impostor::start(None, move |words| {
+        let filled = |text: &str| text.replace("PORT", &format!("{}", own.get().unwrap_or(&0)));
+        match words {
+            [b"CLUSTER", ..] => bulk(&filled(&nodes)),
+            [b"PUBSUB", ..] => Fate::text("-ERR unknown subcommand\r\n"),
+            [b"EVALSHA" | b"EVAL", ..] => Fate::text(&filled(answer)),
+            _ => Fate::Pass,
+        }
+    });
+    let node = node.await;
+    let _ = port.set(node.address.port());
+    node
+}
+
+async fn client_of(node: &Impostor) -> Result<LockClient, Error> {
+    let url = format!("redis-cluster://{}", node.address);
+    within(LockClient::builder().url(url).config(config()).build()).await
+}
+
+const ALL: &str = "aaa 127.0.0.1:PORT@1 myself,master - 0 0 1 connected 0-16383\n";
+
+#[tokio::test]
+async fn redirections_without_an_end_are_followed_a_few_times_and_told() {
+    for answer in [
+        "-MOVED 5 127.0.0.1:PORT\r\n",
+        "-MOVED 5 127.0.0.1:1\r\n",
+        "-ASK 5 127.0.0.1:PORT\r\n",
+        "-ASK 5 127.0.0.1:1\r\n",
+    ] {
+        let node = node(ALL.into(), answer).await;
+        let client = client_of(&node).await.unwrap();
+        let lock = client.reentrant_lock("a");
+        for error in [
+            within(lock.try_lock()).await.err(),
+            within(lock.is_locked()).await.err(),
+        ] {
+            assert!(
+                matches!(error, Some(Error::Unavailable { .. })),
+                "{answer}: {error:?}"
+            );
+        }
+        assert!(
+            node.connections() <= 10,
+            "{answer}: {} connections",
+            node.connections()
+        );
+        within(client.shutdown()).await;
+    }
+}
+
+/// Two nodes, each of which says that the other has it.
+#[tokio::test]
+async fn a_circle_of_two_nodes_ends_in_an_error() {
+    let ports = Arc::new(OnceLock::<[u16; 2]>::new());
+    let start = |index: usize| {
+        let ports = ports.clone();
+        Impostor::start(None, move |words| {
+            let [one, other] = *ports.get().unwrap();
+            let there = [other, one][index];
+            match words {
+                [b"CLUSTER", ..] => bulk(&format!(
+                    "aaa 127.0.0.1:{one}@1 master - 0 0 1 connected 0-8191\n\
+                     bbb 127.0.0.1:{other}@1 master - 0 0 2 connected 8192-16383\n"
+                )),
+                [b"PUBSUB", ..] => Fate::text("-ERR unknown subcommand\r\n"),
+                [b"EVALSHA" | b"EVAL", ..] => {
+                    Fate::text(&format!("-MOVED 5 127.0.0.1:{there}\r\n"))
+                }
+                _ => Fate::Pass,
+            }
+        })
+    };
+    let nodes = [start(0).await, start(1).await];
+    ports
+        .set([nodes[0].address.port(), nodes[1].address.port()])
+        .unwrap();
+    let client = client_of(&nodes[0]).await.unwrap();
+    let error = within(client.reentrant_lock("a").try_lock())
+        .await
+        .unwrap_err();
+    let Error::Unavailable { reason, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert!(reason.contains("MOVED"), "{reason}");
+    assert!(nodes.iter().all(|node| node.connections() <= 8));
+}
+
+#[tokio::test]
+async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
+    let endless: String = (0..100_000)
+        .map(|node| {
+            format!(
+                "n{node} 127.0.0.1:{} master - 0 0 1 connected\n",
+                node % 65_535 + 1
+            )
+        })
+        .collect();
+    for (nodes, told) in [
+        (
+            "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 0-10\n",
+            "no node",
+        ),
+        (
+            "aaa 127.0.0.1:1@1 master - 0 0 1 connected 0-16383\n",
+            "refused",
+        ),
+        (
+            "aaa 127.0.0.1:99999@1 master - 0 0 1 connected 0-16383\n",
+            "no node",
+        ),
+        (
+            "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 9-3 99999 x-y\n",
+            "no node",
+        ),
+        (
+            &*format!("{ALL}bbb 127.0.0.1:1@1 master - 0 0 2 connected 0-16383\n"),
+            "refused",
+        ),
+        ("", "no node"),
+        (&endless, "no node"),
+    ] {
+        let shown = &nodes[..nodes.len().min(80)];
+        let node = node(nodes.to_owned(), "-ERR this is no server\r\n").await;
+        let client = client_of(&node)
+            .await
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let error = within(client.reentrant_lock("a").try_lock())
+            .await
+            .unwrap_err();
+        let Error::Unavailable { reason, .. } = &error else {
+            panic!("{shown}: {error:?}");
+        };
+        assert!(reason.contains(told), "{shown}: {reason}");
+        assert!(node.connections() <= 12, "{shown}: {}", node.connections());
+        within(client.shutdown()).await;
+    }
+}
+
+/// Answers as a sentinel that says the master is at `port`, and that `others` sentinels know the same.
+async fn sentinel(port: u16, others: usize) -> Impostor {
+    Impostor::start(None, move |words| match words {
+        [b"SENTINEL", b"MASTER", ..] => Fate::text(&format!(
+            "%3\r\n+flags\r\n+master\r\n+config-epoch\r\n+1\r\n+num-other-sentinels\r\n+{}\r\n",
+            u64::MAX
+        )),
+        [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", ..] => {
+            Fate::text(&format!("*2\r\n+127.0.0.1\r\n+{port}\r\n"))
+        }
+        [b"SENTINEL", b"SENTINELS", ..] => {
+            let mut all = format!("*{others}\r\n");
+            for other in 0..others {
+                all += &format!(
+                    "%3\r\n+runid\r\n+{other}\r\n+ip\r\n+127.0.0.1\r\n+port\r\n+{}\r\n",
+                    1 + other % 1000
+                );
+            }
+            Fate::text(&all)
+        }
+        [b"SENTINEL", b"MYID"] => Fate::text("+me\r\n"),
+        _ => Fate::Pass,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
+    // It answers everything with OK, also what its role is.
+    let stranger = Impostor::start(None, |_| Fate::Pass).await;
+    let sentinel = sentinel(stranger.address.port(), 50_000).await;
+    let url = format!("redis-sentinel://{}/mymaster", sentinel.address);
+    let error = within(LockClient::connect(&url)).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let lazy = LockClient::builder()
+        .url(&url)
+        .config(config())
+        .lazy(true)
+        .build();
+    let client = within(lazy).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = stranger.connections();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(
+        stranger.connections() - before <= 6,
+        "{before}, then {}",
+        stranger.connections()
+    );
+    let error = within(client.reentrant_lock("a").try_lock())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(sentinel.connections() <= 4, "{}", sentinel.connections());
+}

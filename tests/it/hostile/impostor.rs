@@ -1,0 +1,133 @@
+//! A server that answers as a test wants it to, with a real one behind it or with none.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use testbed::resp::{Frames, words};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// What becomes of a command.
+pub enum Fate {
+    Answer(Vec<u8>),
+    /// The real server answers, or one that knows the handshake and little else.
+    Pass,
+    HangUp,
+}
+
+impl Fate {
+    pub fn text(text: &str) -> Self {
+        Fate::Answer(text.as_bytes().to_vec())
+    }
+}
+
+pub struct Impostor {
+    pub address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+type Decide = dyn Fn(&[&[u8]]) -> Fate + Send + Sync;
+
+impl Impostor {
+    /// `decide` sees the words of each command. The real server, if there is one, listens at `upstream`.
+    pub async fn start(
+        upstream: Option<u16>,
+        decide: impl Fn(&[&[u8]]) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, decide) = (connections.clone(), Arc::new(decide));
+        let accepting = tokio::spawn(async move {
+            // Dropped with this task, they end with it.
+            let mut serving = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                serving.spawn(serve(client, upstream, decide.clone()));
+                while serving.try_join_next().is_some() {}
+            }
+        });
+        Self {
+            address,
+            connections,
+            accepting,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// How often anybody has connected.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(mut client: TcpStream, upstream: Option<u16>, decide: Arc<Decide>) {
+    let mut upstream = match upstream {
+        Some(port) => Some(
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+                .await
+                .unwrap(),
+        ),
+        None => None,
+    };
+    let (mut asked, mut answered) = (Frames::of_client(), Frames::of_server());
+    loop {
+        let Some(command) = next(&mut client, &mut asked).await else {
+            return;
+        };
+        let answer = match (decide(&words(&command, 16)), &mut upstream) {
+            (Fate::HangUp, _) => return,
+            (Fate::Answer(answer), _) => answer,
+            (Fate::Pass, Some(upstream)) => {
+                upstream.write_all(&command).await.unwrap();
+                match next(upstream, &mut answered).await {
+                    Some(answer) => answer,
+                    None => return,
+                }
+            }
+            (Fate::Pass, None) => small_talk(&words(&command, 16)),
+        };
+        if client.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn next(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
+    loop {
+        if let Some(frame) = frames.next_frame().ok()? {
+            return Some(frame.to_vec());
+        }
+        if stream.read_buf(frames.buffer()).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// What a server answers to what every client begins with.
+fn small_talk(command: &[&[u8]]) -> Vec<u8> {
+    match command {
+        [b"HELLO", ..] => b"%1\r\n+server\r\n+redis\r\n".to_vec(),
+        [b"CLIENT", b"INFO"] => b"+id=7 addr=127.0.0.1:1 sub=0 ssub=0\r\n".to_vec(),
+        [b"PING", number] => [b"+", *number, b"\r\n"].concat(),
+        _ => b"+OK\r\n".to_vec(),
+    }
+}

@@ -1,0 +1,114 @@
+//! What a client costs while its server is down.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, Error, LockClient, Owner};
+use testbed::{Server, eventually};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::{SOON, lines::Lines, memory};
+
+/// Attempts at a port where every connection is closed at once.
+async fn attempts_at(port: u16, time: Duration) -> usize {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let mut attempts = 0;
+    let counting = async {
+        while listener.accept().await.is_ok() {
+            attempts += 1;
+        }
+    };
+    let _ = tokio::time::timeout(time, counting).await;
+    attempts
+}
+
+#[tokio::test]
+async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waited_for() {
+    let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
+    let server = Server::start().await;
+    let mut config = Config::default();
+    config.watchdog_lease = Duration::from_secs(3);
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        let lock = client.reentrant_lock(format!("held:{number}"));
+        guards.push(lock.lock().await.unwrap());
+    }
+    let mut waiters = JoinSet::new();
+    for number in 0..200 {
+        let lock = client.reentrant_lock(format!("held:{number}"));
+        waiters.spawn(async move { lock.owned_by(&Owner::new()).lock().await.map(drop) });
+    }
+    let subscribed = async || {
+        server
+            .command::<Vec<String>>(&["PUBSUB", "CHANNELS"])
+            .await
+            .len()
+            == 200
+    };
+    eventually("all wait", SOON, subscribed).await;
+    let port = server.port();
+    server.kill();
+    let attempts = attempts_at(port, Duration::from_secs(12)).await;
+    assert!(attempts <= 10 + 12, "{attempts} attempts in 12 s");
+    assert!(guards.iter().all(|guard| guard.is_lost()));
+    let logged = lines.with("");
+    assert!(logged.len() <= 10, "{logged:#?}");
+    assert!(!lines.with("a hold was lost").is_empty());
+    assert!(
+        !lines.with(&format!("server=127.0.0.1:{port}")).is_empty(),
+        "{logged:#?}"
+    );
+    server.restart().await;
+    drop(guards);
+    let again = async || lines.with("connected to Redis again").len() == 2;
+    let over = eventually("that it is over is logged", SOON, again);
+    tokio::select! {
+        () = over => {}
+        () = tokio::time::sleep(SOON / 2) => panic!("{:#?}", lines.with("")),
+    }
+    while let Some(entered) = waiters.join_next().await {
+        let _: Result<(), Error> = entered.unwrap();
+    }
+    let logged = lines.with("");
+    assert!(logged.len() <= 10, "{logged:#?}");
+}
+
+#[tokio::test]
+async fn what_is_given_up_in_an_outage_takes_no_memory() {
+    let server = Server::start().await;
+    let mut config = Config::default();
+    config.command_wait = Duration::from_millis(50);
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    server.kill();
+    let mut tasks = JoinSet::new();
+    let until = tokio::time::Instant::now() + Duration::from_secs(8);
+    for number in 0..100 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let lock = client.fair_lock(format!("fair:{number}"));
+            while tokio::time::Instant::now() < until {
+                let _ = lock.is_locked().await;
+                let _ = lock.try_lock_for(Duration::from_millis(20)).await;
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let early = memory();
+    while tasks.join_next().await.is_some() {}
+    let grown = memory().saturating_sub(early);
+    server.restart().await;
+    let lock = client.reentrant_lock("after");
+    let guard = super::within(lock.lock()).await.unwrap();
+    let _ = guard.unlock().await;
+    // What was given up is not done after the outage: it was a thousand calls a second.
+    let calls = server.calls().await;
+    let scripts: u64 = ["eval", "evalsha"]
+        .iter()
+        .filter_map(|name| calls.get(*name))
+        .sum();
+    assert!(scripts < 100, "{calls:?}");
+    // Other tests run in this process: the limit is theirs, what was seen before is 90 MB.
+    assert!(grown < 20 << 20, "{grown} bytes in 6 s");
+}
