@@ -111,6 +111,8 @@ struct Call {
     script: &'static Script,
     operations: Arc<[Operation]>,
     queued: Instant,
+    /// Its answer, once there is one.
+    frame: Frame,
     done: oneshot::Sender<Result<Answered, Arc<str>>>,
 }
 
@@ -168,6 +170,7 @@ impl Durable {
             script,
             operations,
             queued: Instant::now(),
+            frame: Frame::Null,
             done,
         });
         let closed = |_| Err("the connection was closed".into());
@@ -256,38 +259,32 @@ impl<L: Fn() -> usize + Send + Sync> Teller<L> {
         {
             self.count(open).await?;
         }
-        let wanted = self.wanted();
+        let mut wanted = self.wanted();
         let (frames, mut waited) = self.write(open, calls, wanted).await?;
-        let mut written: Vec<(Call, Frame)> = calls.drain(..).zip(frames).collect();
+        for (call, frame) in calls.iter_mut().zip(frames) {
+            call.frame = frame;
+        }
         loop {
+            if waited.by.is_some_and(|by| by < wanted) {
+                // Perhaps there are fewer than there were.
+                self.count(open).await?;
+                wanted = self.wanted();
+            }
             let now = Instant::now();
             let is_settled = waited.failed || waited.by.is_none_or(|by| by >= wanted);
-            let ended = written.extract_if(.., |(call, _)| is_settled || self.end(call) <= now);
-            for (call, frame) in ended {
+            for call in calls.extract_if(.., |call| is_settled || self.end(call) <= now) {
                 let acknowledged = waited.by.map(|by| Acknowledged { by, wanted });
                 let _ = call.done.send(Ok(Answered {
-                    frame,
+                    frame: call.frame,
                     acknowledged,
                 }));
             }
-            if written.is_empty() {
-                break;
+            if calls.is_empty() {
+                return Ok(());
             }
-            let ends = written.iter().map(|(call, _)| self.end(call));
-            let left = ends.min().map_or(Duration::ZERO, |end| end - now);
-            match self.send(open, no_calls(), wanted, left).await {
-                Ok((_, later)) => waited = later,
-                Err(reason) => {
-                    calls.extend(written.into_iter().map(|(call, _)| call));
-                    return Err(reason);
-                }
-            }
+            let left = self.left(calls);
+            (_, waited) = self.send(open, no_calls(), wanted, left).await?;
         }
-        if waited.by.is_some_and(|by| by < wanted) {
-            // Perhaps there are fewer than there were.
-            self.count(open).await?;
-        }
-        Ok(())
     }
 
     /// When a call is answered that too few replicas have acknowledged.

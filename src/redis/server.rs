@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
-    connection::{ServerConfig, Transport},
+    connection::ServerConfig,
     durable::{Durable, Durables, Wait},
     frame,
     fred::{self, FredClient},
@@ -177,7 +177,7 @@ impl Target {
 
     /// The same, reached by other connections.
     #[cfg(feature = "test-util")]
-    pub(crate) fn over(mut self, transport: Arc<dyn Transport>) -> Self {
+    pub(crate) fn over(mut self, transport: Arc<dyn super::connection::Transport>) -> Self {
         if let Some(asked) = &mut self.asked {
             asked.server.transport = transport.clone();
         }

@@ -140,3 +140,20 @@ async fn after_a_failover_the_replicas_that_are_connected_count() {
         assert!(auto < local + 5 * PROMPT, "{auto:?}, without {local:?}");
     }
 }
+
+/// A replica that was lost counts until the first wait for it is over.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_has_gone_is_not_missed_by_those_who_want_what_there_is() {
+    let world = Replicated::new(1);
+    let client = client(&world, Durability::Auto).await;
+    sleep(Duration::from_secs(1)).await;
+    let lock = client.reentrant_lock("a");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.acknowledgements(), Some(2));
+    guard.unlock().await.unwrap();
+    let master = world.master();
+    world.stop((master + 1) % 3);
+    world.stop((master + 2) % 3);
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.acknowledgements(), Some(0));
+}
