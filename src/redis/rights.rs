@@ -21,7 +21,7 @@ const QUESTION: &str = "return redis.acl_check_cmd and not redis.acl_check_cmd(A
 pub(super) struct Rights(Option<Arc<AtomicBool>>);
 
 impl Rights {
-    /// The user `default` has all rights, or nobody cares for rights there.
+    /// The user `default` has all rights, or the server has no rules for it.
     pub(super) fn of(server: &ServerConfig) -> Self {
         let username = server.username.as_deref().unwrap_or("default");
         Self((username != "default").then(Arc::default))
