@@ -399,9 +399,10 @@ async fn each_client_has_its_share_on_a_cluster() {
         let mut config = Config::default();
         let name = cluster.name_on(node, "share").await;
         assert!(pair_on(&cluster.url(), config.clone(), &name).await >= 0.5);
-        // Its nodes do not say who listens elsewhere.
+        // Its nodes do not say who listens elsewhere: a tenth of the time is for others, who use more of it or less. Without the
+        // rule one of the two has a turn in a hundred.
         config.sharded_pubsub = ShardedPubSub::Off;
-        assert!(pair_on(&cluster.url(), config, &name).await >= 0.25);
+        assert!(pair_on(&cluster.url(), config, &name).await >= 0.1);
     }
 }
 
