@@ -10,7 +10,7 @@ use std::{
 };
 
 use redisson_lock::{
-    All, Config, GroupLock, Guard, Lock, LockClient, Owner, Reentrant, Released,
+    All, Config, Error, GroupLock, Guard, Lock, LockClient, Owner, Reentrant, Released,
     test_util::{
         InMemoryRedis,
         simulation::{Delivering, Ending, Executed, Fate, Faults, Frame},
@@ -457,6 +457,44 @@ async fn a_lock_is_passed_on_within_a_row() {
     assert_eq!(scripts_of_a_hand_off(default(), None, late).await, 2);
     assert_eq!(scripts_of_a_hand_off(default(), Some(LEASE), soon).await, 2);
     assert_eq!(scripts_of_a_hand_off(off, None, soon).await, 2);
+}
+
+/// Those who wait in memory hear of a forced release elsewhere as those who listen do: once they have waited for a moment, the
+/// client listens for them.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_elsewhere_lets_those_behind_a_holder_in() {
+    let (server, _) = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    // It is not renewed, so that nothing else tells of the loss.
+    let holder = one
+        .reentrant_lock("a")
+        .with_lease(NEVER)
+        .lock()
+        .await
+        .unwrap();
+    let waiter = waiter(&one);
+    sleep(SHORT).await;
+    let forced = Instant::now();
+    assert!(other.reentrant_lock("a").force_unlock().await.unwrap());
+    let (entered, _guard) = timeout(SHORT, waiter).await.expect("it enters").unwrap();
+    assert!(entered - forced < SOON, "{:?}", entered - forced);
+    assert!(holder.is_lost());
+}
+
+/// Whoever waits in memory is told that the client closes, though the holder stays.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_tells_those_behind_a_holder() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let waiters = of_each::<3>(&client).map(|lock| tokio::spawn(async move { lock.lock().await }));
+    sleep(SHORT).await;
+    client.shutdown().await;
+    for waiter in waiters {
+        let told = timeout(SOON, waiter).await.expect("it is told").unwrap();
+        assert!(matches!(told, Err(Error::Closed)), "{told:?}");
+    }
+    drop(guard);
 }
 
 /// The message of a release got lost: another's, much later, is not taken for it.
