@@ -74,6 +74,29 @@ async fn an_outage_is_logged_and_attempted_in_measure_whatever_is_held_and_waite
     assert!(logged.len() <= 10, "{logged:#?}");
 }
 
+/// It was 9,600 lines in 4 s: each renewal of each hold was refused, and said so.
+#[tokio::test]
+async fn refused_renewals_of_many_holds_are_logged_in_measure() {
+    let (lines, _keep) = Lines::keep_from(tracing::Level::INFO);
+    let server = Server::start().await;
+    let mut config = Config::default();
+    config.watchdog_lease = Duration::from_secs(3);
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..500 {
+        let lock = client.reentrant_lock(format!("refused:{number}"));
+        guards.push(lock.lock().await.unwrap());
+    }
+    let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    let () = server.command(&refuse).await;
+    let lost = async || guards.iter().all(|guard| guard.is_lost());
+    eventually("the leases end", SOON, lost).await;
+    let logged = lines.with("");
+    assert!(!lines.with("a hold was lost").is_empty(), "{logged:#?}");
+    assert!(logged.len() <= 10, "{logged:#?}");
+}
+
 #[tokio::test]
 async fn what_is_given_up_in_an_outage_takes_no_memory() {
     let server = Server::start().await;
