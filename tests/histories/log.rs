@@ -142,6 +142,13 @@ pub enum What {
     Weather(String),
 }
 
+impl What {
+    /// Whether a lock is asked for or given back.
+    pub fn is_call(&self) -> bool {
+        matches!(self, Self::Asks { .. } | Self::Ends { .. } | Self::Drops { .. })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub at: Duration,

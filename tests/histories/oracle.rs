@@ -78,6 +78,7 @@ impl Replay {
 
     fn take(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
         let (spot, time) = (event.spot, event.at);
+        self.tally.calls += usize::from(event.what.is_call());
         match &event.what {
             What::Asks { limited, lease } => {
                 let book = self.book(spot);

@@ -31,6 +31,8 @@ pub fn broken<T>(at: usize, rule: impl Into<String>) -> Result<T, Violation> {
 /// What a history consisted of: one in which nothing happened proves nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// Calls that take a lock or give one back.
+    pub calls: usize,
     pub entered: usize,
     pub nested: usize,
     pub refused: usize,

@@ -26,9 +26,12 @@ pub struct Campaign {
 /// What a campaign came to.
 pub struct Report {
     kinds: BTreeMap<String, u64>,
-    entered: usize,
+    entered: u64,
+    calls: u64,
+    commands: u64,
     histories: u64,
     first: u64,
+    threads: usize,
     took: Duration,
 }
 
@@ -38,9 +41,9 @@ impl Campaign {
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let kinds = Mutex::new(BTreeMap::new());
         let broken: Mutex<Option<(u64, Plan, String)>> = Mutex::new(None);
-        let entered = AtomicU64::new(0);
+        let [entered, calls, commands] = [const { AtomicU64::new(0) }; 3];
         let began = Instant::now();
-        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = thread::available_parallelism().map_or(1, usize::from);
         let (playing, over) = (Mutex::new(HashMap::new()), AtomicBool::new(false));
         let now_playing = || playing.lock().unwrap_or_else(PoisonError::into_inner);
         let work = || {
@@ -59,6 +62,8 @@ impl Campaign {
                         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
                         *kinds.entry(kind).or_default() += 1;
                         entered.fetch_add(kept.tally.entered as u64, Relaxed);
+                        calls.fetch_add(kept.tally.calls as u64, Relaxed);
+                        commands.fetch_add(kept.commands, Relaxed);
                     }
                     Err(failure) => {
                         failed.store(true, Relaxed);
@@ -85,7 +90,7 @@ impl Campaign {
         };
         thread::scope(|scope| {
             let watching = scope.spawn(watch);
-            let working: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+            let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let ended = working.into_iter().map(|worker| worker.join());
             let ended: Vec<_> = ended.collect();
             over.store(true, Relaxed);
@@ -105,9 +110,12 @@ impl Campaign {
         }
         Report {
             kinds: kinds.into_inner().unwrap_or_else(PoisonError::into_inner),
-            entered: entered.into_inner() as usize,
+            entered: entered.into_inner(),
+            calls: calls.into_inner(),
+            commands: commands.into_inner(),
             histories: self.histories,
             first: self.first,
+            threads,
             took: began.elapsed(),
         }
     }
@@ -122,11 +130,15 @@ impl fmt::Display for Report {
         let rate = self.histories as f64 / self.took.as_secs_f64();
         write!(
             f,
-            "{} histories, seeds {} to {last}, {} acquisitions, 0 violations, {:.1} s, {rate:.0} a second",
+            "{} histories, seeds {} to {last}, {} acquisitions, 0 violations, {:.1} s, {rate:.0} a second on {} threads; \
+             {} calls and {} commands each",
             self.histories,
             self.first,
             self.entered,
-            self.took.as_secs_f64()
+            self.took.as_secs_f64(),
+            self.threads,
+            self.calls / self.histories.max(1),
+            self.commands / self.histories.max(1),
         )
     }
 }

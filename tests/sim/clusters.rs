@@ -76,6 +76,19 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     );
 }
 
+/// The look at the map every 5 s is not what finds the new owner: the connection that has ended is.
+#[tokio::test(start_paused = true)]
+async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
+    assert!(entered.is_ok(), "the map is not asked for");
+}
+
 /// Says that a client asks a node for what is on its way there, and is slow to pass that on.
 struct Asking(Arc<AtomicBool>);
 

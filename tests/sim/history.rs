@@ -94,6 +94,8 @@ pub struct Failure {
 /// A history that kept the rules.
 pub struct Kept {
     pub tally: Tally,
+    /// What the servers executed.
+    pub commands: u64,
     /// Every line of it, if that was asked for.
     pub story: String,
 }
@@ -341,6 +343,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     match judged {
         Ok(tally) => Ok(Kept {
             tally,
+            commands: weather.commands(),
             story: story(told),
         }),
         Err(rule) => Err(Failure {

@@ -101,6 +101,11 @@ impl Weather {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many commands the servers have executed.
+    pub fn commands(&self) -> u64 {
+        self.state().commands
+    }
+
     /// Disturbs one line after the other, and seldom the server, each time for up to `longest`, until the history is over.
     pub async fn blow(&self, server: &World, longest: Duration) {
         while !self.scene.is_over() {
