@@ -96,7 +96,8 @@ impl Engine {
             // Boxed, as most kinds have no use for it.
             let counts = waits && ask.place.counts_tries();
             let mut tries = counts.then(|| Box::new(Tries::new(self)));
-            let (mut rests, mut has_asked, mut was_busy) = (true, false, false);
+            let (mut rests, mut has_asked) = (true, false);
+            let mut was_busy = turn.as_ref().is_some_and(Place::has_waited);
             loop {
                 if let Some(pause) = &mut pause
                     && rests
@@ -116,7 +117,7 @@ impl Engine {
                 }
                 pause.iter().for_each(Pause::trying);
                 if let Some(turn) = &turn {
-                    turn.asks_at(Instant::now());
+                    turn.asks();
                 }
                 let next = tries.as_mut().map(|tries| tries.next(self));
                 has_asked = true;

@@ -205,7 +205,7 @@ impl Engine {
             };
         };
         let is_lent = tenure.slot().key().1 == owner;
-        if holder == Some(ask.owner) {
+        if holder == ask.owner {
             return match tenure.slot().key() == slot.key() {
                 true => Standing::Adds(tenure),
                 false => Standing::Elsewhere(tenure.slot().clone()),
@@ -406,7 +406,7 @@ fn attempt_as(
                     Ok(Attempt::Busy { remaining }) => {
                         engine.wakeups.asked(&ask.place, false);
                         if let Some(local) = &local {
-                            local.refused(Instant::now());
+                            local.refused();
                         }
                         return Ok(Tried::Busy { remaining });
                     }

@@ -99,7 +99,7 @@ impl Slots {
             .locals
             .enter((place.name.clone(), count), Local::default);
         let (holder, tenure) = local.row()?;
-        (holder == Some(owner.owner())).then_some(tenure)
+        (holder == owner.owner()).then_some(tenure)
     }
 
     /// What is held by the use of this slot, by whichever owner.
@@ -212,6 +212,7 @@ impl Slots {
                 holding.seen_at = now;
                 drop(holding);
                 tenure.count_as(token, durability);
+                drop(local.map(|local| local.added(tenure.owner.owner())));
                 return Ok((tenure, id, None));
             }
             let reason = holding.lost;
@@ -275,6 +276,7 @@ impl Slots {
         let tenure = Tenure {
             local: old.local.clone(),
             row: old.row,
+            lives_on: AtomicBool::new(old.may_live_on()),
             ..Tenure::new(&old.slot, owner, &next.place, holding, durability, number)
         };
         Some((Arc::new(tenure), id))
@@ -365,7 +367,7 @@ impl Tenure {
 
     pub(super) fn row(self: &Arc<Self>) -> Row<Arc<Self>> {
         Row {
-            owner: Some(self.owner.owner()),
+            owner: self.owner.owner(),
             tenure: self.clone(),
             number: self.number,
         }

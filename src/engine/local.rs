@@ -40,8 +40,7 @@ pub(super) struct PlaceId(u64);
 
 /// What this client has of the lock.
 pub(super) struct Row<T> {
-    /// None, if it was passed to one that has not picked it up, until it has gone on.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Owner,
     pub(super) tenure: T,
     /// Different from every other tenure's of the client.
     pub(super) number: u64,
@@ -63,6 +62,10 @@ struct State<T, W, O> {
     /// Until when the lock may be passed on in the present row.
     row_ends: Option<Instant>,
     asker: Option<PlaceId>,
+    /// The server has said last that another client has the lock.
+    is_foreign: bool,
+    /// Since when the server has not answered those who ask.
+    unanswered_since: Option<Instant>,
     /// Made when somebody waits; most locks have none.
     crowd: Option<Box<Crowd<W, O>>>,
 }
@@ -82,7 +85,7 @@ struct Crowd<W, O> {
     leaves_gap: bool,
     /// The end of the gap.
     rest_until: Option<Instant>,
-    /// When the lock was last known to be taken.
+    /// When this client last had the lock.
     busy: Option<Instant>,
     /// Why the last one who asked went, if it had no answer.
     failed: Option<Error>,
@@ -131,11 +134,13 @@ pub(super) enum Entered<O> {
 }
 
 /// What one who waits is to do.
-pub(super) enum Turn {
+pub(super) enum Turn<O> {
     Wait,
-    /// Ask the server. The one before it may have had no answer, for this reason.
-    Ask(Option<Error>),
-    /// Ask for one more hold: its owner has the lock, by another of its tasks.
+    /// It was passed the lock.
+    Has(O),
+    /// Ask the server. The one before it may have had no answer, for this reason, and nobody has had one since then.
+    Ask(Option<(Error, Instant)>),
+    /// Ask for one more hold: its owner has the lock, by another of its tasks. It waits here no more.
     Add,
 }
 
@@ -157,6 +162,8 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
             row: None,
             row_ends: None,
             asker: None,
+            is_foreign: false,
+            unanswered_since: None,
             crowd: None,
         }))
     }
@@ -229,7 +236,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Which of this client's owners has the lock, and how.
-    pub(super) fn row(&self) -> Option<(Option<Owner>, T)> {
+    pub(super) fn row(&self) -> Option<(Owner, T)> {
         let state = self.state();
         state
             .row
@@ -237,15 +244,17 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .map(|row| (row.owner, row.tenure.clone()))
     }
 
-    /// `owner` wants the lock, and may wait for it.
+    /// `owner` wants the lock, and may wait for it. Whoever has a tenure that `is_held` no more, as its last hold is on its way
+    /// back, waits as all do.
     pub(super) fn enter(
         &self,
         owner: Owner,
+        is_held: impl FnOnce(&T) -> bool,
         wait: impl FnOnce() -> (W, Arc<Signal<O>>),
     ) -> Entered<O> {
         let mut state = self.state();
         let is_free = match &state.row {
-            Some(row) if row.owner == Some(owner) => return Entered::IsIn,
+            Some(row) if row.owner == owner && is_held(&row.tenure) => return Entered::IsIn,
             row => row.is_none() && state.asker.is_none(),
         };
         let id = state.next_id();
@@ -279,18 +288,40 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// What one who waits is to do now.
-    pub(super) fn turn(&self, id: PlaceId, owner: Owner) -> Turn {
+    pub(super) fn turn(
+        &self,
+        id: PlaceId,
+        signal: &Signal<O>,
+        is_held: impl FnOnce(&T) -> bool,
+    ) -> Turn<O> {
         let mut state = self.state();
-        if state.asker == Some(id) {
-            let failed = state.crowd.as_mut().and_then(|crowd| crowd.failed.take());
-            return Turn::Ask(failed);
+        let State {
+            row,
+            asker,
+            unanswered_since,
+            crowd,
+            ..
+        } = &mut *state;
+        // In one step with the rest: the lock may be passed to it at any time until it has left the queue.
+        if let Some(hold) = signal.take() {
+            return Turn::Has(hold);
         }
-        match &state.row {
-            Some(row) if row.owner == Some(owner) => return Turn::Add,
-            _ => {}
+        if *asker == Some(id) {
+            let failed = crowd.as_mut().and_then(|crowd| crowd.failed.take());
+            return Turn::Ask(failed.zip(*unanswered_since));
         }
-        let waiters = state.crowd.iter().flat_map(|crowd| &crowd.waiters);
-        match waiters.rev().any(|waiter| waiter.id == id) {
+        let is_in = |row: &Row<T>| row.owner == signal.owner && is_held(&row.tenure);
+        let is_in = row.as_ref().is_some_and(is_in);
+        let Some(crowd) = crowd else {
+            return Turn::Ask(None);
+        };
+        if is_in {
+            let waiter = crowd.remove(id);
+            drop(state);
+            drop(waiter);
+            return Turn::Add;
+        }
+        match crowd.waiters.iter().rev().any(|waiter| waiter.id == id) {
             true => Turn::Wait,
             // It was to ask, and others have been told to since.
             false => Turn::Ask(None),
@@ -302,10 +333,19 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         self.state().asker == Some(id)
     }
 
-    /// The one who asks does so now, or when it has slept.
+    /// The one who asks does so when it has slept.
     pub(super) fn asks_at(&self, id: PlaceId, at: Instant) {
         if let Some(crowd) = &mut self.state().crowd {
             crowd.asks_since = Some((id, at));
+        }
+    }
+
+    /// The one who asks does so now.
+    pub(super) fn asks(&self, id: PlaceId, now: Instant) {
+        let mut state = self.state();
+        state.unanswered_since.get_or_insert(now);
+        if let Some(crowd) = &mut state.crowd {
+            crowd.asks_since = Some((id, now));
         }
     }
 
@@ -318,9 +358,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Another client has the lock.
-    pub(super) fn refused(&self, now: Instant) {
-        if let Some(crowd) = &mut self.state().crowd {
-            crowd.busy = Some(now);
+    pub(super) fn refused(&self) {
+        let mut state = self.state();
+        (state.is_foreign, state.unanswered_since) = (true, None);
+        if let Some(crowd) = &mut state.crowd {
             (crowd.chain_began, crowd.rest_until) = (None, None);
         }
     }
@@ -329,7 +370,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn was_busy_since(&self, then: Instant) -> bool {
         let state = self.state();
         let busy = state.crowd.as_ref().and_then(|crowd| crowd.busy);
-        state.row.is_some() || busy.is_some_and(|busy| busy >= then)
+        state.row.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
     }
 
     /// Until when the one who asks is to leave the lock free.
@@ -347,6 +388,11 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return ToTell::nobody();
         }
         state.asker = None;
+        // Where it went without saying so, others find out for themselves.
+        match failed {
+            Some(_) => state.is_foreign = false,
+            None => state.unanswered_since = None,
+        }
         if let Some(crowd) = &mut state.crowd {
             crowd.asker = None;
             crowd.failed = failed;
@@ -375,14 +421,24 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let owner = row.owner;
         let old = state.row.replace(row);
         state.row_ends = Some(ends);
+        (state.is_foreign, state.unanswered_since) = (false, None);
         let told = state.crowd.as_mut().map(|crowd| {
-            (crowd.passed, crowd.failed) = (None, None);
-            owner.map(|owner| crowd.of(owner))
+            crowd.failed = None;
+            (crowd.of(owner), crowd.passed.take())
         });
         // What is dropped is not dropped with the lock: it may be the last use of a slot.
         drop(state);
         let old = old.filter(|old| old.owner != owner).map(|old| old.tenure);
-        Ok((told.flatten().unwrap_or_else(ToTell::nobody), old))
+        let (told, passed) = told.unwrap_or_else(|| (ToTell::nobody(), None));
+        drop(passed);
+        Ok((told, old))
+    }
+
+    /// The owner of the row has one more hold. Whoever waits for the same owner is told.
+    pub(super) fn added(&self, owner: Owner) -> ToTell<O> {
+        let state = self.state();
+        let crowd = state.crowd.as_ref();
+        crowd.map_or_else(ToTell::nobody, |crowd| crowd.of(owner))
     }
 
     /// The row is about to be released. Says whether the next one may ask right behind the release, or is to leave a gap, which
@@ -401,11 +457,6 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         !crowd.leaves_gap
     }
 
-    /// What `signal` was passed and its task has not taken, to be dropped where nothing is locked.
-    pub(super) fn withdraw(&self, signal: &Signal<O>) -> Option<O> {
-        withdraw(&mut self.state().row, signal)
-    }
-
     /// How many wait here.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state();
@@ -420,15 +471,16 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         };
         if let Some(crowd) = &mut state.crowd {
             let now = Instant::now();
-            (crowd.passed, crowd.busy) = (None, Some(now));
+            crowd.busy = Some(now);
             if std::mem::take(&mut crowd.leaves_gap) {
                 (crowd.chain_began, crowd.rest_until) = (None, Some(now + REST));
             }
         }
+        let passed = state.crowd.as_mut().and_then(|crowd| crowd.passed.take());
         let told = state.tell_next();
         drop(state);
         // Dropped here, outside of the lock: it may be the last use of this one.
-        drop(row);
+        drop((row, passed));
         told
     }
 
@@ -467,7 +519,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let waiter = crowd.pop()?;
         // In one step with its being told: from then on it may leave, and take the hold along.
         waiter.signal.give(hold);
-        let mut told = owner.map_or_else(ToTell::nobody, |owner| crowd.of(owner));
+        let mut told = crowd.of(owner);
         told.extend([waiter.signal.clone()]);
         let replaced = crowd.passed.replace(waiter);
         let is_new = !std::mem::replace(&mut crowd.looks_soon, true);
@@ -498,11 +550,11 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return look;
         };
         crowd.looks_soon = false;
-        if let Some(passed) = crowd.passed.take_if(|passed| passed.signal.is_told()) {
+        if let Some(passed) = crowd.passed.take_if(|passed| passed.signal.has_hold()) {
             look.next = Some(now + PICK_UP);
             crowd.looks_soon = true;
             if passed.signal.is_late(now) {
-                look.withdrawn = withdraw(row, &passed.signal);
+                look.withdrawn = passed.signal.take();
                 if look.withdrawn.is_some() {
                     crowd.push(passed);
                 }
@@ -551,22 +603,18 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(first.signal.clone())
     }
 
-    /// All who wait here.
-    pub(super) fn everybody(&self) -> ToTell<O> {
-        let state = self.state();
-        let crowd = state.crowd.iter();
-        let waiters = crowd.flat_map(|crowd| &crowd.waiters);
-        waiters.map(|waiter| waiter.signal.clone()).collect()
+    /// All who wait here, and a hold that was passed to one of them and not picked up, to be dropped where the lock is not
+    /// locked.
+    pub(super) fn closes(&self) -> (ToTell<O>, Option<O>) {
+        let mut state = self.state();
+        let Some(crowd) = &mut state.crowd else {
+            return (ToTell::nobody(), None);
+        };
+        let passed = crowd.passed.as_ref();
+        let waiters = crowd.waiters.iter().chain(passed);
+        let told = waiters.map(|waiter| waiter.signal.clone()).collect();
+        (told, passed.and_then(|passed| passed.signal.take()))
     }
-}
-
-/// Whoever asks for the same owner from here on does not find that it has the lock.
-fn withdraw<T, O>(row: &mut Option<Row<T>>, signal: &Signal<O>) -> Option<O> {
-    let hold = signal.take()?;
-    if let Some(row) = row {
-        row.owner = None;
-    }
-    Some(hold)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ type One = (PlaceId, Arc<Signal<u64>>);
 
 fn row(owner: Owner, number: u64) -> Row<u64> {
     Row {
-        owner: Some(owner),
+        owner,
         tenure: number,
         number,
     }
@@ -21,14 +21,14 @@ fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u6
 }
 
 fn wait(lock: &Lock, owner: Owner) -> One {
-    match lock.enter(owner, || (true, Signal::of(owner))) {
+    match lock.enter(owner, |_| true, || (true, Signal::of(owner))) {
         Entered::Waits { id, signal, .. } => (id, signal),
         Entered::Asks(_) | Entered::IsIn => panic!("it does not have to wait"),
     }
 }
 
 fn ask(lock: &Lock, owner: Owner) -> PlaceId {
-    match lock.enter(owner, || unreachable!("it need not wait")) {
+    match lock.enter(owner, |_| true, || unreachable!("it need not wait")) {
         Entered::Asks(id) => id,
         Entered::Waits { .. } | Entered::IsIn => panic!("it may not ask"),
     }
@@ -45,7 +45,7 @@ fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
 }
 
 fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
-    matches!(lock.turn(*id, signal.owner), Turn::Ask(_))
+    matches!(lock.turn(*id, signal, |_| true), Turn::Ask(_))
 }
 
 const ROW: Duration = Duration::from_millis(2);
@@ -60,7 +60,7 @@ fn one_asks_and_the_others_wait_in_order() {
     drop(lock.leave(first, None));
     assert!(others[0].1.is_told() && is_to_ask(&lock, &others[0]));
     assert!(!is_to_ask(&lock, &others[1]));
-    lock.refused(now);
+    lock.refused();
     lock.listens(others[0].0, &others[0].1);
     // It is granted, and goes: the next one's turn comes with the end of the row.
     grant(&lock, others[0].1.owner, 1, now).unwrap();
@@ -70,6 +70,49 @@ fn one_asks_and_the_others_wait_in_order() {
     assert!(others[1].1.is_told() && is_to_ask(&lock, &others[1]));
     assert!(!others[2].1.is_told());
     assert_eq!(lock.waiting(), 1);
+}
+
+#[test]
+fn failure_is_told_with_the_time_since_which_nobody_had_an_answer() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let first = ask(&lock, Owner::new());
+    let others = [(); 3].map(|()| wait(&lock, Owner::new()));
+    let failed = |one: &One| match lock.turn(one.0, &one.1, |_| true) {
+        Turn::Ask(failed) => failed.map(|(_, since)| since),
+        _ => panic!("it is to ask"),
+    };
+    let gives_up = |id| drop(lock.leave(id, Some(Error::unavailable("no answer"))));
+    lock.asks(first, now);
+    gives_up(first);
+    assert_eq!(failed(&others[0]), Some(now));
+    lock.asks(others[0].0, now + LOOK);
+    gives_up(others[0].0);
+    assert_eq!(failed(&others[1]), Some(now), "still nobody");
+    // An answer was all that was missing.
+    lock.refused();
+    let later = now + 2 * LOOK;
+    lock.asks(others[1].0, later);
+    gives_up(others[1].0);
+    assert_eq!(failed(&others[2]), Some(later));
+}
+
+#[test]
+fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_heard() {
+    let (lock, now) = (Lock::default(), Instant::now());
+    let first = ask(&lock, Owner::new());
+    assert!(!lock.was_busy_since(now));
+    lock.refused();
+    let others = [(); 2].map(|()| wait(&lock, Owner::new()));
+    let later = now + LONGEST_CHAIN;
+    assert!(lock.was_busy_since(later));
+    drop(lock.leave(first, None));
+    assert!(lock.was_busy_since(later));
+    drop(lock.leave(others[0].0, Some(Error::unavailable("no answer"))));
+    assert!(!lock.was_busy_since(later));
+    grant(&lock, others[1].1.owner, 1, now).unwrap();
+    assert!(lock.was_busy_since(later));
+    drop(lock.ended(1));
+    assert!(!lock.was_busy_since(later) && lock.was_busy_since(now));
 }
 
 #[test]
@@ -83,10 +126,10 @@ fn lock_passes_in_order_until_the_row_is_over() {
     assert_eq!(pass(&lock, 7, 8, now), None, "of another tenure");
     assert_eq!(pass(&lock, 1, 2, now), Some(true));
     assert_eq!(others[0].1.take(), Some(2));
-    assert_eq!(lock.row(), Some((Some(others[0].1.owner), 2)));
+    assert_eq!(lock.row(), Some((others[0].1.owner, 2)));
     // The tenure from which it was passed on may end as it likes.
     drop(lock.ended(1));
-    assert_eq!(lock.row(), Some((Some(others[0].1.owner), 2)));
+    assert_eq!(lock.row(), Some((others[0].1.owner, 2)));
     assert_eq!(pass(&lock, 2, 3, now + ROW), None, "the row is over");
     assert_eq!(pass(&lock, 2, 3, now), Some(false));
     assert_eq!(others[1].1.take(), Some(3));
@@ -101,7 +144,7 @@ fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
     grant(&lock, owner, 1, now + ROW).unwrap();
     let strict = Owner::new();
-    let strict = lock.enter(strict, || (false, Signal::of(strict)));
+    let strict = lock.enter(strict, |_| true, || (false, Signal::of(strict)));
     assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
     wait(&lock, Owner::new());
     assert_eq!(pass(&lock, 1, 2, now), None, "nobody is overtaken");
@@ -125,7 +168,7 @@ fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
     assert_eq!(grant(&lock, two, 2, now), Err(1));
     assert!(lock.granted(row(two, 2), now, |_| true).is_ok());
     drop(lock.ended(1));
-    assert_eq!(lock.row(), Some((Some(two), 2)));
+    assert_eq!(lock.row(), Some((two, 2)));
 }
 
 #[test]
@@ -133,11 +176,14 @@ fn all_of_an_owner_have_the_lock_together() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now + ROW).unwrap();
-    assert!(matches!(lock.enter(one, || unreachable!()), Entered::IsIn));
+    assert!(matches!(
+        lock.enter(one, |_| true, || unreachable!()),
+        Entered::IsIn
+    ));
     let [first, again] = [(); 2].map(|()| wait(&lock, two));
     pass(&lock, 1, 2, now).unwrap();
     assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
-    assert!(again.1.is_told() && matches!(lock.turn(again.0, two), Turn::Add));
+    assert!(again.1.is_told() && matches!(lock.turn(again.0, &again.1, |_| true), Turn::Add));
 }
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
@@ -161,7 +207,7 @@ async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     let late = look(&lock, Instant::now() + PICK_UP);
     assert_eq!(late.withdrawn, Some(2), "to be released, or passed on");
     assert!(
-        matches!(lock.turn(first.0, first.1.owner), Turn::Wait),
+        matches!(lock.turn(first.0, &first.1, |_| false), Turn::Wait),
         "nobody has it"
     );
     pass(&lock, 2, 3, now).unwrap();
@@ -218,7 +264,7 @@ async fn chain_without_a_gap_leaves_one_in_the_end() {
     assert_eq!(lock.rest_until(), Some(Instant::now() + REST));
     assert!(lock.releases(now), "a new chain begins");
     // Another client has come in: so does one as well.
-    lock.refused(now);
+    lock.refused();
     assert!(lock.releases(now + LONGEST_CHAIN / 2));
     assert!(lock.releases(now + LONGEST_CHAIN));
 }
@@ -270,10 +316,10 @@ proptest! {
             match step {
                 Step::Come(index) => {
                     let owner = owners[index.index(owners.len())];
-                    match lock.enter(owner, || (true, Signal::of(owner))) {
+                    match lock.enter(owner, |_| true, || (true, Signal::of(owner))) {
                         Entered::Asks(id) => asking.push(id),
                         Entered::Waits { id, signal, .. } => waiting.push((id, signal)),
-                        Entered::IsIn => prop_assert_eq!(lock.row().and_then(|(owner, _)| owner), Some(owner)),
+                        Entered::IsIn => prop_assert_eq!(lock.row().map(|(owner, _)| owner), Some(owner)),
                     }
                 }
                 Step::Go(index) if !waiting.is_empty() => {
@@ -285,13 +331,13 @@ proptest! {
                 // The answer may be to one who does not wait here.
                 Step::Grant(index) => {
                     let owner = owners[index.index(owners.len())];
-                    let other = lock.row().filter(|(other, _)| *other != Some(owner));
+                    let other = lock.row().filter(|(other, _)| *other != owner);
                     number += 1;
                     let granted = grant(&lock, owner, number, now + ROW);
                     prop_assert_eq!(granted.err(), other.map(|(_, tenure)| tenure));
                     drop(asking.pop().map(|id| lock.leave(id, None)));
                 }
-                Step::Refuse => lock.refused(now),
+                Step::Refuse => lock.refused(),
                 Step::Pass => {
                     if let Some((_, tenure)) = lock.row() {
                         number += 1;
@@ -320,10 +366,11 @@ proptest! {
                     drop(lock.leave(*id, None));
                     return false;
                 }
-                match lock.turn(*id, signal.owner) {
+                match lock.turn(*id, signal, |_| true) {
                     Turn::Wait => return true,
+                    Turn::Has(_) => unreachable!("it was taken"),
                     Turn::Ask(_) => asking.push(*id),
-                    Turn::Add => drop(lock.leave(*id, None)),
+                    Turn::Add => {}
                 }
                 false
             });

@@ -76,7 +76,13 @@ impl<O> Signal<O> {
         lock(&self.inbox).hold.take()
     }
 
+    /// Whether it has a hold that its task has not taken.
+    pub(super) fn has_hold(&self) -> bool {
+        lock(&self.inbox).hold.is_some()
+    }
+
     /// Whether it was told, and its task has not been polled since.
+    #[cfg(test)]
     pub(super) fn is_told(&self) -> bool {
         lock(&self.inbox).told_at.is_some()
     }

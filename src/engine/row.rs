@@ -16,7 +16,7 @@ use super::{
     ask::{Ask, Limit},
     holding::HoldId,
     holds::{LocalRef, Tenure},
-    local::{Entered, PlaceId, Turn},
+    local::{Entered, PICK_UP, PlaceId, Turn},
     release::Held,
     room,
     waiters::poll_floor,
@@ -112,9 +112,20 @@ impl Place {
         self.local.is_asker(self.id)
     }
 
-    /// It asks now, or when it has slept.
+    /// It asks when it has slept.
     pub(super) fn asks_at(&self, at: Instant) {
         self.local.asks_at(self.id, at);
+    }
+
+    /// It asks now.
+    pub(super) fn asks(&self) {
+        self.local.asks(self.id, Instant::now());
+    }
+
+    /// Whether the lock was taken while it waited for its turn, or was when last heard of.
+    pub(super) fn has_waited(&self) -> bool {
+        let since = self.signal.as_ref().map(|signal| signal.since);
+        since.is_some_and(|since| self.local.was_busy_since(since))
     }
 
     /// The same signal by which it was told before.
@@ -135,9 +146,14 @@ impl Drop for Place {
             .leave(self.id, self.failed.take().map(|error| *error));
         // What it was passed and has not taken goes to the next.
         let passed = self.signal.as_ref();
-        drop(passed.and_then(|signal| self.local.withdraw(signal)));
+        drop(passed.and_then(|signal| signal.take()));
         drop(told);
     }
+}
+
+/// Whether the owner of a tenure has the lock, as others of its tasks see it.
+fn is_held(tenure: &Arc<Tenure>) -> bool {
+    tenure.live_count() > 0
 }
 
 impl Engine {
@@ -151,7 +167,7 @@ impl Engine {
         let entered = self.enter_row(ask);
         let waits = entered.map(|entered| match entered {
             Ok(way) => Either::Left(ready(Ok(way))),
-            Err(place) => Either::Right(Box::pin(self.wait_for_turn(ask, place, limit))),
+            Err(place) => Either::Right(Box::pin(self.wait_for_turn(place, limit))),
         });
         waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
     }
@@ -166,10 +182,11 @@ impl Engine {
             return Ok(Ok(Way::Asks(None)));
         };
         let row = local.row();
-        if row.is_none_or(|(owner, _)| owner != Some(ask.owner)) {
+        if row.is_none_or(|(owner, _)| owner != ask.owner) {
             self.may_wait(&ask.place, OwnerId::new(self.id, ask.owner))?;
         }
-        let entered = local.enter(ask.owner, || (ask.clone(), Signal::of(ask.owner)));
+        let waits = || (ask.clone(), Signal::of(ask.owner));
+        let entered = local.enter(ask.owner, is_held, waits);
         match entered {
             Entered::IsIn => Ok(Ok(Way::Adds)),
             Entered::Asks(id) => Ok(Ok(Way::Asks(Some(Place {
@@ -196,12 +213,7 @@ impl Engine {
         }
     }
 
-    async fn wait_for_turn(
-        self: &Arc<Self>,
-        ask: &Ask,
-        mut place: Place,
-        limit: Limit,
-    ) -> Result<Way, Error> {
+    async fn wait_for_turn(self: &Arc<Self>, mut place: Place, limit: Limit) -> Result<Way, Error> {
         let Some(signal) = place.signal() else {
             return Ok(Way::Asks(Some(place)));
         };
@@ -210,13 +222,13 @@ impl Engine {
             if self.is_closed() {
                 return Err(Error::Closed);
             }
-            if let Some(held) = signal.take() {
-                return Ok(Way::Has(held));
-            }
-            match place.local.turn(place.id, ask.owner) {
+            match place.local.turn(place.id, &signal, is_held) {
                 Turn::Wait => {}
-                // Nobody has had an answer for so long.
-                Turn::Ask(Some(error)) if signal.since.elapsed() >= self.config.outage_wait => {
+                Turn::Has(held) => return Ok(Way::Has(held)),
+                // Nobody has had an answer for so long, and it has waited for as long.
+                Turn::Ask(Some((error, since)))
+                    if since.max(signal.since).elapsed() >= self.config.outage_wait =>
+                {
                     place.failed(&error);
                     return Err(error);
                 }
@@ -260,7 +272,7 @@ impl Engine {
         let Some(local) = tenure.local().filter(|_| tenure.place.wire.is_passed_on()) else {
             return false;
         };
-        if self.config.local_hand_off.is_zero() || self.is_closed() {
+        if self.config.local_hand_off.is_zero() {
             return false;
         }
         let now = Instant::now();
@@ -269,7 +281,8 @@ impl Engine {
             let wish = &waiter.wish;
             let alike = wish.watched && wish.place.wire.is_passed_on();
             let listed = || self.lanes.replicas(&tenure.place);
-            if !alike || !tenure.is_durable_enough(wish.durability, listed()) {
+            // Asked here, as a client that closes looks after this for holds that were passed and not picked up.
+            if self.is_closed() || !alike || !tenure.is_durable_enough(wish.durability, listed()) {
                 return None;
             }
             // Whatever is on its way in the name of the field is to be over.
@@ -293,11 +306,13 @@ impl Engine {
         true
     }
 
-    /// Sees to it that nobody waits for one who was told and is not polled, for as long as it is polled itself.
+    /// Sees to it that nobody waits for one who was told and is not polled, for as long as it is polled itself. All crowds are
+    /// looked at, so there is a pause between two looks however often locks are passed on.
     pub(super) async fn look_after_crowds(self: &Arc<Self>) {
         loop {
             let changed = self.crowds.changed.notified();
-            let (next, doubtful) = self.crowds.look(self, Instant::now());
+            let now = Instant::now();
+            let (next, doubtful) = self.crowds.look(self, now);
             for tenure in doubtful {
                 self.watch_over(tenure);
             }
@@ -307,6 +322,7 @@ impl Engine {
                     let _ = timeout_at(next, changed).await;
                 }
             }
+            sleep_until(now + PICK_UP).await;
         }
     }
 
@@ -344,6 +360,6 @@ impl Engine {
 
     /// Everybody who waits here is to see that the client is closed.
     pub(super) fn tell_crowds(&self) {
-        drop(self.slots.locals(|_, local| [local.everybody()]));
+        drop(self.slots.locals(|_, local| [local.closes()]));
     }
 }

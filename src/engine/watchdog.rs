@@ -207,6 +207,7 @@ impl Engine {
         match answer {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
+                let tenure = &tenure.end_row();
                 tenure.lives_on();
                 tenure.hurry(Instant::now() + self.terms.lease.duration / 30);
                 self.watch(tenure);

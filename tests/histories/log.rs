@@ -145,7 +145,10 @@ pub enum What {
 impl What {
     /// Whether a lock is asked for or given back.
     pub fn is_call(&self) -> bool {
-        matches!(self, Self::Asks { .. } | Self::Ends { .. } | Self::Drops { .. })
+        matches!(
+            self,
+            Self::Asks { .. } | Self::Ends { .. } | Self::Drops { .. }
+        )
     }
 }
 

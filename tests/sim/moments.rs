@@ -422,6 +422,76 @@ async fn a_lock_that_nobody_picks_up_is_released() {
     drop(timeout(SHORT, third).await.expect("it enters").unwrap());
 }
 
+/// An owner has the lock by whichever of its tasks: one is not polled, and loses what it was passed while another one adds a hold.
+#[tokio::test(start_paused = true)]
+async fn an_owner_has_the_lock_although_one_of_its_tasks_is_not_polled() {
+    let (server, network) = server();
+    let config = Config {
+        local_hand_off: SOON,
+        ..Config::default()
+    };
+    let client = server.client_with(config).await.unwrap();
+    let [other, its] = of_each(&client);
+    let first = other.lock().await.unwrap();
+    let mut forgotten = Box::pin(its.lock());
+    parked(&mut forgotten).await;
+    let second = its.clone();
+    let second = tokio::spawn(async move { second.lock().await });
+    sleep(Duration::from_millis(1)).await;
+    // The forgotten one's hold is taken from it before the other one's is granted.
+    network.0.delay.store(5, Relaxed);
+    assert_eq!(first.unlock().await.unwrap(), Released::Fully);
+    // One that comes in between waits, and is told.
+    sleep(Duration::from_millis(7)).await;
+    assert!(!second.is_finished());
+    let between = its.clone();
+    let between = tokio::spawn(async move { between.lock().await });
+    let second = timeout(SHORT, second).await.expect("it enters");
+    let second = second.unwrap().unwrap();
+    let between = timeout(SHORT, between).await.expect("it is in").unwrap();
+    drop(between.unwrap());
+    sleep(SHORT).await;
+    assert_eq!(its.hold_count().await.unwrap(), 1);
+    let third = timeout(SHORT, its.lock()).await.expect("it is in");
+    assert_eq!(its.hold_count().await.unwrap(), 2);
+    drop((second, third));
+    drop(timeout(SHORT, forgotten).await.expect("it enters").unwrap());
+    sleep(SHORT).await;
+    assert_eq!(server.holders("a"), vec![]);
+}
+
+/// What was passed on when the client closes, and nobody has picked up, is neither left to its lease nor reported.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_releases_what_nobody_has_picked_up() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let [one, two] = of_each(&client);
+    let first = one.lock().await.unwrap();
+    let mut second = Box::pin(two.lock());
+    let soon = Duration::from_millis(1);
+    assert!(timeout(soon, &mut second).await.is_err());
+    assert_eq!(first.unlock().await.unwrap(), Released::Fully);
+    assert_eq!(server.holders("a").len(), 1, "it is passed on");
+    let report = client.shutdown().await;
+    assert!(report.unreleased.is_empty(), "{report:?}");
+    assert_eq!(server.holders("a"), vec![]);
+    assert!(matches!(second.await, Err(Error::Closed)));
+}
+
+/// Nothing new has been heard for long of a lock that another client has: it is taken, and not unknown.
+#[tokio::test(start_paused = true)]
+async fn one_who_waits_behind_another_waiter_in_vain_is_told_that_the_lock_is_taken() {
+    let (server, _) = server();
+    let (holder, waits) = (client(&server).await, client(&server).await);
+    let _held = holder.reentrant_lock("a").lock().await.unwrap();
+    let [one, two] = of_each(&waits);
+    let mut first = Box::pin(one.lock());
+    parked(&mut first).await;
+    sleep(SHORT).await;
+    let second = two.try_lock_for(SHORT).await;
+    assert!(matches!(second, Ok(None)), "{second:?}");
+}
+
 /// How many scripts it takes to pass a lock from one task of a client to the next, if the first has this lease and keeps it for
 /// some time.
 async fn scripts_of_a_hand_off(config: Config, lease: Option<Duration>, kept: Duration) -> u64 {

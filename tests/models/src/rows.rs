@@ -49,7 +49,7 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let told = self.local.leave(self.id, None);
         let passed = self.signal.as_ref();
-        drop(passed.and_then(|signal| self.local.withdraw(signal)));
+        drop(passed.and_then(|signal| signal.take()));
         drop(told);
     }
 }
@@ -82,7 +82,7 @@ impl Model {
         let was_held = std::mem::replace(&mut *lock(&self.is_held), true);
         assert!(!was_held, "it asked although another task has the lock");
         let row = Row {
-            owner: Some(owner),
+            owner,
             tenure: self.number(),
             number: 0,
         };
@@ -97,7 +97,10 @@ impl Model {
     /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
     fn enters(&self) -> Hold {
         let owner = Owner::new();
-        let (id, signal) = match self.local.enter(owner, || ((), Signal::of(owner))) {
+        let (id, signal) = match self
+            .local
+            .enter(owner, |_| true, || ((), Signal::of(owner)))
+        {
             Entered::Asks(id) => (id, None),
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
             Entered::IsIn => panic!("it has another owner"),
@@ -111,13 +114,12 @@ impl Model {
             return self.asks(owner);
         };
         loop {
-            if let Some(held) = signal.take() {
-                return held;
+            match self.local.turn(id, signal, |_| true) {
+                Turn::Wait => block_on(signal.told()),
+                Turn::Has(held) => return held,
+                Turn::Ask(_) => return self.asks(owner),
+                Turn::Add => panic!("it has another owner"),
             }
-            if let Turn::Ask(_) = self.local.turn(id, owner) {
-                return self.asks(owner);
-            }
-            block_on(signal.told());
         }
     }
 
@@ -136,7 +138,9 @@ impl Model {
     /// Begins to wait, and gives up.
     fn gives_up(&self) {
         let owner = Owner::new();
-        let entered = self.local.enter(owner, || ((), Signal::of(owner)));
+        let entered = self
+            .local
+            .enter(owner, |_| true, || ((), Signal::of(owner)));
         let (id, signal) = match entered {
             Entered::Asks(id) => (id, None),
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
@@ -159,7 +163,7 @@ impl Drop for Hold {
         let next = self.model.number();
         let passed = local.pass(number, now(), |waiter| {
             let row = Row {
-                owner: Some(waiter.signal.owner),
+                owner: waiter.signal.owner,
                 tenure: next,
                 number: next,
             };
