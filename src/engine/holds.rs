@@ -212,7 +212,6 @@ impl Slots {
                 holding.seen_at = now;
                 drop(holding);
                 tenure.count_as(token, durability);
-                drop(local.map(|local| local.added(tenure.owner.owner())));
                 return Ok((tenure, id, None));
             }
             let reason = holding.lost;

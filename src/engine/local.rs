@@ -244,17 +244,15 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .map(|row| (row.owner, row.tenure.clone()))
     }
 
-    /// `owner` wants the lock, and may wait for it. Whoever has a tenure that `is_held` no more, as its last hold is on its way
-    /// back, waits as all do.
+    /// `owner` wants the lock, and may wait for it.
     pub(super) fn enter(
         &self,
         owner: Owner,
-        is_held: impl FnOnce(&T) -> bool,
         wait: impl FnOnce() -> (W, Arc<Signal<O>>),
     ) -> Entered<O> {
         let mut state = self.state();
         let is_free = match &state.row {
-            Some(row) if row.owner == owner && is_held(&row.tenure) => return Entered::IsIn,
+            Some(row) if row.owner == owner => return Entered::IsIn,
             row => row.is_none() && state.asker.is_none(),
         };
         let id = state.next_id();
@@ -288,12 +286,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// What one who waits is to do now.
-    pub(super) fn turn(
-        &self,
-        id: PlaceId,
-        signal: &Signal<O>,
-        is_held: impl FnOnce(&T) -> bool,
-    ) -> Turn<O> {
+    pub(super) fn turn(&self, id: PlaceId, signal: &Signal<O>) -> Turn<O> {
         let mut state = self.state();
         let State {
             row,
@@ -310,8 +303,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             let failed = crowd.as_mut().and_then(|crowd| crowd.failed.take());
             return Turn::Ask(failed.zip(*unanswered_since));
         }
-        let is_in = |row: &Row<T>| row.owner == signal.owner && is_held(&row.tenure);
-        let is_in = row.as_ref().is_some_and(is_in);
+        let is_in = row.as_ref().is_some_and(|row| row.owner == signal.owner);
         let Some(crowd) = crowd else {
             return Turn::Ask(None);
         };
@@ -432,13 +424,6 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let (told, passed) = told.unwrap_or_else(|| (ToTell::nobody(), None));
         drop(passed);
         Ok((told, old))
-    }
-
-    /// The owner of the row has one more hold. Whoever waits for the same owner is told.
-    pub(super) fn added(&self, owner: Owner) -> ToTell<O> {
-        let state = self.state();
-        let crowd = state.crowd.as_ref();
-        crowd.map_or_else(ToTell::nobody, |crowd| crowd.of(owner))
     }
 
     /// The row is about to be released. Says whether the next one may ask right behind the release, or is to leave a gap, which

@@ -21,14 +21,14 @@ fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u6
 }
 
 fn wait(lock: &Lock, owner: Owner) -> One {
-    match lock.enter(owner, |_| true, || (true, Signal::of(owner))) {
+    match lock.enter(owner, || (true, Signal::of(owner))) {
         Entered::Waits { id, signal, .. } => (id, signal),
         Entered::Asks(_) | Entered::IsIn => panic!("it does not have to wait"),
     }
 }
 
 fn ask(lock: &Lock, owner: Owner) -> PlaceId {
-    match lock.enter(owner, |_| true, || unreachable!("it need not wait")) {
+    match lock.enter(owner, || unreachable!("it need not wait")) {
         Entered::Asks(id) => id,
         Entered::Waits { .. } | Entered::IsIn => panic!("it may not ask"),
     }
@@ -45,7 +45,7 @@ fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
 }
 
 fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
-    matches!(lock.turn(*id, signal, |_| true), Turn::Ask(_))
+    matches!(lock.turn(*id, signal), Turn::Ask(_))
 }
 
 const ROW: Duration = Duration::from_millis(2);
@@ -77,7 +77,7 @@ fn failure_is_told_with_the_time_since_which_nobody_had_an_answer() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
-    let failed = |one: &One| match lock.turn(one.0, &one.1, |_| true) {
+    let failed = |one: &One| match lock.turn(one.0, &one.1) {
         Turn::Ask(failed) => failed.map(|(_, since)| since),
         _ => panic!("it is to ask"),
     };
@@ -144,7 +144,7 @@ fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
     grant(&lock, owner, 1, now + ROW).unwrap();
     let strict = Owner::new();
-    let strict = lock.enter(strict, |_| true, || (false, Signal::of(strict)));
+    let strict = lock.enter(strict, || (false, Signal::of(strict)));
     assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
     wait(&lock, Owner::new());
     assert_eq!(pass(&lock, 1, 2, now), None, "nobody is overtaken");
@@ -176,14 +176,11 @@ fn all_of_an_owner_have_the_lock_together() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now + ROW).unwrap();
-    assert!(matches!(
-        lock.enter(one, |_| true, || unreachable!()),
-        Entered::IsIn
-    ));
+    assert!(matches!(lock.enter(one, || unreachable!()), Entered::IsIn));
     let [first, again] = [(); 2].map(|()| wait(&lock, two));
     pass(&lock, 1, 2, now).unwrap();
     assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
-    assert!(again.1.is_told() && matches!(lock.turn(again.0, &again.1, |_| true), Turn::Add));
+    assert!(again.1.is_told() && matches!(lock.turn(again.0, &again.1), Turn::Add));
 }
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
@@ -206,10 +203,6 @@ async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     drop(told);
     let late = look(&lock, Instant::now() + PICK_UP);
     assert_eq!(late.withdrawn, Some(2), "to be released, or passed on");
-    assert!(
-        matches!(lock.turn(first.0, &first.1, |_| false), Turn::Wait),
-        "nobody has it"
-    );
     pass(&lock, 2, 3, now).unwrap();
     assert_eq!(second.1.take(), Some(3));
     pass(&lock, 3, 4, now).unwrap();
@@ -316,7 +309,7 @@ proptest! {
             match step {
                 Step::Come(index) => {
                     let owner = owners[index.index(owners.len())];
-                    match lock.enter(owner, |_| true, || (true, Signal::of(owner))) {
+                    match lock.enter(owner, || (true, Signal::of(owner))) {
                         Entered::Asks(id) => asking.push(id),
                         Entered::Waits { id, signal, .. } => waiting.push((id, signal)),
                         Entered::IsIn => prop_assert_eq!(lock.row().map(|(owner, _)| owner), Some(owner)),
@@ -366,7 +359,7 @@ proptest! {
                     drop(lock.leave(*id, None));
                     return false;
                 }
-                match lock.turn(*id, signal, |_| true) {
+                match lock.turn(*id, signal) {
                     Turn::Wait => return true,
                     Turn::Has(_) => unreachable!("it was taken"),
                     Turn::Ask(_) => asking.push(*id),

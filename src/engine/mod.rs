@@ -123,6 +123,7 @@ struct LogLines {
     refused: Seldom,
     left: Seldom,
     deadlocks: Seldom,
+    elsewhere: Seldom,
 }
 
 impl Default for LogLines {
@@ -132,6 +133,7 @@ impl Default for LogLines {
             refused: Seldom::new(1),
             left: Seldom::new(1),
             deadlocks: Seldom::new(1),
+            elsewhere: Seldom::new(1),
         }
     }
 }

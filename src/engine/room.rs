@@ -133,6 +133,17 @@ pub(super) struct WaitingRoom<O> {
     unsubscribe: Box<dyn Fn(Bytes) + Send + Sync>,
 }
 
+/// What a waiter that goes leaves to be done. What it was told, and made no use of, is passed on when this is dropped.
+pub(super) struct Left<O> {
+    /// Locks at which an intent is to be withdrawn.
+    pub(super) withdrawn: Vec<Arc<Place>>,
+    /// Locks that this client has, by what it knows, and of which a message says otherwise.
+    pub(super) contradicted: Vec<Arc<Place>>,
+    /// Locks that were granted although no release was heard of.
+    pub(super) unheard: Vec<Arc<Place>>,
+    _told: ToTell<O>,
+}
+
 impl<O> WaitingRoom<O> {
     /// `unsubscribe` is called with the lock taken: the server hears of joins and leaves in their order.
     pub(super) fn new(
@@ -216,9 +227,7 @@ impl<O> WaitingRoom<O> {
         self.change(|waiters| waiters.refused(place, id, remaining, now)) == Rest::TryAgain
     }
 
-    /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it. What it
-    /// was told, and made no use of, is passed on when what is returned is dropped. Returns as well the locks at which an intent is
-    /// to be withdrawn, and those of which a message contradicts that this client has them.
+    /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it.
     pub(super) fn leave(
         &self,
         place: &Place,
@@ -226,18 +235,21 @@ impl<O> WaitingRoom<O> {
         signal: &Signal<O>,
         granted: Option<Instant>,
         now: Instant,
-    ) -> (ToTell<O>, Vec<Arc<Place>>, Vec<Arc<Place>>) {
-        let (told, withdrawn, contradicted) = self.change(|waiters| {
+    ) -> Left<O> {
+        self.change(|waiters| {
             let mut told = Vec::new();
             if let Some(until) = granted {
                 waiters.taken(place, until, now);
                 told = waiters.entered(place, Some(id), |other| other.owner == signal.owner);
             }
             told.extend(waiters.leave(place, id, granted.is_some(), now));
-            let (withdrawn, contradicted) = (waiters.take_withdrawn(), waiters.take_contradicted());
-            (told, withdrawn, contradicted)
-        });
-        (told.into_iter().collect(), withdrawn, contradicted)
+            Left {
+                withdrawn: waiters.take_withdrawn(),
+                contradicted: waiters.take_contradicted(),
+                unheard: waiters.take_unheard(),
+                _told: told.into_iter().collect(),
+            }
+        })
     }
 
     /// Completes when there is something to do ([`poll`](Self::poll)). One task waits.

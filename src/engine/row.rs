@@ -151,11 +151,6 @@ impl Drop for Place {
     }
 }
 
-/// Whether the owner of a tenure has the lock, as others of its tasks see it.
-fn is_held(tenure: &Arc<Tenure>) -> bool {
-    tenure.live_count() > 0
-}
-
 impl Engine {
     /// Waits until it is this task's turn to ask for the lock, or until it has it.
     pub(super) fn way<'a>(
@@ -186,7 +181,7 @@ impl Engine {
             self.may_wait(&ask.place, OwnerId::new(self.id, ask.owner))?;
         }
         let waits = || (ask.clone(), Signal::of(ask.owner));
-        let entered = local.enter(ask.owner, is_held, waits);
+        let entered = local.enter(ask.owner, waits);
         match entered {
             Entered::IsIn => Ok(Ok(Way::Adds)),
             Entered::Asks(id) => Ok(Ok(Way::Asks(Some(Place {
@@ -222,7 +217,7 @@ impl Engine {
             if self.is_closed() {
                 return Err(Error::Closed);
             }
-            match place.local.turn(place.id, &signal, is_held) {
+            match place.local.turn(place.id, &signal) {
                 Turn::Wait => {}
                 Turn::Has(held) => return Ok(Way::Has(held)),
                 // Nobody has had an answer for so long, and it has waited for as long.

@@ -38,6 +38,8 @@ pub(super) struct Waiters<S> {
     withdrawn: Vec<Arc<Place>>,
     /// Locks that this client has, or had, and of which a message has told that it is not its own.
     contradicted: Vec<Arc<Place>>,
+    /// Locks that were granted to a waiter that had asked by itself, and not as it heard of a release.
+    unheard: Vec<Arc<Place>>,
     /// Channels that nobody needs any more.
     unneeded: Vec<Bytes>,
     poll_floor: Duration,
@@ -62,6 +64,7 @@ impl<S: Clone> Waiters<S> {
             intents: Intents::new(yields),
             withdrawn: Vec::new(),
             contradicted: Vec::new(),
+            unheard: Vec::new(),
             unneeded: Vec::new(),
             poll_floor,
             ids: 0,
@@ -288,8 +291,12 @@ impl<S: Clone> Waiters<S> {
             queue.stays = Stays::WhileHeld;
         }
         let (nobody, place) = (queue.waiters.is_empty(), queue.key.arc().clone());
+        let polls = queue.polls;
         if granted && outdated && place.has_one_holder() {
             self.contradicted.push(place.clone());
+        }
+        if granted && polls > 0 && place.announced {
+            self.unheard.push(place.clone());
         }
         if place.wire.intend().is_some() {
             if granted {
@@ -346,6 +353,11 @@ impl<S: Clone> Waiters<S> {
     /// Locks that were released although this client has them, as far as it knows.
     pub(super) fn take_contradicted(&mut self) -> Vec<Arc<Place>> {
         std::mem::take(&mut self.contradicted)
+    }
+
+    /// Locks that were granted although no release was heard of.
+    pub(super) fn take_unheard(&mut self) -> Vec<Arc<Place>> {
+        std::mem::take(&mut self.unheard)
     }
 
     /// The locks at which writers have given up that may have left an intent.

@@ -329,13 +329,14 @@ impl Drop for Waiting {
             ..
         } = self;
         let room = &engine.wakeups.room;
-        let left = room.leave(place, *id, signal, *granted, Instant::now());
-        let (passed_on, withdrawn, contradicted) = left;
-        for place in withdrawn {
-            engine.intend(&place, Duration::ZERO);
+        let mut left = room.leave(place, *id, signal, *granted, Instant::now());
+        for place in &left.withdrawn {
+            engine.intend(place, Duration::ZERO);
         }
-        engine.look_at_contradicted(contradicted);
-        drop(passed_on);
+        engine.look_at_contradicted(std::mem::take(&mut left.contradicted));
+        for place in &left.unheard {
+            engine.look_for_other_listeners(place);
+        }
     }
 }
 
@@ -470,6 +471,31 @@ impl Engine {
             }
         });
         self.look_at_contradicted(contradicted);
+    }
+
+    /// A lock was free, and no message had said so: other clients may announce their releases where this one does not listen,
+    /// as on a cluster there are two ways.
+    fn look_for_other_listeners(self: &Arc<Self>, place: &Arc<Place>) {
+        if self.is_closed() || !self.wakeups.redis.is_cluster() {
+            return;
+        }
+        // Asked and told once a minute at most.
+        let Some(_) = self.lines.elsewhere.may_tell() else {
+            return;
+        };
+        let Some(asked) = self.wakeups.redis.heard_elsewhere(&place.channel) else {
+            return;
+        };
+        let name = place.name.clone();
+        self.lanes.spawn(async move {
+            if asked.await {
+                tracing::warn!(
+                    %name,
+                    "other clients listen for releases in shards while this one does not, or the other way round: both \
+                     wait for the poll interval; use one setting of sharded_pubsub (Redisson: shardedSubscriptionMode)"
+                );
+            }
+        });
     }
 
     /// Somebody else has forced these open, perhaps: they are not passed on before the server has said that they are ours.

@@ -176,6 +176,30 @@ impl Redis for Cluster {
         }))
     }
 
+    fn heard_elsewhere(&self, channel: &Bytes) -> Option<BoxFuture<bool>> {
+        let routes = self.topology.routes.borrow();
+        let (question, nodes): (_, Vec<_>) = match self.topology.publishing {
+            // Within a shard, at the node that has the slot.
+            Publishing::Classic => {
+                let node = routes.node(hash_slot(channel));
+                ("SHARDNUMSUB", node.into_iter().collect())
+            }
+            Publishing::Sharded => ("NUMSUB", routes.nodes().collect()),
+        };
+        let open: Vec<_> = nodes.iter().filter_map(|node| node.line.open()).collect();
+        let args = vec![Bytes::from_static(question.as_bytes()), channel.clone()];
+        Some(Box::pin(async move {
+            for open in open {
+                let answer = open.send("PUBSUB", args.clone()).await;
+                // A user without the right to ask learns nothing.
+                if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {
+                    return true;
+                }
+            }
+            false
+        }))
+    }
+
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
         self.wants.subscribe(channel)
     }

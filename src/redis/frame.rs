@@ -58,6 +58,14 @@ pub(super) fn text_at(frame: &Frame, index: usize) -> Option<String> {
     }
 }
 
+/// The number at `index` of a list.
+pub(super) fn number_at(frame: &Frame, index: usize) -> Option<i64> {
+    match frame {
+        Frame::List(frames) => frames.get(index).and_then(number),
+        _ => None,
+    }
+}
+
 /// How many replicas `WAIT` says there are that have acknowledged; or `WAITAOF`, which says first whether it is on the
 /// master's own disk: as long as it is not, those of others count for nothing.
 pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {

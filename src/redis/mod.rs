@@ -114,6 +114,11 @@ pub(crate) trait Redis: Send + Sync {
     /// Whether the user may publish to `channel`, of `slot`; `None` if that is known, or need not be.
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
 
+    /// Whether clients listen to `channel` by the other of the two ways in which messages travel. `None` where there is one way.
+    fn heard_elsewhere(&self, _channel: &Bytes) -> Option<BoxFuture<bool>> {
+        None
+    }
+
     /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;
 

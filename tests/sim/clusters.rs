@@ -9,10 +9,13 @@ use std::{
 };
 
 use redisson_lock::{
-    Config, LockClient, Owner,
+    Config, LockClient, Owner, ShardedPubSub,
     test_util::simulation::{Cluster, Fate, Faults},
 };
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
+
+use crate::lines::Lines;
 
 /// Renewals come every third of this.
 const LEASE: Duration = Duration::from_secs(60);
@@ -87,6 +90,47 @@ async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     hear_all(&cluster);
     let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
     assert!(entered.is_ok(), "the map is not asked for");
+}
+
+/// A fleet in which some listen within shards and some everywhere: neither hears the other, and the log says so.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_no_message_ended_shows_that_others_listen_elsewhere() {
+    for (own, others) in [
+        (ShardedPubSub::Off, ShardedPubSub::On),
+        (ShardedPubSub::On, ShardedPubSub::Off),
+        (ShardedPubSub::On, ShardedPubSub::On),
+    ] {
+        let cluster = Cluster::new(3);
+        let client = async |sharded_pubsub| {
+            let config = Config {
+                sharded_pubsub,
+                ..Config::default()
+            };
+            cluster.client_with(config).await.unwrap()
+        };
+        let (theirs, listens) = (client(others).await, client(others).await);
+        let ours = client(own).await;
+        let (log, _guard) = Lines::keep_from(Level::WARN);
+        // Both names have the same channel: whoever waits for one listens to the other's releases.
+        let held = ["a", "{a}"].map(|name| theirs.reentrant_lock(name).owned_by(&Owner::new()));
+        let [first, _second] = [held[0].lock().await.unwrap(), held[1].lock().await.unwrap()];
+        let waits = |client: &LockClient, name| {
+            let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+            tokio::spawn(async move { lock.lock().await })
+        };
+        let (_other, waiter) = (waits(&listens, "{a}"), waits(&ours, "a"));
+        sleep(Duration::from_secs(1)).await;
+        first.unlock().await.unwrap();
+        let entered = timeout(SOON, waiter).await.expect("it asks by itself");
+        let _entered = entered.unwrap().unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let told = log.with("sharded_pubsub").len();
+        assert_eq!(
+            told,
+            usize::from(own != others),
+            "{own:?} beside {others:?}"
+        );
+    }
 }
 
 /// Says that a client asks a node for what is on its way there, and is slow to pass that on.

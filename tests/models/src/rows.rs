@@ -97,10 +97,7 @@ impl Model {
     /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
     fn enters(&self) -> Hold {
         let owner = Owner::new();
-        let (id, signal) = match self
-            .local
-            .enter(owner, |_| true, || ((), Signal::of(owner)))
-        {
+        let (id, signal) = match self.local.enter(owner, || ((), Signal::of(owner))) {
             Entered::Asks(id) => (id, None),
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
             Entered::IsIn => panic!("it has another owner"),
@@ -114,7 +111,7 @@ impl Model {
             return self.asks(owner);
         };
         loop {
-            match self.local.turn(id, signal, |_| true) {
+            match self.local.turn(id, signal) {
                 Turn::Wait => block_on(signal.told()),
                 Turn::Has(held) => return held,
                 Turn::Ask(_) => return self.asks(owner),
@@ -138,9 +135,7 @@ impl Model {
     /// Begins to wait, and gives up.
     fn gives_up(&self) {
         let owner = Owner::new();
-        let entered = self
-            .local
-            .enter(owner, |_| true, || ((), Signal::of(owner)));
+        let entered = self.local.enter(owner, || ((), Signal::of(owner)));
         let (id, signal) = match entered {
             Entered::Asks(id) => (id, None),
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
