@@ -1,7 +1,9 @@
 //! Several locks at once: all of them, or a majority.
 //!
-//! Nobody waits for one lock while holding another: what a round has taken is given back before the next, which begins
-//! with the lock that refused. So groups that overlap, in whatever order, cannot wait for each other.
+//! What a round has taken is given back before the next, which begins with the lock that refused. Locks that are wanted all the
+//! time are free together too seldom for that: from the second round on, a group keeps what it has for a moment
+//! ([`KEPT_FOR`]) and waits for the rest meanwhile. The moment is short and differs from group to group, so that groups that
+//! overlap, in whatever order, do not wait for each other for long.
 
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ use crate::{
     wire::{Lease, Released},
 };
 
+/// How long a group keeps some of its locks while it waits for the others; and the part of a lease that this may take.
+const KEPT_FOR: Duration = Duration::from_millis(250);
+const KEPT_PART: u32 = 20;
 /// How long a majority waits for one of the locks that refused before it looks at all of them again: it may do without
 /// that one.
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
@@ -133,7 +138,8 @@ impl Group<'_> {
         let mut failing_since = None;
         let mut was_busy = false;
         loop {
-            let missed = match self.round(first.take(), limit).await {
+            let keeps = rounds > 0 && !self.is_majority();
+            let missed = match self.round(first.take(), limit, keeps).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
@@ -228,10 +234,19 @@ impl Group<'_> {
         }
     }
 
-    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back.
-    async fn round(&self, first: Option<Part>, limit: Limit) -> Result<Vec<Part>, Missed> {
+    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back, after a moment if it
+    /// `keeps` that.
+    async fn round(
+        &self,
+        first: Option<Part>,
+        limit: Limit,
+        keeps: bool,
+    ) -> Result<Vec<Part>, Missed> {
         let mut missed = Missed::default();
         let mut taken = self.try_all(first, limit, &mut missed).await;
+        if keeps && missed.failures.is_empty() {
+            self.wait_for_rest(&mut taken, limit).await;
+        }
         taken.sort_by_key(|part| part.index);
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
             return Ok(taken);
@@ -242,6 +257,27 @@ impl Group<'_> {
         }
         release_all(taken).await;
         Err(missed)
+    }
+
+    /// Waits for the locks that are missing, one after the other, for a moment in all. Whether that was enough is seen by what is
+    /// there.
+    async fn wait_for_rest(&self, taken: &mut Vec<Part>, limit: Limit) {
+        let leases = self.members.iter().map(|member| member.ask.lease.duration);
+        let longest = leases.min().unwrap_or_default() / KEPT_PART;
+        // Two groups that wait for each other do not give up together.
+        let moment = longest.min(KEPT_FOR).mul_f64(0.5 + fastrand::f64() / 2.0);
+        let until = Limit::Until(limit.earlier(Instant::now() + moment));
+        let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
+        let missing: Vec<_> = (0..self.members.len())
+            .filter(|index| !is_there(*index))
+            .collect();
+        for index in missing {
+            let Member { engine, ask } = &self.members[index];
+            match engine.acquire(ask, until).await {
+                Ok(Some(held)) => taken.push(self.part(index, held)),
+                _ => return,
+            }
+        }
     }
 
     /// All tries at a time. A majority that has been had does not wait long for the rest.

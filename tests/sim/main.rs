@@ -8,6 +8,7 @@ mod campaign;
 mod closings;
 mod clusters;
 mod differential;
+mod groups;
 mod history;
 mod java;
 mod kit;

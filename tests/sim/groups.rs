@@ -1,0 +1,101 @@
+//! A group of locks beside crowds at each of its members, by a paused clock.
+
+use std::time::Duration;
+
+use redisson_lock::{
+    Config, LockClient, Owner,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Delivering, Fate, Faults},
+    },
+};
+use tokio::time::{Instant, sleep};
+
+/// A network on which everything takes a little.
+struct Distant;
+
+const WAY: Duration = Duration::from_micros(100);
+
+impl Faults for Distant {
+    fn sending(&mut self, _connection: u64, _command: &'static str) -> Fate {
+        Fate {
+            delay: WAY,
+            ending: None,
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        WAY
+    }
+
+    fn delivering(&mut self, _connection: u64) -> Delivering {
+        Delivering::After(WAY)
+    }
+}
+
+const NAMES: [&str; 2] = ["a", "b"];
+const TASKS: usize = 8;
+const WORK: Duration = Duration::from_millis(1);
+const LASTING: Duration = Duration::from_secs(20);
+
+/// Takes each of the locks again and again, by so many tasks.
+fn crowd(client: &LockClient) {
+    for name in NAMES {
+        for _ in 0..TASKS {
+            let lock = client.reentrant_lock(name).owned_by(&Owner::new());
+            tokio::spawn(async move {
+                loop {
+                    let guard = lock.lock().await.unwrap();
+                    sleep(WORK).await;
+                    guard.unlock().await.unwrap();
+                }
+            });
+        }
+    }
+}
+
+/// How often a group gets in within the time, and how long it waits at most.
+async fn entries(local_hand_off: Duration, polls: Option<Duration>) -> (u32, Duration) {
+    let server = InMemoryRedis::new();
+    server.set_faults(Distant);
+    let config = Config {
+        local_hand_off,
+        ..Config::default()
+    };
+    let crowded = server.client_with(config.clone()).await.unwrap();
+    let client = server.client_with(config).await.unwrap();
+    let group = client.multi_lock(NAMES);
+    crowd(&crowded);
+    let (began, mut entered, mut longest) = (Instant::now(), 0, Duration::ZERO);
+    while began.elapsed() < LASTING {
+        let since = Instant::now();
+        let guard = match polls {
+            None => group.lock().await.unwrap(),
+            Some(pause) => match group.try_lock().await.unwrap() {
+                Some(guard) => guard,
+                None => {
+                    sleep(pause).await;
+                    continue;
+                }
+            },
+        };
+        longest = longest.max(since.elapsed());
+        entered += 1;
+        sleep(WORK).await;
+        guard.unlock().await.unwrap();
+    }
+    (entered, longest)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_enters_beside_crowds_at_its_members() {
+    let (with, longest) = entries(Config::default().local_hand_off, None).await;
+    let (without, _) = entries(Duration::ZERO, None).await;
+    // Locks that are nearly always taken are seldom free together: a group that only looked for that entered six times.
+    assert!(2 * with >= without && with > 200, "{with} and {without}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    // One that only asks, every millisecond, waits for nothing.
+    let (with, _) = entries(Config::default().local_hand_off, Some(WORK)).await;
+    let (without, _) = entries(Duration::ZERO, Some(WORK)).await;
+    assert!(2 * with >= without && with > 100, "{with} and {without}");
+}
