@@ -9,7 +9,7 @@ mod sharded;
 mod slot_map;
 mod topology;
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{sync::mpsc, time::timeout};
@@ -308,8 +308,15 @@ impl Topology {
         let running = async {
             if self.waits(slot, durability) {
                 let durable = self.durable(&node, durability);
-                let answer = durable.run(script, operations.clone()).await;
-                return answer.inspect_err(|_| self.doubt());
+                let mut answered = pin!(durable.run(script, operations.clone()));
+                // A connection on which `WAIT` may be on its way is silent for longer when all is well.
+                let _awaited = open.awaits();
+                tokio::select! {
+                    biased;
+                    answer = &mut answered => return answer.inspect_err(|_| self.doubt()),
+                    () = open.ended() => self.doubt(),
+                }
+                return answered.await.inspect_err(|_| self.doubt());
             }
             let answer = open.run(script, self.publishing, operations).await;
             if answer.is_err() {

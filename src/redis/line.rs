@@ -198,7 +198,7 @@ impl Traffic {
 }
 
 /// A call that waits for its answer.
-struct InFlight<'a>(&'a Traffic);
+pub(super) struct InFlight<'a>(&'a Traffic);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -213,6 +213,17 @@ impl Open {
         if self.traffic.since.elapsed() >= LOOK_EVERY {
             self.astray.notify_one();
         }
+    }
+
+    /// An answer is awaited from the server by another connection, until what is returned is dropped: it is asked on this one
+    /// whether it is well.
+    pub(super) fn awaits(&self) -> InFlight<'_> {
+        self.traffic.sent()
+    }
+
+    /// Completes when the connection has ended.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
     }
 
     fn identity(&self) -> Asked {
