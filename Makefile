@@ -141,8 +141,10 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@echo "make test-all: passed"
 
-lint: ## Formatting and clippy, warnings denied
+lint: ## Formatting, references of pages, and clippy, warnings denied
 	$(CARGO) fmt --all --check
+	$(CARGO) test --quiet -p pages
+	$(CARGO) run --quiet -p pages
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings
 
 # Also the benchmarks, and the library without any feature.

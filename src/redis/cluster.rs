@@ -1,6 +1,6 @@
 //! A cluster: a connection for scripts to each node that has slots, and subscriptions by shard or anywhere.
 //!
-//! Not by a cluster client such as fred's, for the reasons that `pitfalls` gives: with it one dead node holds up all (P-FR11),
+//! Not by a cluster client such as fred's, for the reasons in docs/pitfalls.md: with it one dead node holds up all (P-FR11),
 //! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
 //! send scripts again (P-FR1).
 

@@ -1,0 +1,127 @@
+//! What the checks need of Markdown: prose without code, headings with their anchors, links.
+
+pub struct Heading {
+    pub level: usize,
+    pub anchor: String,
+}
+
+/// Lines outside of fenced code, numbered from one.
+pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (!in_code && !is_fence).then_some((index + 1, line))
+    })
+}
+
+/// Headings with the anchors that GitHub and rustdoc give them.
+pub fn headings(text: &str) -> Vec<Heading> {
+    let mut headings = Vec::<Heading>::new();
+    for (_, line) in lines(text) {
+        let level = line.chars().take_while(|c| *c == '#').count();
+        let Some(title) = line[level..].strip_prefix(' ').filter(|_| level > 0) else {
+            continue;
+        };
+        let anchor: String = title
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect();
+        headings.push(Heading { level, anchor });
+    }
+    headings
+}
+
+/// The line without its inline code. A backtick without a partner is text.
+pub fn without_code(line: &str) -> String {
+    let parts: Vec<&str> = line.split('`').collect();
+    let prose = parts.iter().enumerate().filter(|(index, _)| index % 2 == 0);
+    prose.map(|(_, part)| *part).collect::<Vec<_>>().join("x")
+}
+
+/// Targets of inline links and of definitions (`[label]: target`).
+pub fn targets(line: &str) -> Vec<&str> {
+    let mut targets = Vec::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("](") {
+        rest = &rest[at + 2..];
+        let mut depth = 1;
+        let end = rest.find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        let Some(end) = end else { break };
+        targets.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    if line.starts_with('[')
+        && let Some((_, target)) = line.split_once("]: ")
+    {
+        targets.push(target.trim());
+    }
+    targets
+}
+
+/// Labels of reference links (`[text][label]`), and those that the page defines.
+pub fn labels(text: &str) -> (Vec<(usize, &str)>, Vec<&str>) {
+    let (mut used, mut defined) = (Vec::new(), Vec::new());
+    for (number, line) in lines(text) {
+        if line.starts_with('[')
+            && let Some((label, _)) = line[1..].split_once("]: ")
+        {
+            defined.push(label);
+            continue;
+        }
+        for (at, start) in line.match_indices("][") {
+            let rest = &line[at + start.len()..];
+            used.extend(rest.split_once(']').map(|(label, _)| (number, label)));
+        }
+    }
+    (used, defined)
+}
+
+/// Tests that a line names in inline code: `tests/it/a.rs::name`, as path and name.
+pub fn tests_in(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let code = line.split('`').skip(1).step_by(2);
+    code.filter_map(|code| code.split_once("::"))
+        .filter(|(path, _)| path.ends_with(".rs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_no_prose() {
+        let text = "one\n```text\nwho\n```\ntwo `who` three\n";
+        let prose: Vec<_> = lines(text)
+            .map(|(number, line)| (number, without_code(line)))
+            .collect();
+        assert_eq!(
+            prose,
+            [(1, "one".to_owned()), (5, "two x three".to_owned())]
+        );
+    }
+
+    #[test]
+    fn anchors_are_those_of_github() {
+        let anchors: Vec<_> = headings("# A `b_c`: d, e\n## x-y\n")
+            .into_iter()
+            .map(|heading| heading.anchor)
+            .collect();
+        assert_eq!(anchors, ["a-b_c-d-e", "x-y"]);
+    }
+
+    #[test]
+    fn links_of_all_sorts_have_targets() {
+        assert_eq!(
+            targets("[a](b.md), ![c](d(e).svg) [f][g]"),
+            ["b.md", "d(e).svg"]
+        );
+        assert_eq!(targets("[g]: h.md"), ["h.md"]);
+        assert_eq!(labels("[a][b]\n[b]: c.md\n"), (vec![(1, "b")], vec!["b"]));
+    }
+}
