@@ -74,6 +74,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
 	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
+	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
 help: ## Lists the targets
@@ -141,7 +142,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@echo "make test-all: passed"
 
-lint: ## Formatting, references of pages, and clippy, warnings denied
+lint: ## Formatting, references and links of pages, and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
@@ -152,8 +153,32 @@ lint-all: lint
 	$(CARGO) clippy --workspace --all-targets --features rustls -- -D warnings
 	$(CARGO) check -p redisson-lock --no-default-features
 
-doc: ## The API documentation, warnings denied
+doc: ## The API documentation, warnings denied; links of pages into it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps $(PACKAGES)
+	$(CARGO) run --quiet -p pages -- --rustdoc $${CARGO_TARGET_DIR:-target}/doc
+
+# --- What a release needs besides `make test-all`. See RELEASING.md ------------------------------------------
+
+package: ## What crates.io would get: packaged, unpacked and built with and without features
+	tools/check-package.sh
+
+msrv: ## Builds with the oldest supported Rust (rust-version of Cargo.toml; rustup installs it)
+	tools/check-msrv.sh
+
+minimal-versions: ## Builds with the oldest versions of direct dependencies that Cargo.toml allows (needs nightly)
+	tools/check-minimal-versions.sh
+
+api: ## The public API against docs/public-api.txt (UPDATE=1 writes it; needs cargo-public-api and nightly)
+	tools/check-api.sh $(if $(UPDATE),--update)
+
+deny: ## Licences, advisories, duplicates and sources of dependencies (needs cargo-deny)
+	$(CARGO) deny --all-features check
+
+typos: ## Spelling (needs typos-cli)
+	typos
+
+semver: ## The public API against the last release (needs cargo-semver-checks and a release)
+	$(CARGO) semver-checks --all-features
 
 # Builds all test programs, and notes where they are, for tools/run-tests.sh. Forgets what earlier runs have left out.
 programs:

@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// docs.rs shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod any_lock;
 mod back_off;

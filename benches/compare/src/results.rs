@@ -82,7 +82,8 @@ pub struct Table {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub peer: String,
-    /// In the order in which they were measured.
+    /// In the order in which they were measured. Stored are their medians alone.
+    #[serde(skip)]
     pub samples: Vec<Sample>,
     pub medians: BTreeMap<Figure, Spread>,
     /// Why there is nothing.
@@ -161,8 +162,26 @@ impl Report {
         Ok(serde_json::from_str(text)?)
     }
 
+    /// A row of a table is a line, so that a stored run is a page and its changes can be read.
     pub fn written(&self) -> Result<String, compare::Failure> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
+        let about = serde_json::to_string_pretty(&self.about)?;
+        let absent = serde_json::to_string_pretty(&self.absent)?;
+        let unmeasured = serde_json::to_string(&self.unmeasured)?;
+        let mut tables = Vec::new();
+        for table in &self.tables {
+            let rows: Result<Vec<_>, _> = table.rows.iter().map(serde_json::to_string).collect();
+            let workload = serde_json::to_string(&table.workload)?;
+            let rows = rows?.join(",\n");
+            tables.push(format!(
+                "{{\"workload\": {workload}, \"rows\": [\n{rows}]}}"
+            ));
+        }
+        let tables = tables.join(",\n");
+        let schema = self.schema;
+        Ok(format!(
+            "{{\n\"schema\": {schema},\n\"about\": {about},\n\"absent\": {absent},\n\
+             \"tables\": [\n{tables}\n],\n\"unmeasured\": {unmeasured}\n}}\n"
+        ))
     }
 }
 
@@ -202,6 +221,7 @@ pub mod tests {
         report.tables[0].rows[1].miss("gone".into());
         report.absent.insert("redsync".into(), "no Go".into());
         report.unmeasured.push("loss".into());
+        report.tables[0].rows[0].samples.clear();
         let text = report.written().expect("it can be written");
         assert_eq!(Report::read(&text).expect("it can be read"), report);
         let other = text.replace("\"schema\": 1", "\"schema\": 2");

@@ -1,15 +1,32 @@
-//! Checks that what pages and comments refer to exists. Runs in the root of the repository.
+//! Checks that references, links and named tests exist, and that pages are written by the rule of CONTRIBUTING.md.
+//!
+//! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, links to the API documentation are looked up in
+//! what `cargo doc` has written there.
 
+mod links;
 mod markdown;
 mod references;
 mod tree;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use tree::Tree;
 
 fn main() -> ExitCode {
-    let problems = references::check(&Tree::read());
+    let mut arguments = std::env::args().skip(1);
+    let rustdoc = match (arguments.next().as_deref(), arguments.next()) {
+        (None, _) => None,
+        (Some("--rustdoc"), Some(folder)) => Some(folder),
+        _ => {
+            eprintln!("usage: pages [--rustdoc FOLDER]");
+            return ExitCode::from(64);
+        }
+    };
+    let tree = Tree::read();
+    let problems = match rustdoc {
+        Some(folder) => links::of_api(&tree, Path::new(&folder)),
+        None => problems(&tree),
+    };
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -19,4 +36,8 @@ fn main() -> ExitCode {
         eprintln!("pages: {} problems", problems.len());
         ExitCode::FAILURE
     }
+}
+
+fn problems(tree: &Tree) -> Vec<String> {
+    [references::check(tree), links::check(tree)].concat()
 }

@@ -57,21 +57,21 @@ pub fn targets(line: &str) -> Vec<&str> {
         targets.push(&rest[..end]);
         rest = &rest[end..];
     }
-    if line.starts_with('[')
-        && let Some((_, target)) = line.split_once("]: ")
-    {
-        targets.push(target.trim());
-    }
+    targets.extend(definition(line).map(|(_, target)| target));
     targets
+}
+
+/// Label and target of a line that defines a link (`[label]: target`).
+fn definition(line: &str) -> Option<(&str, &str)> {
+    let (label, rest) = line.strip_prefix('[')?.split_once(']')?;
+    Some((label, rest.strip_prefix(": ")?.trim()))
 }
 
 /// Labels of reference links (`[text][label]`), and those that the page defines.
 pub fn labels(text: &str) -> (Vec<(usize, &str)>, Vec<&str>) {
     let (mut used, mut defined) = (Vec::new(), Vec::new());
     for (number, line) in lines(text) {
-        if line.starts_with('[')
-            && let Some((label, _)) = line[1..].split_once("]: ")
-        {
+        if let Some((label, _)) = definition(line) {
             defined.push(label);
             continue;
         }
@@ -122,6 +122,7 @@ mod tests {
             ["b.md", "d(e).svg"]
         );
         assert_eq!(targets("[g]: h.md"), ["h.md"]);
+        assert_eq!(targets("[g][h]: i"), [""; 0]);
         assert_eq!(labels("[a][b]\n[b]: c.md\n"), (vec![(1, "b")], vec!["b"]));
     }
 }

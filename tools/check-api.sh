@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Compares the public API with docs/public-api.txt, so that a change of it shows in review. With --update: writes the file.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+snapshot=docs/public-api.txt
+# Implementations that every type has would be most of the list.
+api() { cargo +nightly public-api -p redisson-lock --all-features --simplified --simplified --simplified; }
+if [ "${1:-}" = --update ]; then
+    api >"$snapshot"
+else
+    diff -u "$snapshot" <(api) || { echo "api: changed; if on purpose: make api UPDATE=1, and say so in CHANGELOG.md" >&2; exit 1; }
+fi

@@ -1,0 +1,175 @@
+//! Links of pages: files and headings of the repository, what the package contains, and the API documentation.
+
+use std::{fs, path::Path};
+
+use crate::{markdown, tree::Tree};
+
+const SOURCE: &str = "https://docs.rs/crate/redisson-lock/latest/source/";
+const API: &str = "https://docs.rs/redisson-lock/latest/";
+
+/// Relative links, and links to the source on docs.rs. Links to other sites are not followed: a check that needs a network fails for
+/// reasons of its own.
+pub fn check(tree: &Tree) -> Vec<String> {
+    let packaged = packaged(tree);
+    let mut problems = Vec::new();
+    for (path, text) in tree.pages() {
+        let (used, defined) = markdown::labels(text);
+        for (number, label) in used {
+            if !defined.contains(&label) {
+                problems.push(format!("{path}:{number}: no definition of [{label}]"));
+            }
+        }
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (number, target) in targets(text) {
+            let target = target.as_str();
+            let problem = if let Some(file) = target.strip_prefix(SOURCE) {
+                missing(tree, "", path, file).or_else(|| unpackaged(&packaged, file))
+            } else if target.contains("://") || target.starts_with("mailto:") {
+                None
+            } else {
+                missing(tree, folder, path, target).or_else(|| {
+                    let in_package = packaged.iter().any(|start| path.starts_with(start));
+                    let file = resolved(folder, target.split('#').next().unwrap_or_default());
+                    (in_package && !target.starts_with('#'))
+                        .then(|| unpackaged(&packaged, &file))
+                        .flatten()
+                })
+            };
+            problems.extend(problem.map(|why| format!("{path}:{number}: {target}: {why}")));
+        }
+    }
+    problems
+}
+
+/// Links to docs.rs/redisson-lock, looked up in the documentation that was built.
+pub fn of_api(tree: &Tree, built: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.pages() {
+        for (number, target) in targets(text) {
+            let Some(item) = target.strip_prefix(API) else {
+                continue;
+            };
+            let (file, anchor) = item.split_once('#').unwrap_or((item, ""));
+            let file = match file {
+                "" => "redisson_lock/index.html".to_owned(),
+                folder if folder.ends_with('/') => format!("{folder}index.html"),
+                file => file.to_owned(),
+            };
+            let page = fs::read_to_string(built.join(file));
+            let is_there = page
+                .is_ok_and(|page| anchor.is_empty() || page.contains(&format!("id=\"{anchor}\"")));
+            if !is_there {
+                problems.push(format!(
+                    "{path}:{number}: {target}: not in the API documentation"
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn targets(text: &str) -> Vec<(usize, String)> {
+    markdown::lines(text)
+        .flat_map(|(number, line)| {
+            let targets = markdown::targets(line);
+            targets
+                .into_iter()
+                .map(move |target| (number, target.to_owned()))
+        })
+        .collect()
+}
+
+fn missing(tree: &Tree, folder: &str, page: &str, target: &str) -> Option<String> {
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = if file.is_empty() {
+        page.to_owned()
+    } else {
+        resolved(folder, file)
+    };
+    if !tree.has(&file) {
+        return Some("no such file".to_owned());
+    }
+    let headings = markdown::headings(tree.text(&file).unwrap_or_default());
+    let is_there = anchor.is_empty() || headings.iter().any(|heading| heading.anchor == anchor);
+    (!is_there).then(|| "no such heading".to_owned())
+}
+
+fn resolved(folder: &str, file: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in file.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The beginnings of what `include` of Cargo.toml names.
+fn packaged(tree: &Tree) -> Vec<String> {
+    let manifest = tree.text("Cargo.toml").unwrap_or_default();
+    let list = manifest
+        .split_once("\ninclude = [")
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or("", |(list, _)| list);
+    let paths = list.split('"').skip(1).step_by(2);
+    paths
+        .map(|path| {
+            path.trim_start_matches('/')
+                .trim_end_matches('*')
+                .to_owned()
+        })
+        .collect()
+}
+
+fn unpackaged(packaged: &[String], file: &str) -> Option<String> {
+    let is_packaged = packaged.iter().any(|start| file.starts_with(start));
+    (!is_packaged).then(|| "not in the package (`include` of Cargo.toml)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: (&str, &str) = (
+        "Cargo.toml",
+        "[package]\ninclude = [\"/README.md\", \"/docs\"]\n",
+    );
+
+    #[test]
+    fn links_that_lead_somewhere_are_no_problem() {
+        let readme = (
+            "README.md",
+            "[a](docs/a.md#b-c) [b](docs) [c](https://docs.rs/crate/redisson-lock/latest/source/docs/a.md)\n",
+        );
+        let page = (
+            "docs/a.md",
+            "# B: c\n[up](../README.md) [here](#b-c) [x][y]\n\n[y]: a.md\n",
+        );
+        assert_eq!(check(&Tree::of(&[MANIFEST, readme, page])), [""; 0]);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_found() {
+        let readme = (
+            "README.md",
+            "[a](docs/b.md)\n[a](docs/a.md#gone)\n[f](Lock::lock)\n[x][y]\n[t](tests/a.rs)\n\
+             [s](https://docs.rs/crate/redisson-lock/latest/source/tests/a.rs)\n",
+        );
+        let tree = Tree::of(&[MANIFEST, readme, ("docs/a.md", "# A\n"), ("tests/a.rs", "")]);
+        let problems = check(&tree);
+        let lines: Vec<&str> = problems.iter().map(|problem| &problem[..12]).collect();
+        assert_eq!(
+            lines,
+            [
+                "README.md:4:",
+                "README.md:1:",
+                "README.md:2:",
+                "README.md:3:",
+                "README.md:5:",
+                "README.md:6:"
+            ]
+        );
+    }
+}
