@@ -11,6 +11,7 @@ mod durability;
 mod engine;
 mod error;
 mod guard;
+pub mod guide;
 mod hash;
 mod inspect;
 mod lock;

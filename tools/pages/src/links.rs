@@ -38,6 +38,49 @@ pub fn check(tree: &Tree) -> Vec<String> {
             problems.extend(problem.map(|why| format!("{path}:{number}: {target}: {why}")));
         }
     }
+    problems.extend(of_guide(tree));
+    problems
+}
+
+/// Pages of the guide are rustdoc modules too, in which `fair-lock.md` leads nowhere: their links have labels, and
+/// src/guide/links.md says where each leads in rustdoc.
+fn of_guide(tree: &Tree) -> Vec<String> {
+    let guide = tree.text("src/guide.rs").unwrap_or_default();
+    let modules = guide.lines().filter_map(|line| {
+        let (module, file) = line.strip_prefix("page!(")?.split_once(", \"")?;
+        Some((module, format!("docs/{}", file.strip_suffix("\");")?)))
+    });
+    let modules: Vec<_> = modules.collect();
+    let links = tree.text("src/guide/links.md").unwrap_or_default();
+    let mut problems = Vec::new();
+    for (_, page) in &modules {
+        let text = tree.text(page).unwrap_or_default();
+        for (number, line) in markdown::lines(text) {
+            let Some((label, target)) = markdown::definition(line) else {
+                let mut targets = markdown::targets(line).into_iter();
+                if targets.any(|target| !target.contains("://") && !target.starts_with('#')) {
+                    problems.push(format!(
+                        "{page}:{number}: a link of the guide needs a label"
+                    ));
+                }
+                continue;
+            };
+            if target.contains("://") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let hash = if anchor.is_empty() { "" } else { "#" };
+            let file = resolved("docs", file);
+            let module = modules.iter().find(|(_, page)| *page == file);
+            let place = module.map_or(format!("{SOURCE}{file}"), |(module, _)| {
+                format!("crate::guide::{module}")
+            });
+            let expected = format!("[{label}]: {place}{hash}{anchor}");
+            if !links.lines().any(|line| line == expected) {
+                problems.push(format!("src/guide/links.md: missing: {expected}"));
+            }
+        }
+    }
     problems
 }
 
@@ -148,6 +191,25 @@ mod tests {
             "# B: c\n[up](../README.md) [here](#b-c) [x][y]\n\n[y]: a.md\n",
         );
         assert_eq!(check(&Tree::of(&[MANIFEST, readme, page])), [""; 0]);
+    }
+
+    #[test]
+    fn links_of_the_guide_lead_to_modules() {
+        let guide = (
+            "src/guide.rs",
+            "page!(a_b, \"a-b.md\");\npage!(c, \"c.md\");\n",
+        );
+        let page = ("docs/a-b.md", "[x][c.md#d] [y](c.md)\n\n[c.md#d]: c.md#d\n");
+        let linked = ("docs/c.md", "# D\n[up][a-b.md]\n[a-b.md]: a-b.md\n");
+        let links = ("src/guide/links.md", "[a-b.md]: crate::guide::a_b\n");
+        let problems = check(&Tree::of(&[MANIFEST, guide, page, linked, links]));
+        assert_eq!(
+            problems,
+            [
+                "docs/a-b.md:1: a link of the guide needs a label",
+                "src/guide/links.md: missing: [c.md#d]: crate::guide::c#d",
+            ]
+        );
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn targets(line: &str) -> Vec<&str> {
 }
 
 /// Label and target of a line that defines a link (`[label]: target`).
-fn definition(line: &str) -> Option<(&str, &str)> {
+pub fn definition(line: &str) -> Option<(&str, &str)> {
     let (label, rest) = line.strip_prefix('[')?.split_once(']')?;
     Some((label, rest.strip_prefix(": ")?.trim()))
 }

@@ -1,0 +1,33 @@
+//! The pages of the repository's `docs` folder: kinds of locks, guarantees, operation, tests, protocol and design.
+//!
+//! | page | it answers |
+//! | --- | --- |
+//! | [`fair_lock`], [`read_write_lock`], [`fenced_lock`], [`other_locks`], [`simple_lock`], [`groups`] | What does this kind of lock do, and which keys does it use? |
+//! | [`guarantees`] | What can be relied upon, under which conditions? |
+//! | [`operations`] | Which set-up, which rights, which figures to watch? |
+//! | [`testing_your_code`] | How is code tested that takes locks? |
+//! | [`protocol`] | What do Redisson and this crate write to Redis? |
+//! | [`design`] | How does the crate work, and why so? |
+
+/// A page links to others as files, for readers of the repository. `links.md` comes first and defines the same labels as modules:
+/// of two definitions the first one counts.
+macro_rules! page {
+    ($module:ident, $file:literal) => {
+        #[doc = include_str!("guide/links.md")]
+        #[doc = ""]
+        #[doc = include_str!(concat!("../docs/", $file))]
+        pub mod $module {}
+    };
+}
+
+page!(design, "design.md");
+page!(fair_lock, "fair-lock.md");
+page!(fenced_lock, "fenced-lock.md");
+page!(groups, "groups.md");
+page!(guarantees, "guarantees.md");
+page!(operations, "operations.md");
+page!(other_locks, "other-locks.md");
+page!(protocol, "protocol.md");
+page!(read_write_lock, "read-write-lock.md");
+page!(simple_lock, "simple-lock.md");
+page!(testing_your_code, "testing-your-code.md");
