@@ -78,6 +78,7 @@ impl LockClient {
     ///
     /// `Redisson.create(config)` with `useSingleServer()`, `useSentinelServers()`, `useReplicatedServers()` or
     /// `useClusterServers()`.
+    #[doc(alias = "create")]
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url).build().await
     }
@@ -104,6 +105,7 @@ impl LockClient {
 
     /// The id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Random, and made anew for every
     /// connect.
+    #[doc(alias = "getId")]
     pub fn id(&self) -> Uuid {
         self.engine.id
     }
@@ -126,6 +128,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getLock")]
     pub fn reentrant_lock(&self, name: impl Into<String>) -> ReentrantLock {
         self.lock(name.into())
     }
@@ -160,6 +163,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getFairLock")]
     pub fn fair_lock(&self, name: impl Into<String>) -> FairLock {
         self.lock(name.into())
     }
@@ -180,6 +184,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getReadWriteLock")]
     pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
         let name = name.into();
         ReadWriteLock::new(self.lock(name.clone()), self.lock(name))
@@ -207,6 +212,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getFencedLock")]
     pub fn fenced_lock(&self, name: impl Into<String>) -> FencedLock {
         self.lock(name.into())
     }
@@ -231,6 +237,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getSpinLock")]
     pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
         self.lock(name.into()).with_back_off(BackOff::default())
     }
@@ -255,6 +262,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getNonReentrantLock")]
     pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
         self.lock(name.into())
     }
@@ -275,6 +283,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getNonReentrantFairLock")]
     pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
         self.lock(name.into())
     }
@@ -322,6 +331,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getMultiLock")]
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
         MultiLock::of(self.reentrant_locks(names))
     }
@@ -348,6 +358,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getRedLock")]
     pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
         RedLock::of(self.reentrant_locks(names))
     }

@@ -177,6 +177,7 @@ impl Guard<Fenced> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("lockAndGetToken", "getToken", "tryLockAndGetToken"))]
     pub fn token(&self) -> i64 {
         let fence = self.held.tenure().fence();
         fence.expect("a fenced lock is not granted without a token")

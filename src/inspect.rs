@@ -37,6 +37,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         self.engine.force_release(self.place()?).await
     }
@@ -67,6 +68,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "isLocked")]
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.inspect().await?.locked)
     }
@@ -98,6 +100,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("isHeldByCurrentThread", "isHeldByThread"))]
     pub async fn is_held(&self) -> Result<bool, Error> {
         Ok(self.hold_count().await? > 0)
     }
@@ -130,6 +133,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getHoldCount")]
     pub async fn hold_count(&self) -> Result<u32, Error> {
         let counted = self.inspect().await?.holds;
         let known = self.engine.known_holds(self.place()?, self.owner());
@@ -163,6 +167,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "remainTimeToLive")]
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
         Ok(self.inspect().await?.remaining)
     }

@@ -23,10 +23,13 @@ use crate::{
 /// The plain reentrant lock: see [`LockClient::reentrant_lock`](crate::LockClient::reentrant_lock).
 pub type ReentrantLock = Lock<Reentrant>;
 /// The lock that is had in the order of asking: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+#[doc(alias = "RedissonFairLock")]
 pub type FairLock = Lock<Fair>;
 /// The lock with fencing tokens: see [`LockClient::fenced_lock`](crate::LockClient::fenced_lock).
+#[doc(alias = "RFencedLock")]
 pub type FencedLock = Lock<Fenced>;
 /// The lock that is polled: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
+#[doc(alias = "RedissonSpinLock")]
 pub type SpinLock = Lock<Spin>;
 /// The lock that its owner may not take again: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
@@ -47,6 +50,7 @@ pub type SimpleLock = Lock<Simple>;
 /// # Redisson
 ///
 /// `RLock`.
+#[doc(alias = "RLock")]
 pub struct Lock<K: Kind> {
     pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error, and is a part of every future of its uses.
@@ -122,6 +126,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "tryLock")]
     pub async fn try_lock(&self) -> Result<Option<Guard<K>>, Error> {
         self.acquire(Limit::Once).await
     }
@@ -158,6 +163,7 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
         self.acquire(Limit::of(wait)).await
     }
@@ -188,6 +194,7 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     #[must_use = "it is another handle; this one keeps its lease"]
+    #[doc(alias = "leaseTime")]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on(|terms| terms.set_lease(Lease::new(lease).map_err(Error::config)))
     }
@@ -239,6 +246,7 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     #[must_use = "it is another handle; this one keeps its owner"]
+    #[doc(alias("lockAsync", "threadId"))]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self {
             owner: Some(*owner),
@@ -329,6 +337,7 @@ impl<K: Kind> Lock<K> {
     }
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.
+    #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         match &self.subject {
             Ok(subject) => &subject.place.name,

@@ -23,6 +23,7 @@ use crate::{
 /// # Redisson
 ///
 /// `RedissonMultiLock`.
+#[doc(alias = "RedissonMultiLock")]
 pub type MultiLock = GroupLock<All>;
 
 /// A majority of several locks on servers that fail independently: see [`RedLock::of`](GroupLock::of).
@@ -47,6 +48,7 @@ pub type MultiLock = GroupLock<All>;
 /// # Redisson
 ///
 /// `RedissonRedLock`, which checks no validity and is deprecated.
+#[doc(alias = "RedissonRedLock")]
 pub type RedLock = GroupLock<Majority>;
 
 /// A handle on several locks as one, [`MultiLock`] or [`RedLock`]. Cheap to clone.
@@ -172,6 +174,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "tryLock")]
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
         self.acquire(Limit::Once).await
     }
@@ -207,6 +210,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire(Limit::of(wait)).await
     }
@@ -232,6 +236,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # }
     /// ```
     #[must_use = "it is another handle; this one keeps its lease"]
+    #[doc(alias = "leaseTime")]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Self {
             lease: Some(Lease::new(lease).map_err(Error::config)),
@@ -258,6 +263,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # }
     /// ```
     #[must_use = "it is another handle; this one keeps its owner"]
+    #[doc(alias("lockAsync", "threadId"))]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self {
             owner: Some(*owner),

@@ -44,6 +44,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[doc(alias = "RReadWriteLock")]
 pub struct ReadWriteLock {
     read: Lock<Read>,
     write: Lock<Write>,
@@ -71,6 +72,7 @@ impl ReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "readLock")]
     pub fn read(&self) -> &Lock<Read> {
         &self.read
     }
@@ -92,6 +94,7 @@ impl ReadWriteLock {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "writeLock")]
     pub fn write(&self) -> &Lock<Write> {
         &self.write
     }
