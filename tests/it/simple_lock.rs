@@ -159,7 +159,7 @@ async fn a_renewal_extends_our_own_value_only() {
 
 /// A hold that ran out: what stands there now is another's.
 #[tokio::test]
-async fn a_late_unlock_leaves_anothers_value_alone() {
+async fn a_late_unlock_leaves_another_owners_value_alone() {
     let latch = Latch::new().await;
     let client = latch.witness.a_client().await;
     let lease = Duration::from_millis(200);
@@ -189,7 +189,7 @@ async fn a_late_unlock_leaves_anothers_value_alone() {
 }
 
 #[tokio::test]
-async fn an_expired_value_of_anothers_is_free() {
+async fn an_expired_value_of_another_owners_is_free() {
     let latch = Latch::new().await;
     let client = latch.witness.client(only_messages()).await;
     assert!(latch.others_take("theirs", "1000").await);
