@@ -35,7 +35,7 @@ fn about(report: &Report) -> String {
         about.date,
         about.commit,
         (about.took_seconds / 60.0).ceil(),
-        versions.join("; "),
+        versions.join(";\n  "),
         about.cores,
         about.processor,
         about.kernel,

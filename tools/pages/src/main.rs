@@ -5,6 +5,7 @@
 
 mod links;
 mod markdown;
+mod prose;
 mod references;
 mod tree;
 
@@ -39,5 +40,10 @@ fn main() -> ExitCode {
 }
 
 fn problems(tree: &Tree) -> Vec<String> {
-    [references::check(tree), links::check(tree)].concat()
+    [
+        references::check(tree),
+        links::check(tree),
+        prose::check(tree),
+    ]
+    .concat()
 }

@@ -42,6 +42,26 @@ pub fn without_code(line: &str) -> String {
     prose.map(|(_, part)| *part).collect::<Vec<_>>().join("x")
 }
 
+/// The line without what its links lead to: `[text](target)` and `[text][label]` are `[text]`, and a definition is nothing.
+pub fn without_targets(line: &str) -> String {
+    if definition(line).is_some() {
+        return String::new();
+    }
+    let mut parts = line.split(']');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = match part.chars().next() {
+            Some('(') => part.split_once(')').map_or("", |(_, rest)| rest),
+            // The label ends where the next part begins.
+            Some('[') => "",
+            _ => part,
+        };
+        text.push(']');
+        text.push_str(rest);
+    }
+    text
+}
+
 /// Targets of inline links and of definitions (`[label]: target`).
 pub fn targets(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
