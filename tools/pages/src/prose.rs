@@ -31,7 +31,26 @@ pub fn check(tree: &Tree) -> Vec<String> {
             }
         }
     }
+    problems.extend(long_comments(tree));
     problems
+}
+
+/// Comments of code are held to the length of lines.
+fn long_comments(tree: &Tree) -> impl Iterator<Item = String> {
+    let code = tree.files().filter_map(|(path, text)| match path {
+        _ if path.ends_with(".rs") => Some((path, text, "//")),
+        _ if path.ends_with(".lua") => Some((path, text, "--")),
+        _ => None,
+    });
+    code.flat_map(|(path, text, mark)| {
+        text.lines().enumerate().filter_map(move |(index, line)| {
+            let comment = line.trim_start().strip_prefix(mark)?;
+            let is_table = comment.trim_start_matches(['/', '!', ' ']).starts_with('|');
+            let length = line.chars().count();
+            (length > LONGEST && !is_table)
+                .then(|| format!("{path}:{}: {length} characters in a line", index + 1))
+        })
+    })
 }
 
 fn words_in(prose: &str) -> impl Iterator<Item = &'static str> {
@@ -71,6 +90,21 @@ mod tests {
         assert_eq!(
             problems(text),
             ["docs/a.md:1: name the subject, not \"others\""]
+        );
+    }
+
+    #[test]
+    fn long_comments_are_found_but_not_in_tables() {
+        let long = "word ".repeat(41);
+        let rust = format!("/// {long}\n/// | {long} |\nlet {long};\n");
+        let lua = format!("-- {long}\n");
+        let problems = check(&Tree::of(&[("lua/a.lua", &lua), ("src/a.rs", &rust)]));
+        assert_eq!(
+            problems,
+            [
+                "lua/a.lua:1: 208 characters in a line",
+                "src/a.rs:1: 209 characters in a line"
+            ]
         );
     }
 
