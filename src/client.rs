@@ -78,7 +78,13 @@ impl LockClient {
     ///
     /// `Redisson.create(config)` with `useSingleServer()`, `useSentinelServers()`, `useReplicatedServers()` or
     /// `useClusterServers()`.
-    #[doc(alias = "create")]
+    #[doc(alias(
+        "create",
+        "useSingleServer",
+        "useSentinelServers",
+        "useReplicatedServers",
+        "useClusterServers"
+    ))]
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url).build().await
     }

@@ -58,6 +58,7 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "useSentinelServers")]
     pub fn sentinel(
         mut self,
         service: impl AsRef<str>,
@@ -72,6 +73,7 @@ impl LockClientBuilder {
     /// # Redisson
     ///
     /// `useReplicatedServers().addNodeAddress(nodes)`.
+    #[doc(alias = "useReplicatedServers")]
     pub fn replicated(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.source = Some(Target::several("replicated", nodes));
         self
@@ -82,6 +84,7 @@ impl LockClientBuilder {
     /// # Redisson
     ///
     /// `useClusterServers().addNodeAddress(nodes)`.
+    #[doc(alias = "useClusterServers")]
     pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.source = Some(Target::several("cluster", nodes));
         self

@@ -397,6 +397,7 @@ impl Lock<Spin> {
     /// # }
     /// ```
     #[must_use = "it is another handle; this one keeps its pauses"]
+    #[doc(alias = "getSpinLock")]
     pub fn with_back_off(&self, back_off: BackOff) -> Self {
         self.on(|terms| terms.back_off = Some(back_off))
     }

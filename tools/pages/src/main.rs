@@ -3,6 +3,7 @@
 //! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, links to the API documentation are looked up in
 //! what `cargo doc` has written there.
 
+mod aliases;
 mod links;
 mod markdown;
 mod prose;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 fn problems(tree: &Tree) -> Vec<String> {
     [
         references::check(tree),
+        aliases::check(tree),
         links::check(tree),
         prose::check(tree),
     ]
