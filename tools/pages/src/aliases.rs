@@ -72,7 +72,7 @@ pub fn is_locked() {}
 ";
         assert_eq!(
             check(&Tree::of(&[("src/lock.rs", source)])),
-            ["src/lock.rs:10: no doc(alias = \"isLocked\")"]
+            ["src/lock.rs:13: no doc(alias = \"isLocked\")"]
         );
     }
 }
