@@ -30,4 +30,9 @@ page!(other_locks, "other-locks.md");
 page!(protocol, "protocol.md");
 page!(read_write_lock, "read-write-lock.md");
 page!(simple_lock, "simple-lock.md");
+// Its example needs the feature.
+#[cfg(feature = "test-util")]
 page!(testing_your_code, "testing-your-code.md");
+/// The page needs the feature `test-util`, which it explains.
+#[cfg(not(feature = "test-util"))]
+pub mod testing_your_code {}
