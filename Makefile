@@ -44,7 +44,7 @@ TEST_THREADS ?= 8
 # cargo runs the examples of a package that is asked for by name, whatever its manifest says.
 DOCUMENTED := -p redisson-lock -p testbed --all-features
 # One set of packages and features, and one profile, for lints, documentation and tests: what one builds, the next uses.
-PACKAGES := -p models $(DOCUMENTED)
+PACKAGES := -p models -p rlock $(DOCUMENTED)
 
 # --- What `make test` runs; `make test-all` runs the rest. See docs/testing.md -------------------------------
 
@@ -108,6 +108,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
+	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	$(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
 	TOPOLOGY=cluster $(RUN) it "on a cluster" $(ON_A_CLUSTER)
@@ -131,6 +132,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
 	tools/run-tests.sh fenced_store "on redis-server"
+	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
 	@$(MAKE) --no-print-directory servers run-interop-all run-topologies

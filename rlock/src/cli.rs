@@ -1,0 +1,120 @@
+//! The words of the command line.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; with `run`, the code of the command, and 128 + n if signal n ended it
+  64   wrong usage
+  69   Redis could not be reached
+  70   Redis refused, or something else failed
+  75   another owner has the lock
+  76   the lock was lost while the command ran
+  126  the command could not be run
+  127  the command was not found";
+
+/// Locks on Redis and Valkey that exclude Redisson's: run a command under one, look at one, force one open.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// The server: redis://, rediss://, redis-sentinel://, redis-cluster://, redis-replicated://, unix://.
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, global = true)]
+    pub url: Option<String>,
+
+    /// Print one JSON object a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a command while the lock is held.
+    Run(Run),
+    /// Show whether a lock is taken, and what is left of its lease.
+    Show {
+        /// The name of the lock.
+        name: String,
+        /// What the services that use it take it for.
+        #[arg(long, value_enum, default_value_t)]
+        kind: Kind,
+    },
+    /// Free a lock, no matter which owner has it. Its holder learns of it at its next renewal.
+    Unlock {
+        /// The name of the lock.
+        name: String,
+        /// What the services that use it take it for.
+        #[arg(long, value_enum, default_value_t)]
+        kind: Kind,
+        /// Free the lock although this program does not hold it: there is no other way to use this command.
+        #[arg(long, required = true)]
+        force: bool,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Print a completion script.
+    Completions {
+        /// The shell to complete for.
+        shell: Shell,
+    },
+    /// Print the manual page.
+    Man,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// The name of the lock.
+    pub name: String,
+
+    /// The kind of lock. With `fenced`, the command finds the fencing token in RLOCK_TOKEN.
+    #[arg(long, value_enum, default_value_t)]
+    pub kind: Kind,
+
+    /// How long to wait for the lock, for example 10s; for ever by default.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub wait: Option<Duration>,
+
+    /// A fixed lease, for example 5m. By default the lock is renewed for as long as the command runs.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub lease: Option<Duration>,
+
+    /// What to do if another owner has the lock.
+    #[arg(long, value_enum, default_value_t)]
+    pub if_held: IfHeld,
+
+    /// How long the command has to end after SIGTERM, before SIGKILL.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+    pub kill_after: Duration,
+
+    /// The command, and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    #[default]
+    Reentrant,
+    Fair,
+    Fenced,
+    Read,
+    Write,
+    Simple,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum IfHeld {
+    /// Wait, for as long as --wait says; then exit with 75.
+    #[default]
+    Wait,
+    /// Do not run the command, and exit with 0.
+    Skip,
+    /// Do not run the command, and exit with 75.
+    Fail,
+}

@@ -1,0 +1,131 @@
+//! `show` and `unlock`.
+
+use std::{
+    io::{BufRead, IsTerminal, Write, stderr, stdin},
+    process::ExitCode,
+    time::Duration,
+};
+
+use redisson_lock::{Error, LockClient};
+use serde_json::json;
+
+use crate::{Failure, cli::Kind, exit};
+
+/// `$body` with `$lock`, the lock of that kind.
+macro_rules! with_lock {
+    ($client:expr, $kind:expr, $name:expr, |$lock:ident| $body:expr) => {
+        match $kind {
+            Kind::Reentrant => {
+                let $lock = $client.reentrant_lock($name);
+                $body
+            }
+            Kind::Fair => {
+                let $lock = $client.fair_lock($name);
+                $body
+            }
+            Kind::Fenced => {
+                let $lock = $client.fenced_lock($name);
+                $body
+            }
+            Kind::Read => {
+                let $lock = $client.read_write_lock($name).read().clone();
+                $body
+            }
+            Kind::Write => {
+                let $lock = $client.read_write_lock($name).write().clone();
+                $body
+            }
+            Kind::Simple => {
+                let $lock = $client.simple_lock($name);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_lock;
+
+/// What the server says of a lock.
+struct State {
+    is_locked: bool,
+    lease: Option<Duration>,
+}
+
+async fn state(client: &LockClient, name: &str, kind: Kind) -> Result<State, Error> {
+    with_lock!(client, kind, name, |lock| Ok(State {
+        is_locked: lock.is_locked().await?,
+        lease: lock.remaining_lease().await?,
+    }))
+}
+
+impl State {
+    fn line(&self, name: &str, json: bool) -> String {
+        let lease = self.lease.filter(|_| self.is_locked);
+        if json {
+            let lease = lease.map(|lease| lease.as_millis() as u64);
+            return json!({ "name": name, "locked": self.is_locked, "remaining_lease_ms": lease })
+                .to_string();
+        }
+        let state = match (self.is_locked, lease) {
+            (false, _) => "free".to_owned(),
+            (true, None) => "taken".to_owned(),
+            (true, Some(lease)) => {
+                let lease = Duration::from_millis(lease.as_millis() as u64);
+                format!(
+                    "taken, {} left of its lease",
+                    humantime::format_duration(lease)
+                )
+            }
+        };
+        format!("{}: {state}", name.escape_debug())
+    }
+}
+
+pub async fn show(
+    client: &LockClient,
+    name: &str,
+    kind: Kind,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    println!("{}", state(client, name, kind).await?.line(name, json));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn unlock(
+    client: &LockClient,
+    name: &str,
+    kind: Kind,
+    yes: bool,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let state = state(client, name, kind).await?;
+    if state.is_locked && !yes {
+        ask(&state.line(name, false))?;
+    }
+    let freed = with_lock!(client, kind, name, |lock| lock.force_unlock().await)?;
+    match json {
+        true => println!("{}", json!({ "name": name, "freed": freed })),
+        false if freed => println!("{}: freed", name.escape_debug()),
+        false => println!("{}: was free", name.escape_debug()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks whether to go on. Without a terminal nobody could answer.
+fn ask(state: &str) -> Result<(), Failure> {
+    if !stdin().is_terminal() {
+        return Err(Failure::usage(format!(
+            "{state}. Nobody can be asked without a terminal: give --yes to free it"
+        )));
+    }
+    eprint!("{state}. Free it? Its holder may be at work. [y/N] ");
+    let _ = stderr().flush();
+    let mut answer = String::new();
+    let _ = stdin().lock().read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure {
+            code: exit::FAILED,
+            message: "left as it is".to_owned(),
+        }),
+    }
+}
