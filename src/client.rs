@@ -45,7 +45,7 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct LockClient {
-    engine: EngineHandle,
+    pub(crate) engine: EngineHandle,
 }
 
 impl LockClient {

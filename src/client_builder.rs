@@ -18,6 +18,7 @@ pub struct LockClientBuilder {
     sentinel_credentials: Option<Credentials>,
     address_map: Option<AddressMap>,
     lazy: bool,
+    own_runtime: bool,
     config: Config,
 }
 
@@ -29,6 +30,7 @@ impl LockClientBuilder {
             sentinel_credentials: None,
             address_map: None,
             lazy: false,
+            own_runtime: false,
             config: Config::default(),
         }
     }
@@ -182,6 +184,38 @@ impl LockClientBuilder {
         self
     }
 
+    /// Whether the client's tasks run on a thread of their own, with a runtime of its own. Default: false, the runtime that
+    /// calls [`build`](Self::build).
+    ///
+    /// On its own thread, the client renews its holds in time whatever blocks the executor of the program. It outlives the
+    /// runtime it was built on: one client in a static serves several runtimes, one per `#[tokio::test]` among them. The price
+    /// is a thread, and a switch of threads with each answer. The drop of the last use of such a client waits until what it has
+    /// queued is released, for up to a second.
+    ///
+    /// The futures of locks and guards still need a tokio runtime around them, for their timers. A program without one takes
+    /// the module `blocking` (feature `blocking`), or enters a runtime with [`tokio::runtime::Runtime::enter`].
+    ///
+    /// # Redisson
+    ///
+    /// Always so: Redisson has threads of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .own_runtime(true)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn own_runtime(mut self, own: bool) -> Self {
+        self.own_runtime = own;
+        self
+    }
+
     /// Uses these settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -214,8 +248,30 @@ impl LockClientBuilder {
             target.map_addresses(map);
         }
         target.lazy = self.lazy;
-        let engine = EngineHandle::start(target, self.config).await?;
+        let engine = match self.own_runtime {
+            true => EngineHandle::start_on_own_thread(target, self.config).await?,
+            false => EngineHandle::start(target, self.config).await?,
+        };
         Ok(LockClient::new(engine))
+    }
+
+    /// Connects, for callers that do not wait by `await`: see [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .build_blocking()?;
+    /// # Ok::<(), redisson_lock::Error>(())
+    /// ```
+    #[cfg(feature = "blocking")]
+    pub fn build_blocking(self) -> Result<crate::blocking::LockClient, Error> {
+        crate::blocking::LockClient::build(self.own_runtime(true))
     }
 }
 

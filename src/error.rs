@@ -1,6 +1,10 @@
 //! What can go wrong.
 
-use std::sync::Arc;
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Why a hold is no longer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +95,8 @@ pub enum Error {
         name: Arc<str>,
         /// How the hold ended.
         reason: LostReason,
+        /// What the body of a `run` came to: see [`Error::take_result`].
+        result: Option<Unprotected>,
     },
 
     /// The owner has no hold on the lock that could be released this way.
@@ -207,6 +213,47 @@ impl Error {
         }
     }
 
+    /// Takes out of an [`Error::Lost`] what the body of a `run` came to, if it had run to its end: nobody knows for how long of
+    /// it the lock was held. `T` is the type of that result; there is none for another type, and none a second time.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let payment: Result<u64, _> = client.reentrant_lock("order:42").run(async |_guard| 4711).await;
+    /// if let Err(lost) = payment {
+    ///     if let Some(payment) = lost.take_result::<u64>() {
+    ///         eprintln!("payment {payment} was made without the lock");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_result<T: 'static>(&self) -> Option<T> {
+        let Error::Lost {
+            result: Some(result),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let mut result = result.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = result.take_if(|result| result.is::<T>())?;
+        taken.downcast().ok().map(|result| *result)
+    }
+
+    /// The same, with what the body of a `run` came to.
+    pub(crate) fn with_result(self, done: impl Send + 'static) -> Self {
+        match self {
+            Error::Lost { name, reason, .. } => Error::Lost {
+                name,
+                reason,
+                result: Some(Unprotected(Arc::new(Mutex::new(Some(Box::new(done)))))),
+            },
+            other => other,
+        }
+    }
+
     pub(crate) fn unavailable(reason: impl Into<String>) -> Self {
         Error::Unavailable {
             reason: reason.into(),
@@ -240,5 +287,23 @@ impl Error {
                 reason: other.to_string(),
             }),
         }
+    }
+}
+
+/// What the body of a `run` came to while the lock was lost; [`Error::take_result`] takes it. It equals only itself.
+#[derive(Clone)]
+pub struct Unprotected(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl PartialEq for Unprotected {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Unprotected {}
+
+impl fmt::Debug for Unprotected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unprotected").finish_non_exhaustive()
     }
 }

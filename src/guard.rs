@@ -142,6 +142,12 @@ impl<K: Kind> Guard<K> {
         self.held.leak();
     }
 
+    /// Where the client's tasks run.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.engine.runtime()
+    }
+
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         self.held.tenure().lost_error(reason)
     }

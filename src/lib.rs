@@ -4,6 +4,8 @@
 
 mod any_lock;
 mod back_off;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod client_builder;
 mod config;
@@ -34,7 +36,7 @@ pub use client::{LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
 pub use durability::Durability;
-pub use error::{Cause, Error, LostReason};
+pub use error::{Cause, Error, LostReason, Unprotected};
 pub use guard::Guard;
 pub use lock::{
     FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock, SimpleLock,

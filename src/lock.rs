@@ -263,7 +263,8 @@ impl<K: Kind> Lock<K> {
     /// # Errors
     ///
     /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost: `body` was then dropped at its present await
-    /// point, or had run to its end without the protection of the lock.
+    /// point, or had run to its end without the protection of the lock. What it then came to is not thrown away:
+    /// [`Error::take_result`] takes it.
     ///
     /// # Cancel safety
     ///
@@ -284,7 +285,10 @@ impl<K: Kind> Lock<K> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard<K>) -> T) -> Result<T, Error> {
+    pub async fn run<T: Send + 'static>(
+        &self,
+        body: impl AsyncFnOnce(&Guard<K>) -> T,
+    ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = tokio::select! {
@@ -293,7 +297,7 @@ impl<K: Kind> Lock<K> {
             done = owner.scope(body(&guard)) => done,
         };
         match guard.unlock().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost),
+            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
             // The body has run under the lock, however the release goes on.
             _ => Ok(done),
         }

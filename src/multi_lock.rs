@@ -61,7 +61,7 @@ pub type RedLock = GroupLock<Majority>;
 pub struct GroupLock<Q: Quorum> {
     members: Vec<AnyLock>,
     lease: Option<Result<Lease, Error>>,
-    owner: Option<Owner>,
+    pub(crate) owner: Option<Owner>,
     quorum: PhantomData<Q>,
 }
 
@@ -278,7 +278,8 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Error::Lost`], with the name of a lock, when the hold was lost.
+    /// As [`lock`](Self::lock), and [`Error::Lost`], with the name of a lock, when the hold was lost. What `body` had come to
+    /// by then, [`Error::take_result`] takes.
     ///
     /// # Cancel safety
     ///
@@ -297,7 +298,10 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<T>(&self, body: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
+    pub async fn run<T: Send + 'static>(
+        &self,
+        body: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = tokio::select! {
@@ -306,7 +310,7 @@ impl<Q: Quorum> GroupLock<Q> {
             done = owner.scope(body(&guard)) => done,
         };
         match guard.unlock().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost),
+            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
             // The body has run under the locks, however the release goes on.
             _ => Ok(done),
         }

@@ -92,7 +92,12 @@ impl Owner {
             .try_with(|owner| *owner)
             .ok()
             .or_else(|| tokio::task::try_id().map(Self::of_task))
-            .unwrap_or_else(|| THREAD.with(|owner| *owner))
+            .unwrap_or_else(Self::of_thread)
+    }
+
+    /// The owner that this thread is, whatever runs on it.
+    pub(crate) fn of_thread() -> Self {
+        THREAD.with(|owner| *owner)
     }
 
     /// A new owner, different from every other one of this process.

@@ -470,6 +470,7 @@ impl Tenure {
         Error::Lost {
             name: self.place.name.clone(),
             reason,
+            result: None,
         }
     }
 

@@ -13,7 +13,7 @@
 //! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
 //! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
-//! | [`runtime`] | what a client needs of a runtime | - |
+//! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
 //! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
@@ -34,6 +34,7 @@ mod last_words;
 mod line;
 mod local;
 mod loss;
+mod own_thread;
 mod pause;
 mod queue;
 mod release;
@@ -79,6 +80,7 @@ use crate::{
 use dropped::DroppedGuards;
 use holds::{SlotRef, Slots};
 use last_words::{LastWords, Survivor};
+use own_thread::OwnThread;
 use release::Jobs;
 use row::Crowds;
 use wakeup::Wakeups;
@@ -142,7 +144,7 @@ impl Default for LogLines {
 #[derive(Clone)]
 pub(crate) struct EngineHandle(Arc<Life>);
 
-struct Life(Arc<Engine>);
+struct Life(Arc<Engine>, Option<OwnThread>);
 
 impl Deref for EngineHandle {
     type Target = Arc<Engine>;
@@ -155,12 +157,22 @@ impl Deref for EngineHandle {
 impl Drop for Life {
     fn drop(&mut self) {
         self.0.jobs.finish();
+        // Waits for the thread, if there is one.
+        self.1.take();
     }
 }
 
 impl EngineHandle {
     /// Connects, and starts the tasks on the present runtime.
-    pub(crate) async fn start(target: Target, mut config: Config) -> Result<Self, Error> {
+    pub(crate) async fn start(target: Target, config: Config) -> Result<Self, Error> {
+        Self::start_with(target, config, None).await
+    }
+
+    async fn start_with(
+        target: Target,
+        mut config: Config,
+        thread: Option<OwnThread>,
+    ) -> Result<Self, Error> {
         let watchdog_lease = config.check()?;
         runtime::check_drivers(target.is_reached_from_anywhere())?;
         let id = target.client_id.unwrap_or_else(Uuid::new_v4);
@@ -172,6 +184,7 @@ impl EngineHandle {
             last_words,
             config,
             watchdog_lease,
+            thread,
         ))
     }
 
@@ -181,6 +194,7 @@ impl EngineHandle {
         last_words: LastWords,
         config: Config,
         watchdog_lease: Lease,
+        thread: Option<OwnThread>,
     ) -> Self {
         let (jobs, queued) = Jobs::new();
         let terms = Terms {
@@ -216,7 +230,7 @@ impl EngineHandle {
         // Made here, as the runtime may end before the task has begun.
         let survivor = Survivor(engine.clone());
         tokio::spawn(engine.clone().keep_releasing(queued, survivor));
-        Self(Arc::new(Life(engine)))
+        Self(Arc::new(Life(engine, thread)))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The integration tests: the contract that every kind of lock keeps, then one module per hazard.
 
 mod bad_input;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod client_id;
 mod cluster;
 mod contract;

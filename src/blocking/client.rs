@@ -1,0 +1,107 @@
+//! The only way to get a blocking lock.
+
+use tokio::runtime::Builder;
+use uuid::Uuid;
+
+use super::{
+    FairLock, FencedLock, MultiLock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
+    RedLock, ReentrantLock, SimpleLock, SpinLock, wait_for,
+};
+use crate::{LockClientBuilder, ShutdownReport, error::Error};
+
+/// A connection to Redis or Valkey, from which blocking locks are had: see [`crate::LockClient`].
+///
+/// Cheap to clone; clones share everything, and may be used from any thread.
+#[derive(Debug, Clone)]
+pub struct LockClient(crate::LockClient);
+
+impl LockClient {
+    /// Connects to the server at `url`, with the default settings: see [`crate::LockClient::connect`]. For other settings
+    /// there is [`build_blocking`](LockClientBuilder::build_blocking).
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::LockClient::connect`].
+    pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
+        crate::LockClient::builder().url(url).build_blocking()
+    }
+
+    pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {
+        // Nothing but the answer of the client's own thread is waited for.
+        let here = Builder::new_current_thread().build();
+        let here = here.map_err(|error| {
+            Error::config(format!("a client's own runtime cannot start: {error}"))
+        })?;
+        wait_for(here.handle(), builder.build()).map(Self)
+    }
+
+    /// The same client, for async code: it has the same holds, and its tasks run on the client's own thread.
+    pub fn asynchronous(&self) -> &crate::LockClient {
+        &self.0
+    }
+
+    /// The id that is part of every owner of this client.
+    pub fn id(&self) -> Uuid {
+        self.0.id()
+    }
+
+    /// The plain reentrant lock `name`: see [`crate::LockClient::reentrant_lock`].
+    pub fn reentrant_lock(&self, name: impl Into<String>) -> ReentrantLock {
+        self.0.reentrant_lock(name).into()
+    }
+
+    /// The fair lock `name`: see [`crate::LockClient::fair_lock`].
+    pub fn fair_lock(&self, name: impl Into<String>) -> FairLock {
+        self.0.fair_lock(name).into()
+    }
+
+    /// The fenced lock `name`: see [`crate::LockClient::fenced_lock`].
+    pub fn fenced_lock(&self, name: impl Into<String>) -> FencedLock {
+        self.0.fenced_lock(name).into()
+    }
+
+    /// The lock `name` that is polled: see [`crate::LockClient::spin_lock`].
+    pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
+        self.0.spin_lock(name).into()
+    }
+
+    /// The lock `name` that its owner may not take again: see [`crate::LockClient::non_reentrant_lock`].
+    pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
+        self.0.non_reentrant_lock(name).into()
+    }
+
+    /// The fair lock `name` that its owner may not take again: see [`crate::LockClient::non_reentrant_fair_lock`].
+    pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
+        self.0.non_reentrant_fair_lock(name).into()
+    }
+
+    /// The lock `name` for services without Redisson: see [`crate::LockClient::simple_lock`].
+    pub fn simple_lock(&self, name: impl Into<String>) -> SimpleLock {
+        self.0.simple_lock(name).into()
+    }
+
+    /// The read-write lock `name`: see [`crate::LockClient::read_write_lock`].
+    pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
+        ReadWriteLock::new(&self.0.read_write_lock(name))
+    }
+
+    /// All of the reentrant locks `names`, or none: see [`crate::LockClient::multi_lock`].
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> MultiLock {
+        MultiLock::new(self.0.multi_lock(names), self.0.engine.runtime().clone())
+    }
+
+    /// A majority of the reentrant locks `names`: see [`crate::LockClient::red_lock`].
+    pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
+        RedLock::new(self.0.red_lock(names), self.0.engine.runtime().clone())
+    }
+
+    /// Ends the client, for all its clones: see [`crate::LockClient::shutdown`].
+    pub fn shutdown(&self) -> ShutdownReport {
+        wait_for(self.0.engine.runtime(), self.0.shutdown())
+    }
+
+    /// Ends the client and releases what it still holds: see [`crate::LockClient::shutdown_and_release`].
+    pub fn shutdown_and_release(&self) -> ShutdownReport {
+        wait_for(self.0.engine.runtime(), self.0.shutdown_and_release())
+    }
+}

@@ -1,0 +1,175 @@
+//! Several locks as one, for blocking code.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use super::wait_for;
+use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released};
+
+/// All of several locks, or none.
+pub type MultiLock = GroupLock<All>;
+/// A majority of several locks.
+pub type RedLock = GroupLock<Majority>;
+
+/// A handle on several locks as one, for blocking code: see [`crate::GroupLock`].
+#[derive(Debug, Clone)]
+pub struct GroupLock<Q: Quorum> {
+    group: crate::GroupLock<Q>,
+    runtime: Handle,
+}
+
+impl<Q: Quorum> GroupLock<Q> {
+    pub(super) fn new(group: crate::GroupLock<Q>, runtime: Handle) -> Self {
+        Self { group, runtime }
+    }
+
+    /// Takes the locks, waiting for them as long as it takes: see [`crate::GroupLock::lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::lock`].
+    pub fn lock(&self) -> Result<MultiGuard, Error> {
+        let guard = self.wait(async |group| group.lock().await)?;
+        Ok(self.guard(guard))
+    }
+
+    /// Takes the locks if they are free, or held by this thread already: see [`crate::GroupLock::try_lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::try_lock`].
+    pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        let taken = self.wait(async |group| group.try_lock().await)?;
+        Ok(taken.map(|guard| self.guard(guard)))
+    }
+
+    /// Takes the locks, waiting for them no longer than `wait`: see [`crate::GroupLock::try_lock_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::try_lock_for`].
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        let taken = self.wait(async |group| group.try_lock_for(wait).await)?;
+        Ok(taken.map(|guard| self.guard(guard)))
+    }
+
+    /// Takes the locks, runs `body` and releases the locks: see [`Lock::run`](super::Lock::run).
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::run`](super::Lock::run).
+    pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
+        let guard = self.lock()?;
+        let result = body(&guard);
+        match guard.unlock() {
+            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(result)),
+            _ => Ok(result),
+        }
+    }
+
+    /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::GroupLock::unlock`].
+    pub fn unlock(&self) -> Result<Released, Error> {
+        self.wait(async |group| group.unlock().await)
+    }
+
+    /// The same locks, held for a fixed `lease` and not renewed: see [`crate::GroupLock::with_lease`].
+    #[must_use = "it is another handle; this one keeps its lease"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self::new(self.group.with_lease(lease), self.runtime.clone())
+    }
+
+    /// The same locks, for `owner` instead of the present thread: see [`crate::GroupLock::owned_by`].
+    #[must_use = "it is another handle; this one keeps its owner"]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self::new(self.group.owned_by(owner), self.runtime.clone())
+    }
+
+    fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
+        MultiGuard {
+            guard: Some(guard),
+            runtime: self.runtime.clone(),
+        }
+    }
+
+    fn wait<T>(
+        &self,
+        operation: impl AsyncFnOnce(&crate::GroupLock<Q>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let owner = self.group.owner.unwrap_or_else(Owner::of_thread);
+        let group = self.group.owned_by(&owner);
+        wait_for(&self.runtime, operation(&group))
+    }
+}
+
+/// One hold on a group of locks, of blocking code: see [`crate::MultiGuard`], and [`Guard`](super::Guard) for its drop.
+#[must_use = "a guard that is dropped releases its holds"]
+#[derive(Debug)]
+pub struct MultiGuard {
+    guard: Option<crate::MultiGuard>,
+    runtime: Handle,
+}
+
+impl MultiGuard {
+    /// Releases every lock: see [`crate::MultiGuard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::MultiGuard::unlock`].
+    pub fn unlock(mut self) -> Result<Released, Error> {
+        let guard = self.take();
+        wait_for(&self.runtime, guard.unlock())
+    }
+
+    /// Blocks until the hold is lost, and says how: see [`crate::MultiGuard::lost`].
+    pub fn lost(&self) -> LostReason {
+        wait_for(&self.runtime, self.guard().lost())
+    }
+
+    /// Whether the hold is lost: see [`crate::MultiGuard::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        self.guard().is_lost()
+    }
+
+    /// Until when the hold may be relied upon: see [`crate::MultiGuard::valid_until`].
+    pub fn valid_until(&self) -> std::time::Instant {
+        self.guard().valid_until()
+    }
+
+    /// The fencing tokens, by name: see [`crate::MultiGuard::tokens`].
+    pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
+        self.guard().tokens()
+    }
+
+    /// The names of the locks that are held.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.guard().names()
+    }
+
+    /// Ends the guard and leaves the holds, for [`GroupLock::unlock`] to release.
+    pub fn leak(mut self) {
+        self.take().leak();
+    }
+
+    fn guard(&self) -> &crate::MultiGuard {
+        let guard = self.guard.as_ref();
+        guard.expect("only what ends a guard takes it out")
+    }
+
+    fn take(&mut self) -> crate::MultiGuard {
+        let guard = self.guard.take();
+        guard.expect("only what ends a guard takes it out")
+    }
+}
+
+impl Drop for MultiGuard {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            let _ = wait_for(&self.runtime, guard.unlock());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! One hold of blocking code.
+
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use super::wait_for;
+use crate::{Error, Fenced, Kind, LostReason, Released};
+
+/// One hold on a lock of kind `K`, of blocking code: see [`crate::Guard`].
+///
+/// It keeps the owner that it was taken for, and may be moved to another thread. **Dropping it releases the hold** and waits for
+/// the server's answer, at most for [`Config::command_wait`](crate::Config::command_wait); what is not answered by then goes on
+/// in the background, on the client's own thread.
+#[must_use = "a guard that is dropped releases its hold"]
+#[derive(Debug)]
+pub struct Guard<K: Kind>(Option<crate::Guard<K>>);
+
+impl<K: Kind> Guard<K> {
+    pub(super) fn new(guard: crate::Guard<K>) -> Self {
+        Self(Some(guard))
+    }
+
+    /// Releases the hold: see [`crate::Guard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::unlock`].
+    pub fn unlock(mut self) -> Result<Released, Error> {
+        let guard = self.take();
+        let runtime = guard.runtime().clone();
+        wait_for(&runtime, guard.unlock())
+    }
+
+    /// Blocks until the hold is lost, and says how: see [`crate::Guard::lost`]. For a thread that stops others.
+    pub fn lost(&self) -> LostReason {
+        let guard = self.guard();
+        wait_for(guard.runtime(), guard.lost())
+    }
+
+    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody, and waits for nothing.
+    pub fn is_lost(&self) -> bool {
+        self.guard().is_lost()
+    }
+
+    /// A token that is cancelled when the hold is lost, to stop async tasks.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.guard().cancellation_token()
+    }
+
+    /// Until when the hold may be relied upon if it is not renewed again: see [`crate::Guard::valid_until`].
+    pub fn valid_until(&self) -> Instant {
+        self.guard().valid_until()
+    }
+
+    /// How many replicas had acknowledged the acquisition: see [`crate::Guard::acknowledgements`].
+    pub fn acknowledgements(&self) -> Option<u32> {
+        self.guard().acknowledgements()
+    }
+
+    /// Ends the guard and leaves the hold, for [`Lock::unlock`](super::Lock::unlock) to release.
+    pub fn leak(mut self) {
+        self.take().leak();
+    }
+
+    /// Runs `body`, then releases the hold.
+    pub(super) fn run<T: Send + 'static>(self, body: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let result = body(&self);
+        match self.unlock() {
+            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(result)),
+            // The body has run under the lock, however the release goes on.
+            _ => Ok(result),
+        }
+    }
+
+    fn guard(&self) -> &crate::Guard<K> {
+        let guard = self.0.as_ref();
+        guard.expect("only what ends a guard takes it out")
+    }
+
+    fn take(&mut self) -> crate::Guard<K> {
+        let guard = self.0.take();
+        guard.expect("only what ends a guard takes it out")
+    }
+}
+
+impl Guard<Fenced> {
+    /// The fencing token: see [`crate::Guard::token`].
+    pub fn token(&self) -> i64 {
+        self.guard().token()
+    }
+}
+
+impl<K: Kind> Drop for Guard<K> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            let runtime = guard.runtime().clone();
+            // What is not answered is carried on in the background, or ends with the lease.
+            let _ = wait_for(&runtime, guard.unlock());
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One front for every kind of blocking lock.
+
+use std::time::Duration;
+
+use super::{Guard, wait_for};
+use crate::{
+    BackOff, Durability, Error, Fair, Fenced, Kind, NonReentrant, NonReentrantFair, Owner, Read,
+    Reentrant, Released, Simple, Spin, Write,
+};
+
+/// The plain reentrant lock.
+pub type ReentrantLock = Lock<Reentrant>;
+/// The lock that is had in the order of asking.
+pub type FairLock = Lock<Fair>;
+/// The lock with fencing tokens.
+pub type FencedLock = Lock<Fenced>;
+/// The lock that is polled.
+pub type SpinLock = Lock<Spin>;
+/// The lock that its owner may not take again.
+pub type NonReentrantLock = Lock<NonReentrant>;
+/// The fair lock that its owner may not take again.
+pub type NonReentrantFairLock = Lock<NonReentrantFair>;
+/// The lock that services without Redisson can share.
+pub type SimpleLock = Lock<Simple>;
+
+/// A handle on a lock of kind `K` for blocking code: see [`crate::Lock`], which has the same methods.
+///
+/// Every operation acts for the present OS thread, unless [`owned_by`](Self::owned_by) says otherwise.
+#[derive(Debug, Clone)]
+pub struct Lock<K: Kind>(crate::Lock<K>);
+
+impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
+    fn from(lock: crate::Lock<K>) -> Self {
+        Self(lock)
+    }
+}
+
+impl<K: Kind> Lock<K> {
+    /// Takes the lock, waiting for it as long as it takes: see [`crate::Lock::lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::lock`].
+    pub fn lock(&self) -> Result<Guard<K>, Error> {
+        self.wait(async |lock| lock.lock().await).map(Guard::new)
+    }
+
+    /// Takes the lock if it is free, or held by this thread already: see [`crate::Lock::try_lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::try_lock`].
+    pub fn try_lock(&self) -> Result<Option<Guard<K>>, Error> {
+        let taken = self.wait(async |lock| lock.try_lock().await)?;
+        Ok(taken.map(Guard::new))
+    }
+
+    /// Takes the lock, waiting for it no longer than `wait`: see [`crate::Lock::try_lock_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::try_lock_for`].
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
+        let taken = self.wait(async |lock| lock.try_lock_for(wait).await)?;
+        Ok(taken.map(Guard::new))
+    }
+
+    /// Takes the lock, runs `body` and releases the lock.
+    ///
+    /// A thread cannot be stopped from outside: `body` looks at [`Guard::is_lost`] before each step that matters.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost before `body` was done: the error has the result
+    /// of `body` ([`Error::take_result`]).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(client: redisson_lock::blocking::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let total = client.reentrant_lock("order:42").run(|_guard| 40 + 2)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&Guard<K>) -> T) -> Result<T, Error> {
+        self.lock()?.run(body)
+    }
+
+    /// Releases the latest hold of this thread that has no guard: see [`crate::Lock::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::unlock`].
+    pub fn unlock(&self) -> Result<Released, Error> {
+        self.wait(async |lock| lock.unlock().await)
+    }
+
+    /// Frees the lock whoever holds it: see [`crate::Lock::force_unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::force_unlock`].
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        self.wait(async |lock| lock.force_unlock().await)
+    }
+
+    /// Whether anybody holds the lock: see [`crate::Lock::is_locked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::is_locked`].
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.wait(async |lock| lock.is_locked().await)
+    }
+
+    /// Whether this thread holds the lock and may rely on it: see [`crate::Lock::is_held`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::is_locked`].
+    pub fn is_held(&self) -> Result<bool, Error> {
+        self.wait(async |lock| lock.is_held().await)
+    }
+
+    /// How many holds this thread has and may rely on: see [`crate::Lock::hold_count`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::is_locked`].
+    pub fn hold_count(&self) -> Result<u32, Error> {
+        self.wait(async |lock| lock.hold_count().await)
+    }
+
+    /// How long the lock stays locked unless it is renewed or released: see [`crate::Lock::remaining_lease`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::is_locked`].
+    pub fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
+        self.wait(async |lock| lock.remaining_lease().await)
+    }
+
+    /// The same lock, held for a fixed `lease` and not renewed: see [`crate::Lock::with_lease`].
+    #[must_use = "it is another handle; this one keeps its lease"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self(self.0.with_lease(lease))
+    }
+
+    /// The same lock, whose acquisitions wait for replicas as `durability` says: see [`crate::Lock::with_durability`].
+    #[must_use = "it is another handle; this one stays as it is"]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self(self.0.with_durability(durability))
+    }
+
+    /// The same lock, for `owner` instead of the present thread: see [`crate::Lock::owned_by`].
+    #[must_use = "it is another handle; this one keeps its owner"]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self(self.0.owned_by(owner))
+    }
+
+    /// The name of the lock: see [`crate::Lock::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn wait<T>(
+        &self,
+        operation: impl AsyncFnOnce(&crate::Lock<K>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let owner = self.0.owner.unwrap_or_else(Owner::of_thread);
+        let lock = self.0.owned_by(&owner);
+        wait_for(lock.engine.runtime(), operation(&lock))
+    }
+}
+
+impl Lock<Spin> {
+    /// The same lock, polled with other pauses: see [`crate::Lock::with_back_off`].
+    #[must_use = "it is another handle; this one keeps its pauses"]
+    pub fn with_back_off(&self, back_off: BackOff) -> Self {
+        Self(self.0.with_back_off(back_off))
+    }
+}
+
+/// Two locks of one name, for readers and a writer: see [`crate::ReadWriteLock`].
+#[derive(Debug, Clone)]
+pub struct ReadWriteLock {
+    read: Lock<Read>,
+    write: Lock<Write>,
+}
+
+impl ReadWriteLock {
+    pub(super) fn new(both: &crate::ReadWriteLock) -> Self {
+        Self {
+            read: both.read().clone().into(),
+            write: both.write().clone().into(),
+        }
+    }
+
+    /// The side of the readers.
+    pub fn read(&self) -> &Lock<Read> {
+        &self.read
+    }
+
+    /// The side of the writer.
+    pub fn write(&self) -> &Lock<Write> {
+        &self.write
+    }
+}

@@ -1,0 +1,68 @@
+//! Locks for code without async: rayon, diesel, `spawn_blocking`, a plain `main`. Needs the feature `blocking`.
+//!
+//! The types have the names and the methods of the asynchronous ones; each call blocks its thread until it is done.
+//!
+//! - **The owner is the OS thread**, as in Java: nested calls in one thread re-enter, threads exclude each other. What a thread
+//!   hands to a pool is another owner's, unless it locks with [`Lock::owned_by`].
+//! - **The client has a thread of its own**, which renews its holds and listens for it. Neither work that keeps all of a
+//!   program's threads busy nor a blocked executor delays a renewal.
+//! - **A guard releases its hold when it is dropped**, also in a panic, and waits for the answer as [`Guard::unlock`] does.
+//!
+//! A call within an async task works, and blocks the executor's thread as any blocking call does; its owner is that thread.
+//!
+//! ```no_run
+//! use redisson_lock::blocking::LockClient;
+//!
+//! let client = LockClient::connect("redis://127.0.0.1:6379")?;
+//! let lock = client.reentrant_lock("order:42");
+//! let guard = lock.lock()?;
+//! // Alone here, among all the Rust and Java services that lock `order:42`.
+//! drop(guard);
+//! # Ok::<(), redisson_lock::Error>(())
+//! ```
+
+mod client;
+mod group;
+mod guard;
+mod lock;
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+};
+
+use tokio::runtime::Handle;
+
+pub use client::LockClient;
+pub use group::{GroupLock, MultiGuard, MultiLock, RedLock};
+pub use guard::Guard;
+pub use lock::{
+    FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
+    ReentrantLock, SimpleLock, SpinLock,
+};
+
+/// A thread that sleeps until it is woken.
+struct Sleeper(Thread);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
+fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    let _entered = runtime.enter();
+    // The budget of a task that calls this would never be filled up.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    let waker = Arc::new(Sleeper(thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        thread::park();
+    }
+}

@@ -1,0 +1,89 @@
+//! A client whose tasks run on a thread of its own: what blocks the caller's runtime does not hold up a renewal.
+
+use std::{
+    convert::Infallible,
+    sync::{Mutex, mpsc},
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use tokio::{runtime::Builder, sync::oneshot};
+
+use super::EngineHandle;
+use crate::{config::Config, error::Error, redis::Target};
+
+/// The longest that the drop of a client's last use waits for what it has queued for release.
+const MOST: Duration = Duration::from_secs(1);
+
+/// The thread of a client's tasks, which ends after the client and its last use.
+pub(super) struct OwnThread {
+    id: ThreadId,
+    /// Dropped with the client's last use.
+    in_use: Option<oneshot::Sender<Infallible>>,
+    /// Disconnected at the thread's end.
+    runs: Mutex<mpsc::Receiver<Infallible>>,
+}
+
+impl Drop for OwnThread {
+    /// A program that returns from `main` would end the thread before it has released what was dropped.
+    fn drop(&mut self) {
+        self.in_use.take();
+        if thread::current().id() != self.id {
+            let runs = self.runs.get_mut();
+            let _ = runs.map(|runs| runs.recv_timeout(MOST));
+        }
+    }
+}
+
+impl EngineHandle {
+    /// As [`start`](Self::start), with the tasks on a new thread.
+    pub(crate) async fn start_on_own_thread(target: Target, config: Config) -> Result<Self, Error> {
+        if !target.is_reached_from_anywhere() {
+            return Err(Error::config(
+                "a server in memory lives on the runtime of its test: leave out `own_runtime`",
+            ));
+        }
+        let (started, start) = oneshot::channel();
+        let work = move || serve(target, config, started);
+        thread::Builder::new()
+            .name("redisson-lock".into())
+            .spawn(work)
+            .map_err(|error| {
+                Error::config(format!("a client's own thread cannot start: {error}"))
+            })?;
+        let unstarted = || Err(Error::config("a client's own runtime cannot start"));
+        start.await.unwrap_or_else(|_| unstarted())
+    }
+}
+
+/// Serves a client on this thread until it is shut down and no longer used. Timers of calls that are on their way end with the
+/// runtime, so it outlives the last use.
+fn serve(
+    target: Target,
+    config: Config,
+    mut started: oneshot::Sender<Result<EngineHandle, Error>>,
+) {
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+        return;
+    };
+    let (in_use, used) = oneshot::channel();
+    let (_runs, runs) = mpsc::channel();
+    let thread = OwnThread {
+        id: thread::current().id(),
+        in_use: Some(in_use),
+        runs: Mutex::new(runs),
+    };
+    runtime.block_on(async {
+        let handle = tokio::select! {
+            handle = EngineHandle::start_with(target, config, Some(thread)) => handle,
+            () = started.closed() => return,
+        };
+        let engine = handle.as_ref().ok().map(|handle| handle.0.0.clone());
+        // A caller that is gone drops the handle, and with it the client.
+        let _ = started.send(handle);
+        if let Some(engine) = engine {
+            engine.ended.cancelled().await;
+            let _ = used.await;
+        }
+    });
+}

@@ -1,0 +1,308 @@
+//! The blocking side, and clients on threads of their own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use redisson_lock::{Config, Error, LostReason, Owner, Released, blocking::LockClient};
+use testbed::{Server, eventually};
+
+/// For what should be a matter of milliseconds.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Runs `program` on a thread that no runtime knows of.
+async fn plainly<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = tokio::sync::oneshot::channel();
+    thread::spawn(move || done.send(program()));
+    result.await.expect("the program panicked")
+}
+
+fn watched(lease: Duration) -> Config {
+    Config {
+        watchdog_lease: lease,
+        ..Config::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_is_an_owner_and_threads_exclude_each_other() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(url).unwrap();
+        let lock = client.reentrant_lock("a");
+        let outer = lock.lock().unwrap();
+        let inner = lock.lock().unwrap();
+        assert_eq!(lock.hold_count(), Ok(2));
+        let other = lock.clone();
+        let busy = thread::spawn(move || other.try_lock().unwrap().is_none());
+        assert!(busy.join().unwrap(), "another thread is another owner");
+        assert_eq!(inner.unlock(), Ok(Released::StillHeld { holds: 1 }));
+        drop(outer);
+        assert_eq!(lock.is_locked(), Ok(false));
+
+        let inside = Arc::new(AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        let alone = |_: &_| {
+                            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+                            thread::yield_now();
+                            inside.fetch_sub(1, SeqCst);
+                        };
+                        lock.run(alone).unwrap();
+                    }
+                });
+            }
+        });
+    })
+    .await;
+}
+
+/// All kinds, and what a drop leaves: nothing, without a word of waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_is_free_once_its_guard_is_dropped() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let other = LockClient::connect(&url).unwrap();
+        macro_rules! is_free_again {
+            ($lock:ident) => {{
+                let guard = client.$lock(stringify!($lock)).try_lock().unwrap().unwrap();
+                let rival = other.$lock(stringify!($lock));
+                assert!(rival.try_lock().unwrap().is_none(), stringify!($lock));
+                assert!(!guard.is_lost());
+                drop(guard);
+                assert!(
+                    rival.try_lock_for(SOON).unwrap().is_some(),
+                    stringify!($lock)
+                );
+            }};
+        }
+        is_free_again!(reentrant_lock);
+        is_free_again!(fair_lock);
+        is_free_again!(fenced_lock);
+        is_free_again!(spin_lock);
+        is_free_again!(non_reentrant_lock);
+        is_free_again!(non_reentrant_fair_lock);
+        is_free_again!(simple_lock);
+
+        let both = client.read_write_lock("rw");
+        let reads = both.read().lock().unwrap();
+        assert!(
+            other
+                .read_write_lock("rw")
+                .write()
+                .try_lock()
+                .unwrap()
+                .is_none()
+        );
+        drop(reads);
+        drop(
+            other
+                .read_write_lock("rw")
+                .write()
+                .try_lock()
+                .unwrap()
+                .unwrap(),
+        );
+
+        let group = client.multi_lock(["x", "y"]).lock().unwrap();
+        assert!(other.reentrant_lock("y").try_lock().unwrap().is_none());
+        drop(group);
+        assert!(other.red_lock(["x", "y"]).try_lock().unwrap().is_some());
+
+        client.reentrant_lock("left").lock().unwrap().leak();
+        assert_eq!(client.reentrant_lock("left").unlock(), Ok(Released::Fully));
+        let fenced = client.fenced_lock("fenced").lock().unwrap();
+        assert!(fenced.token() > 0);
+    })
+    .await;
+    eventually("nothing is locked", SOON, async || {
+        server
+            .command::<Vec<String>>(&["KEYS", "*"])
+            .await
+            .iter()
+            .all(|key| key.contains("token"))
+    })
+    .await;
+}
+
+/// `main` returns, and with it go the guard, the client and the client's thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_main_drops_last_is_released() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let _guard = client.reentrant_lock("a").lock().unwrap();
+        let asynchronous = client.asynchronous().clone();
+        drop(client);
+        // Its release is queued, and the last use goes.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let held = runtime
+            .block_on(asynchronous.reentrant_lock("b").lock())
+            .unwrap();
+        drop(runtime);
+        drop(asynchronous);
+        drop(_guard);
+        drop(held);
+    })
+    .await;
+    assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_hold_is_told_and_the_bodys_result_is_kept() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let other = LockClient::connect(&url).unwrap();
+        let lock = client.reentrant_lock("a");
+        let ran = lock.run(|_| {
+            assert_eq!(other.reentrant_lock("a").force_unlock(), Ok(true));
+            String::from("done")
+        });
+        let lost = ran.unwrap_err();
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        assert_eq!(lost.take_result::<u32>(), None, "of another type");
+        assert_eq!(lost.take_result::<String>().as_deref(), Some("done"));
+        assert_eq!(lost.take_result::<String>(), None, "it is taken");
+
+        let guard = lock.with_lease(Duration::from_millis(100)).lock().unwrap();
+        assert_eq!(guard.lost(), LostReason::Expired);
+        assert!(guard.is_lost());
+        assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+    })
+    .await;
+}
+
+/// A waiter in one thread ends with the client, whose runtime must not end under its timers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_ends_the_calls_of_all_threads() {
+    let server = Server::start().await;
+    let url = server.url();
+    let other = redisson_lock::LockClient::connect(&url).await.unwrap();
+    let _held = other.reentrant_lock("a").lock().await.unwrap();
+    for _ in 0..10 {
+        let url = url.clone();
+        let client = plainly(move || LockClient::connect(url).unwrap()).await;
+        let (waiting, late) = (client.clone(), client.clone());
+        let waits = thread::spawn(move || waiting.reentrant_lock("a").try_lock_for(SOON).map(drop));
+        eventually("it waits", SOON, async || {
+            let channels = server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]);
+            !channels.await.is_empty()
+        })
+        .await;
+        plainly(move || client.shutdown_and_release()).await;
+        assert_eq!(waits.join().unwrap(), Err(Error::Closed));
+        let later = plainly(move || late.reentrant_lock("a").lock().map(drop)).await;
+        assert_eq!(later, Err(Error::Closed));
+        eventually("its subscription is gone", SOON, async || {
+            let channels = server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]);
+            channels.await.is_empty()
+        })
+        .await;
+    }
+}
+
+/// `spawn_blocking`, a task, an owner that is handed on: what surrounds a call changes nothing but the thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_works_on_the_threads_of_a_runtime() {
+    let server = Server::start().await;
+    let url = server.url();
+    let client = tokio::task::spawn_blocking(move || LockClient::connect(url).unwrap())
+        .await
+        .unwrap();
+    let guard = client.reentrant_lock("a").lock().unwrap();
+    let rival = client.clone();
+    let in_pool = tokio::task::spawn_blocking(move || {
+        let _guard = rival.reentrant_lock("b").lock().unwrap();
+        rival.reentrant_lock("a").try_lock().unwrap().is_none()
+    });
+    assert!(in_pool.await.unwrap());
+    // More turns than a task's budget has.
+    for _ in 0..200 {
+        drop(client.reentrant_lock("c").lock().unwrap());
+    }
+    drop(guard);
+    let session = Owner::new();
+    let held = client
+        .reentrant_lock("s")
+        .owned_by(&session)
+        .lock()
+        .unwrap();
+    let again = client.clone();
+    let entered = tokio::task::spawn_blocking(move || {
+        let lock = again.reentrant_lock("s").owned_by(&session);
+        lock.try_lock().unwrap().is_some()
+    });
+    assert!(entered.await.unwrap());
+    held.unlock().unwrap();
+}
+
+#[tokio::test]
+async fn work_that_blocks_everything_does_not_starve_the_watchdog() {
+    let server = Server::start().await;
+    let lease = Duration::from_secs(1);
+    let client = redisson_lock::LockClient::builder()
+        .url(server.url())
+        .config(watched(lease))
+        .own_runtime(true)
+        .build()
+        .await
+        .unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    // This is the only thread of this runtime, and nothing else runs meanwhile.
+    let blocked = Instant::now();
+    while blocked.elapsed() < 3 * lease {
+        std::hint::spin_loop();
+    }
+    assert!(!guard.is_lost());
+    guard.unlock().await.unwrap();
+}
+
+/// One client for many runtimes, as in a static that several `#[tokio::test]` use.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_its_own_runtime_outlives_the_one_it_was_built_on() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap()
+        };
+        let building = redisson_lock::LockClient::builder()
+            .url(url)
+            .own_runtime(true);
+        let client = runtime().block_on(building.build()).unwrap();
+        let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+        let guard = runtime().block_on(lock.lock()).unwrap();
+        let busy = runtime().block_on(client.reentrant_lock("a").try_lock());
+        assert!(busy.unwrap().is_none());
+        assert_eq!(runtime().block_on(guard.unlock()), Ok(Released::Fully));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_connected_says_so() {
+    plainly(|| {
+        let error = LockClient::connect("nonsense").unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        let error = LockClient::connect("redis://127.0.0.1:1").unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    })
+    .await;
+}
