@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::{
     back_off::BackOff,
     client_builder::LockClientBuilder,
+    election::Election,
     engine::{EngineHandle, Subject},
     error::Error,
     lock::{
@@ -319,6 +320,29 @@ impl LockClient {
     /// ```
     pub fn simple_lock(&self, name: impl Into<String>) -> SimpleLock {
         self.lock(name.into())
+    }
+
+    /// The election `name`: at any time at most one candidate leads. See [`Election`].
+    ///
+    /// It is the [fenced lock](Self::fenced_lock) of the same name, with the identity of the leader beside it.
+    ///
+    /// # Redisson
+    ///
+    /// None; `redisson.getFencedLock(name)` takes part.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let election = client.election("leaders");
+    /// let term = election.campaign("host-7").await?;
+    /// assert_eq!(election.leader().await?.unwrap().identity, "host-7");
+    /// term.resign().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.fenced_lock(name))
     }
 
     /// All of the reentrant locks `names`, or none: see [`MultiLock::of`] for locks of other kinds and clients.

@@ -1,14 +1,14 @@
 //! One hold, as its holder sees it.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{EngineHandle, Held, cancel_at_the_end, elsewhere, loss_of},
+    engine::{EngineHandle, Held, Then, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
-    wire::{Kind, Released, fenced::Fenced},
+    wire::{Kind, Lease, Released, fenced::Fenced},
 };
 
 /// One hold on a lock of kind `K`.
@@ -136,14 +136,60 @@ impl<K: Kind> Guard<K> {
         self.held.valid_until().into_std()
     }
 
+    /// Has the hold last for another `lease` from now on, as a holder with a fixed lease wants that needs longer than it thought.
+    ///
+    /// It never shortens: what is left already stays. With the lock's other holds of the same owner, the longest counts. A
+    /// hold that the watchdog renews is lengthened too, and renewed as before. [`valid_until`](Self::valid_until) moves when
+    /// the server has answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the hold is gone, [`Error::Config`] for a lease out of bounds, [`Error::Unavailable`] when no
+    /// answer came within [`Config::command_wait`](crate::Config::command_wait) and [`Error::Replication`] when too few
+    /// replicas have it (the hold then lasts as long as before, though the server may keep it for longer), [`Error::Redis`],
+    /// [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether it happens; the guard then relies on what it had before.
+    ///
+    /// # Redisson
+    ///
+    /// `expire` on the lock, which may also shorten it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let import = client.reentrant_lock("import").with_lease(Duration::from_secs(60));
+    /// let guard = import.lock().await?;
+    /// for file in ["a.csv", "b.csv"] {
+    ///     // A minute for each.
+    ///     guard.extend(Duration::from_secs(60)).await?;
+    /// #   let _ = file;
+    /// }
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let lease = Lease::new(lease).map_err(Error::config)?;
+        self.held.extend(lease, Then::Renewed).await
+    }
+
     /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does.
     /// [`Lock::unlock`](crate::Lock::unlock), by the same owner, releases it.
     pub fn leak(self) {
         self.held.leak();
     }
 
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// Where the client's tasks run.
-    #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self.engine.runtime()
     }

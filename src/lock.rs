@@ -254,55 +254,6 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    /// Takes the lock, runs `body` and releases the lock; stops `body` when the hold is lost.
-    ///
-    /// Waits as [`lock`](Self::lock) does. Before `body` is polled, each time, it is checked that the lock is still held:
-    /// after the process was stopped for longer than the lease, `body` does not go on. `body` runs as the owner that holds
-    /// the lock, so that it can take it again.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost: `body` was then dropped at its present await
-    /// point, or had run to its end without the protection of the lock. What it then came to is not thrown away:
-    /// [`Error::take_result`] takes it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `body` where it is and releases the lock in the background.
-    ///
-    /// # Redisson
-    ///
-    /// `lock(); try { .. } finally { unlock(); }`, with a check that Java has no means for.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
-    /// let total = client
-    ///     .reentrant_lock("order:42")
-    ///     .run(async |_guard| 40 + 2)
-    ///     .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn run<T: Send + 'static>(
-        &self,
-        body: impl AsyncFnOnce(&Guard<K>) -> T,
-    ) -> Result<T, Error> {
-        let owner = self.owner();
-        let guard = self.owned_by(&owner).lock().await?;
-        let done = tokio::select! {
-            biased;
-            reason = guard.lost() => return Err(guard.lost_error(reason)),
-            done = owner.scope(body(&guard)) => done,
-        };
-        match guard.unlock().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
-            // The body has run under the lock, however the release goes on.
-            _ => Ok(done),
-        }
-    }
-
     /// Releases the latest hold of the owner that has no guard, as [`Guard::leak`] leaves it.
     ///
     /// Waits for one answer of the server.

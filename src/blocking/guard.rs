@@ -1,6 +1,6 @@
 //! One hold of blocking code.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +56,16 @@ impl<K: Kind> Guard<K> {
     /// How many replicas had acknowledged the acquisition: see [`crate::Guard::acknowledgements`].
     pub fn acknowledgements(&self) -> Option<u32> {
         self.guard().acknowledgements()
+    }
+
+    /// Has the hold last for another `lease` from now on: see [`crate::Guard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Guard::extend`].
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let guard = self.guard();
+        wait_for(guard.runtime(), guard.extend(lease))
     }
 
     /// Ends the guard and leaves the hold, for [`Lock::unlock`](super::Lock::unlock) to release.

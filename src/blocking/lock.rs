@@ -86,6 +86,19 @@ impl<K: Kind> Lock<K> {
         self.lock()?.run(body)
     }
 
+    /// As [`run`](Self::run), if the lock is free; `None`, without a call of `body`, if another owner holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock) and [`run`](Self::run).
+    pub fn try_run<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        let guard = self.try_lock()?;
+        guard.map(|guard| guard.run(body)).transpose()
+    }
+
     /// Releases the latest hold of this thread that has no guard: see [`crate::Lock::unlock`].
     ///
     /// # Errors

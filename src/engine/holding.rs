@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::extend::Then;
 use crate::{error::LostReason, wire::Lease};
 
 /// What clocks may differ by over a lease: our validity ends that much before the server's.
@@ -268,6 +269,31 @@ impl Holding {
                 self.renew_at = sent + watched.duration / 3;
             }
         }
+    }
+
+    /// The server was told at `sent` to keep `id` for this lease at least. What the clock has ended meanwhile that does not
+    /// bring back.
+    pub(super) fn extend(
+        &mut self,
+        id: HoldId,
+        sent: Instant,
+        lease: &Lease,
+        then: Then,
+        now: Instant,
+    ) -> Result<(), LostReason> {
+        if let Some(reason) = self.lost(now) {
+            return Err(reason);
+        }
+        let until = validity(sent, lease);
+        self.valid_until = self.valid_until.max(until);
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
+            hold.watched &= then == Then::Renewed;
+            if !hold.watched && (then == Then::Fixed || lease.duration > hold.lease.duration) {
+                hold.lease = lease.clone();
+            }
+            hold.until = hold.until.max(until);
+        }
+        Ok(())
     }
 
     pub(super) fn lost(&self, now: Instant) -> Option<LostReason> {

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ask::Ask,
+    extend::Then,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
     release::Held,
@@ -472,6 +473,17 @@ impl Tenure {
             reason,
             result: None,
         }
+    }
+
+    /// The server has been told at `sent` to keep `id` for this lease.
+    pub(super) fn extended(
+        &self,
+        id: HoldId,
+        sent: Instant,
+        lease: &Lease,
+        then: Then,
+    ) -> Result<(), LostReason> {
+        self.holding().extend(id, sent, lease, then, Instant::now())
     }
 
     pub(super) fn leak(&self, id: HoldId) {

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that takes a lock, for every kind |
 //! | [`loss`] | - | tells holders of a loss, on any runtime |
+//! | [`extend`] | - | lengthens a hold, says who leads |
 //! | [`line`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
@@ -26,6 +27,7 @@ mod carried;
 mod deadlock;
 mod dropped;
 mod echoes;
+mod extend;
 mod group;
 mod holding;
 mod holds;
@@ -61,6 +63,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub(crate) use ask::{Ask, Limit, Subject, Terms};
+pub(crate) use extend::Then;
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
@@ -278,11 +281,23 @@ impl Engine {
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
     /// lost is then left in doubt.
     async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
+        self.ask_for(place, request, repeated, Durability::Local)
+            .await
+    }
+
+    /// The same, with a wait for replicas.
+    async fn ask_for(
+        &self,
+        place: &Place,
+        request: Request,
+        repeated: bool,
+        durability: Durability,
+    ) -> Result<Reply, Error> {
         runtime::check()?;
         let told = Mutex::new(None);
         let answered = async {
             loop {
-                match self.lanes.run(request.clone(), Durability::Local).await {
+                match self.lanes.run(request.clone(), durability).await {
                     Ok(reply) => return Ok(reply),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(CallError::Unanswered { .. }) if repeated => {}

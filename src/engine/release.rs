@@ -71,6 +71,14 @@ impl Held {
         &self.tenure
     }
 
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(super) fn id(&self) -> HoldId {
+        self.id
+    }
+
     /// Until when the holder may rely on it if it is not renewed again.
     pub(crate) fn valid_until(&self) -> Instant {
         let lasts = self.tenure.lasts_until(self.id);

@@ -16,6 +16,7 @@
 //! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.
 
+pub(crate) mod election;
 pub(crate) mod fair;
 pub(crate) mod fenced;
 pub(crate) mod message;

@@ -16,7 +16,12 @@ fn scripts(kind: &str) -> Vec<String> {
     };
     match kind {
         "reentrant" | "non-reentrant" | "spin" => of("reentrant", &PLAIN),
-        "fenced" => [of("fenced", &["acquire"]), of("reentrant", &PLAIN[1..])].concat(),
+        "fenced" => [
+            of("fenced", &["acquire"]),
+            of("reentrant", &PLAIN[1..]),
+            of("election", &["announce", "leader"]),
+        ]
+        .concat(),
         "fair" | "non-reentrant-fair" => [
             of("fair", &["acquire", "release", "abandon", "force_release"]),
             of("reentrant", &["renew", "inspect"]),

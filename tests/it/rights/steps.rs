@@ -148,6 +148,11 @@ impl Steps {
             let again = [A, LEASE, "1", "0"];
             self.run(DONE, "fenced_acquire", &keys, &again).await?;
         }
+        let lock = &keys[..1];
+        self.run(ABSENT, "election_leader", lock, &[""]).await?;
+        self.run(DONE, "election_announce", lock, &[A, "1", "me"])
+            .await?;
+        self.run(DONE, "election_leader", lock, &[""]).await?;
         self.admin(&["DEL", &self.name]).await;
         Ok(())
     }

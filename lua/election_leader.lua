@@ -1,0 +1,17 @@
+-- Reads who leads.
+--
+-- KEYS  lock: the hash of owners and their counts
+-- ARGV  nothing: an empty argument
+-- Replies
+--   DONE    somebody leads  detail: the leader's token, a space and its identity
+--   ABSENT  nobody leads, or not by an election of this crate  detail: 0
+local keys, args = 1, 1
+local function operation(k)
+  local lock = KEYS[k]
+  local told = call('HMGET', lock, 'leader')[1]
+  local owner, leader = string.match(told or '', '^(%S+) (%d+ .*)$')
+  if not owner or not call('HMGET', lock, owner)[1] then
+    return ABSENT, 0
+  end
+  return DONE, leader
+end

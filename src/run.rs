@@ -1,0 +1,206 @@
+//! A body that runs under a lock.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    engine::Then,
+    error::Error,
+    guard::Guard,
+    lock::Lock,
+    owner::Owner,
+    wire::{Kind, Lease},
+};
+
+impl<K: Kind> Lock<K> {
+    /// Takes the lock, runs `body` and releases the lock; stops `body` when the hold is lost.
+    ///
+    /// Waits as [`lock`](Self::lock) does. Before `body` is polled, each time, it is checked that the lock is still held:
+    /// after the process was stopped for longer than the lease, `body` does not go on. `body` runs as the owner that holds
+    /// the lock, so that it can take it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost: `body` was then dropped at its present await
+    /// point, or had run to its end without the protection of the lock. What it then came to is not thrown away:
+    /// [`Error::take_result`] takes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` where it is and releases the lock in the background.
+    ///
+    /// # Redisson
+    ///
+    /// `lock(); try { .. } finally { unlock(); }`, with a check that Java has no means for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let total = client
+    ///     .reentrant_lock("order:42")
+    ///     .run(async |_guard| 40 + 2)
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T: Send + 'static>(
+        &self,
+        body: impl AsyncFnOnce(&Guard<K>) -> T,
+    ) -> Result<T, Error> {
+        let owner = self.owner();
+        let guard = self.owned_by(&owner).lock().await?;
+        let done = guard.run_here(owner, body).await?;
+        guard.unlock_after(done).await
+    }
+
+    /// As [`run`](Self::run), if the lock is free; `None`, without a call of `body`, if another owner holds it.
+    ///
+    /// Waits for one answer of the server, and for `body`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock), and [`Error::Lost`] as [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Redisson
+    ///
+    /// `if (tryLock()) try { .. } finally { unlock(); }`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// match client.reentrant_lock("nightly-report").try_run(async |_guard| 42).await? {
+    ///     Some(pages) => println!("{pages} pages"),
+    ///     None => println!("another instance is at it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_run<T: Send + 'static>(
+        &self,
+        body: impl AsyncFnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        let owner = self.owner();
+        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
+            return Ok(None);
+        };
+        let done = guard.run_here(owner, body).await?;
+        guard.unlock_after(done).await.map(Some)
+    }
+
+    /// As [`try_run`](Self::try_run), but the lock stays for `least` in all, from the moment when it was taken: another
+    /// instance whose clock is a little late finds it held, and skips a job that is done.
+    ///
+    /// It runs for an owner of its own, so that no other job of the same task enters. When `body` is done, it returns; the
+    /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then, or
+    /// when the watchdog's lease is over, whichever is later. A `body` that fails is done like any other; one that is dropped,
+    /// or that panics, frees the lock at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_run`](Self::try_run), and [`Error::Config`] for a `least` that cannot be a lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Redisson
+    ///
+    /// None; ShedLock's `lockAtLeastFor`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let cleanup = client.reentrant_lock("job:cleanup");
+    /// let done = cleanup
+    ///     .run_at_least(Duration::from_secs(30), async |_guard| { /* takes a second */ })
+    ///     .await?;
+    /// println!("{}", if done.is_some() { "cleaned up" } else { "another instance has" });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_at_least<T: Send + 'static>(
+        &self,
+        least: Duration,
+        body: impl AsyncFnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        Lease::new(least).map_err(Error::config)?;
+        let owner = Owner::new();
+        let until = Instant::now() + least;
+        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
+            return Ok(None);
+        };
+        let done = guard.run_here(owner, body).await?;
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return guard.unlock_after(done).await.map(Some);
+        }
+        // Longer than the rest, for the release to come while the hold is valid.
+        let lease = Lease::new(rest + rest / 50 + MARGIN).map_err(Error::config)?;
+        if let Err(lost @ Error::Lost { .. }) = guard.held().extend(lease, Then::Fixed).await {
+            return Err(lost.with_result(done));
+        }
+        // Otherwise it stays the watchdog's, for as long as the process lives.
+        let runtime = guard.runtime().clone();
+        // Made here, as the runtime may end before the task has begun.
+        let lingers = Lingering(Some(guard));
+        runtime.spawn(async move {
+            sleep_until(until).await;
+            drop(lingers.into_guard());
+        });
+        Ok(Some(done))
+    }
+}
+
+/// What a release may take.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// A hold whose lease ends it if the process does.
+struct Lingering<K: Kind>(Option<Guard<K>>);
+
+impl<K: Kind> Lingering<K> {
+    fn into_guard(mut self) -> Option<Guard<K>> {
+        self.0.take()
+    }
+}
+
+impl<K: Kind> Drop for Lingering<K> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.leak();
+        }
+    }
+}
+
+impl<K: Kind> Guard<K> {
+    /// Runs `body` as `owner` until the hold is lost.
+    async fn run_here<T>(
+        &self,
+        owner: Owner,
+        body: impl AsyncFnOnce(&Self) -> T,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(self.lost_error(reason)),
+            done = owner.scope(body(self)) => Ok(done),
+        }
+    }
+
+    /// Releases the hold under which `done` was made.
+    async fn unlock_after<T: Send + 'static>(self, done: T) -> Result<T, Error> {
+        match self.unlock().await {
+            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
+            // The body has run under the lock, however the release goes on.
+            _ => Ok(done),
+        }
+    }
+}

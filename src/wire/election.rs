@@ -1,0 +1,44 @@
+//! Who leads: a field beside the holder's in the hash of a fenced lock, where Redisson looks for nothing.
+
+use bytes::Bytes;
+
+use super::{
+    Place, Refusal, Reply, Request,
+    script::{Detail, Outcome, Script, script},
+};
+
+static ANNOUNCE: Script = script!(keys = 1, "election_announce");
+static LEADER: Script = script!(keys = 1, "election_leader");
+
+/// Write down that `owner` leads, as `identity`.
+pub(crate) fn announce(place: &Place, owner: &Bytes, token: i64, identity: &str) -> Request {
+    Request {
+        script: &ANNOUNCE,
+        parts: vec![
+            place.key.clone(),
+            owner.clone(),
+            token.to_string().into(),
+            Bytes::copy_from_slice(identity.as_bytes()),
+        ],
+    }
+}
+
+/// Ask who leads.
+pub(crate) fn leader(place: &Place) -> Request {
+    Request {
+        script: &LEADER,
+        parts: vec![place.key.clone(), Bytes::new()],
+    }
+}
+
+/// Reads the answer to [`leader`]: a token and an identity.
+pub(crate) fn led_by(reply: Reply) -> Result<Option<(i64, String)>, Refusal> {
+    match reply.outcome()? {
+        Outcome::Done(Detail::Text(told)) => {
+            let (token, identity) = told.split_once(' ').unwrap_or_default();
+            let token = token.parse().ok();
+            Ok(token.map(|token| (token, identity.to_owned())))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,119 @@
+//! Holds that are lengthened by their holders.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Config, Error, LockClient, LostReason, Released};
+use testbed::Server;
+
+async fn bed() -> (Server, LockClient) {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    (server, client)
+}
+
+const SHORT: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(60);
+
+fn lasts(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+#[tokio::test]
+async fn a_fixed_lease_of_every_kind_is_lengthened_and_never_shortened() {
+    let (server, client) = bed().await;
+    macro_rules! lasts_longer {
+        ($lock:expr) => {{
+            let lock = $lock.with_lease(SHORT);
+            let guard = lock.lock().await.unwrap();
+            assert!(lasts(guard.valid_until()) <= SHORT);
+            assert_eq!(guard.extend(LONG).await, Ok(()));
+            let (valid, left) = (
+                lasts(guard.valid_until()),
+                lock.remaining_lease().await.unwrap().unwrap(),
+            );
+            assert!(valid > LONG / 2 && valid < left, "{valid:?} of {left:?}");
+            assert_eq!(guard.extend(SHORT).await, Ok(()));
+            let left = lock.remaining_lease().await.unwrap().unwrap();
+            assert!(left > LONG / 2, "{left:?}");
+            assert!(lasts(guard.valid_until()) > LONG / 2);
+            assert_eq!(guard.unlock().await, Ok(Released::Fully));
+        }};
+    }
+    lasts_longer!(client.reentrant_lock("a"));
+    lasts_longer!(client.fair_lock("b"));
+    lasts_longer!(client.fenced_lock("c"));
+    lasts_longer!(client.spin_lock("d"));
+    lasts_longer!(client.non_reentrant_lock("e"));
+    lasts_longer!(client.simple_lock("f"));
+    lasts_longer!(client.read_write_lock("g").read());
+    lasts_longer!(client.read_write_lock("g").write());
+    assert_eq!(server.command::<Vec<String>>(&["KEYS", "*"]).await.len(), 1);
+}
+
+/// The holder relies on the new lease, and what an inner hold leaves is the new one too.
+#[tokio::test]
+async fn an_outer_hold_keeps_what_it_was_extended_to() {
+    let (_server, client) = bed().await;
+    let lock = client.reentrant_lock("a");
+    let outer = lock.with_lease(SHORT).lock().await.unwrap();
+    outer.extend(LONG).await.unwrap();
+    let inner = lock.with_lease(2 * LONG).lock().await.unwrap();
+    inner.unlock().await.unwrap();
+    assert!(lock.remaining_lease().await.unwrap().unwrap() > LONG / 2);
+    assert!(lasts(outer.valid_until()) > LONG / 2);
+    // Past the first lease.
+    tokio::time::sleep(SHORT + SHORT / 4).await;
+    assert!(!outer.is_lost());
+    outer.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_lost_is_not_extended() {
+    let (server, client) = bed().await;
+    let lock = client.reentrant_lock("a").with_lease(LONG);
+    let guard = lock.lock().await.unwrap();
+    server.command::<()>(&["DEL", "a"]).await;
+    let told = guard.cancellation_token();
+    let gone = guard.extend(LONG).await;
+    let is_gone = |reason| matches!(reason, LostReason::Gone);
+    assert!(
+        matches!(gone, Err(Error::Lost { reason, .. }) if is_gone(reason)),
+        "{gone:?}"
+    );
+    assert!(told.is_cancelled() && guard.is_lost());
+    assert_eq!(server.command::<u32>(&["EXISTS", "a"]).await, 0);
+
+    let lock = lock.with_lease(Duration::from_millis(50));
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert!(matches!(guard.extend(LONG).await, Err(Error::Lost { .. })));
+    let guard = lock.with_lease(LONG).lock().await.unwrap();
+    for bad in [Duration::ZERO, Duration::MAX] {
+        let error = guard.extend(bad).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_server_extends_nothing() {
+    let server = Server::start().await;
+    let config = Config {
+        command_wait: Duration::from_millis(300),
+        ..Config::default()
+    };
+    let building = LockClient::builder().url(server.url()).config(config);
+    let client = building.build().await.unwrap();
+    let lock = client.reentrant_lock("a").with_lease(LONG / 2);
+    let guard = lock.lock().await.unwrap();
+    let before = guard.valid_until();
+    server.pause();
+    let silent = guard.extend(LONG).await;
+    assert!(
+        matches!(silent, Err(Error::Unavailable { .. })),
+        "{silent:?}"
+    );
+    assert_eq!(guard.valid_until(), before);
+    server.resume();
+    assert_eq!(guard.extend(LONG).await, Ok(()));
+    assert!(guard.valid_until() > before);
+}

@@ -1,0 +1,116 @@
+//! `try_run`, `run_at_least`, and what becomes of a body's result.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Error, LockClient, Owner};
+use testbed::{Server, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn bed() -> (Server, LockClient, LockClient) {
+    let server = Server::start().await;
+    let connect = async || LockClient::connect(server.url()).await.unwrap();
+    let (one, other) = (connect().await, connect().await);
+    (server, one, other)
+}
+
+#[tokio::test]
+async fn a_job_runs_unless_the_lock_is_held() {
+    let (_server, one, other) = bed().await;
+    let (lock, rival) = (one.reentrant_lock("job"), other.reentrant_lock("job"));
+    let inner = async |_: &_| rival.try_run(async |_| panic!("it is held")).await;
+    let ran: Option<Result<Option<()>, Error>> = lock.try_run(inner).await.unwrap();
+    assert_eq!(ran, Some(Ok(None)));
+    assert_eq!(rival.try_run(async |_| 7).await, Ok(Some(7)));
+    assert_eq!(lock.is_locked().await, Ok(false));
+    let again = lock.try_run(async |_| lock.hold_count().await).await;
+    assert_eq!(again, Ok(Some(Ok(1))));
+}
+
+#[tokio::test]
+async fn the_result_of_a_body_that_lost_the_lock_is_kept() {
+    let (_server, one, other) = bed().await;
+    let (lock, rival) = (one.reentrant_lock("job"), other.reentrant_lock("job"));
+    let body = async |_: &_| {
+        assert_eq!(rival.force_unlock().await, Ok(true));
+        vec![1, 2, 3]
+    };
+    let lost = lock.run(body).await.unwrap_err();
+    assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+    assert_eq!(lost.clone(), lost);
+    assert_eq!(lost.take_result::<&str>(), None);
+    assert_eq!(lost.take_result(), Some(vec![1, 2, 3]));
+    let tried = lock.try_run(body).await.unwrap_err();
+    assert_eq!(tried.take_result(), Some(vec![1, 2, 3]));
+    let group = one.multi_lock(["job", "other"]);
+    let lost = group.run(async |_| rival.force_unlock().await).await;
+    assert_eq!(lost.unwrap_err().take_result(), Some(Ok::<_, Error>(true)));
+}
+
+/// Also of kinds that cannot be taken twice.
+#[tokio::test]
+async fn a_lock_stays_for_the_least_time_and_no_longer() {
+    let (server, one, other) = bed().await;
+    let least = Duration::from_secs(2);
+    macro_rules! stays {
+        ($kind:ident) => {{
+            let name = stringify!($kind);
+            let began = Instant::now();
+            let ran = one.$kind(name).run_at_least(least, async |_| 7).await;
+            assert_eq!(ran, Ok(Some(7)));
+            assert!(began.elapsed() < least, "it returns at once");
+            let skipped = other.$kind(name).run_at_least(least, async |_| 8).await;
+            assert_eq!(skipped, Ok(None));
+            // Not even for who ran it.
+            assert_eq!(one.$kind(name).try_run(async |_| 9).await, Ok(None));
+            let guard = other.$kind(name).try_lock_for(SOON).await.unwrap();
+            let waited = began.elapsed();
+            assert!(waited >= least, "{waited:?}");
+            assert!(waited < least + Duration::from_secs(3), "{waited:?}");
+            guard.unwrap().unlock().await.unwrap();
+        }};
+    }
+    stays!(reentrant_lock);
+    stays!(fair_lock);
+    stays!(simple_lock);
+    stays!(non_reentrant_lock);
+    let lock = one.reentrant_lock("long");
+    let body = async |_: &_| tokio::time::sleep(Duration::from_millis(200)).await;
+    let least = Duration::from_millis(100);
+    assert_eq!(lock.run_at_least(least, body).await, Ok(Some(())));
+    assert_eq!(server.command::<u32>(&["EXISTS", "long"]).await, 0);
+}
+
+/// The process ends with the job; the time goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_time_outlives_the_process() {
+    let (server, _one, other) = bed().await;
+    let (url, least) = (server.url(), Duration::from_secs(100));
+    let process = tokio::task::spawn_blocking(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = LockClient::connect(url).await.unwrap();
+            let lock = client.reentrant_lock("job");
+            lock.run_at_least(least, async |_| ()).await.unwrap()
+        })
+    });
+    assert_eq!(process.await.unwrap(), Some(()));
+    let left = other.reentrant_lock("job").remaining_lease().await;
+    assert!(left.unwrap().unwrap() > least - SOON);
+}
+
+#[tokio::test]
+async fn a_dropped_job_frees_the_lock_at_once() {
+    let (server, one, _other) = bed().await;
+    let lock = one.reentrant_lock("job").owned_by(&Owner::new());
+    let ran = lock.run_at_least(SOON * 3, async |_| std::future::pending::<()>().await);
+    let dropped = tokio::time::timeout(Duration::from_millis(200), ran).await;
+    assert!(dropped.is_err());
+    eventually("it is free", SOON, async || {
+        server.command::<u32>(&["EXISTS", "job"]).await == 0
+    })
+    .await;
+    let bad = lock.run_at_least(Duration::ZERO, async |_| ()).await;
+    assert!(matches!(bad, Err(Error::Config { .. })), "{bad:?}");
+}
