@@ -1,14 +1,19 @@
 //! How a client is made.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::{
     client::LockClient,
     config::Config,
     engine::EngineHandle,
     error::Error,
-    redis::{AddressMap, Credentials, FredClient, Target},
+    redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings},
 };
+
+/// The pause between attempts to start.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
 #[must_use = "nothing is connected before `build`"]
@@ -19,6 +24,9 @@ pub struct LockClientBuilder {
     address_map: Option<AddressMap>,
     lazy: bool,
     own_runtime: bool,
+    tls: TlsSettings,
+    connect_timeout: Option<Duration>,
+    retry_start: Duration,
     config: Config,
 }
 
@@ -31,6 +39,9 @@ impl LockClientBuilder {
             address_map: None,
             lazy: false,
             own_runtime: false,
+            tls: TlsSettings::default(),
+            connect_timeout: None,
+            retry_start: Duration::ZERO,
             config: Config::default(),
         }
     }
@@ -77,7 +88,7 @@ impl LockClientBuilder {
     /// `useReplicatedServers().addNodeAddress(nodes)`.
     #[doc(alias = "useReplicatedServers")]
     pub fn replicated(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.source = Some(Target::several("replicated", nodes));
+        self.source = Some(Target::several("replicated", &[], nodes));
         self
     }
 
@@ -88,7 +99,7 @@ impl LockClientBuilder {
     /// `useClusterServers().addNodeAddress(nodes)`.
     #[doc(alias = "useClusterServers")]
     pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.source = Some(Target::several("cluster", nodes));
+        self.source = Some(Target::several("cluster", &[], nodes));
         self
     }
 
@@ -145,10 +156,25 @@ impl LockClientBuilder {
         self
     }
 
-    #[cfg(feature = "test-util")]
+    #[cfg(any(feature = "test-util", feature = "redisson-yaml"))]
     pub(crate) fn target(mut self, target: Target) -> Self {
         self.source = Some(Ok(target));
         self
+    }
+
+    /// What it connects to, without passwords.
+    #[cfg(all(test, feature = "redisson-yaml"))]
+    pub(crate) fn shown(&self) -> String {
+        let target = self.source.as_ref().expect("it has a server").as_ref();
+        let shown = target.expect("it is one that can be");
+        let (user, password) = self.credentials.clone().unzip();
+        let user = user.filter(|user| !user.is_empty());
+        let files = match self.tls.is_empty() {
+            true => String::new(),
+            false => format!(" {:?}", self.tls),
+        };
+        let password = password.map_or("", |_| " with a password");
+        format!("{shown:?} as {user:?}{password}{files}")
     }
 
     /// Whether [`build`](Self::build) leaves connecting to the background, and does not fail because the server cannot be
@@ -181,6 +207,86 @@ impl LockClientBuilder {
     /// ```
     pub fn lazy(mut self, lazy: bool) -> Self {
         self.lazy = lazy;
+        self
+    }
+
+    /// Trusts the authorities in this file, in PEM, instead of the system's: for a `rediss://` server. Needs the feature
+    /// `rustls`.
+    ///
+    /// # Redisson
+    ///
+    /// `sslTruststore`, of which the certificates in PEM.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("rediss://redis.internal:6380")
+    ///     .ca_file("/etc/redis/ca.pem")
+    ///     .client_certificate("/etc/app/client.pem", "/etc/app/client.key")
+    ///     .connect_timeout(Duration::from_secs(2))
+    ///     .retry_start(Duration::from_secs(60))
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.ca = Some(file.into());
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one: the chain and its key, in PEM, in two files or twice the same. With a
+    /// [`ca_file`](Self::ca_file).
+    ///
+    /// # Redisson
+    ///
+    /// `sslKeystore`, of which the certificate and the key in PEM.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.tls.identity = Some(Identity {
+            certificate: certificate.into(),
+            key: key.into(),
+        });
+        self
+    }
+
+    /// Expects certificates for this name, whatever host is connected to: behind a tunnel, or where nodes announce addresses.
+    ///
+    /// # Redisson
+    ///
+    /// None; `sslVerificationMode: CA_ONLY` looks at no name at all.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.server_name = Some(name.into());
+        self
+    }
+
+    /// How long one connection may take to open, TLS and login included. Default, and most that counts: 5 s, and 1.5 s where
+    /// sentinels or a cluster can tell that a server was replaced.
+    ///
+    /// # Redisson
+    ///
+    /// `connectTimeout`.
+    pub fn connect_timeout(mut self, wait: Duration) -> Self {
+        self.connect_timeout = Some(wait);
+        self
+    }
+
+    /// For how long [`build`](Self::build) attempts to connect again while the server cannot be reached, as when both start at the
+    /// same time. Default: zero, one attempt. What is wrong with an address, a password or a certificate is told at once as far as
+    /// it is known for sure. [`lazy`](Self::lazy) waits for nothing at all.
+    ///
+    /// # Redisson
+    ///
+    /// None: `Redisson.create` fails after `retryAttempts`.
+    pub fn retry_start(mut self, wait: Duration) -> Self {
+        self.retry_start = wait;
         self
     }
 
@@ -248,11 +354,27 @@ impl LockClientBuilder {
             target.map_addresses(map);
         }
         target.lazy = self.lazy;
-        let engine = match self.own_runtime {
-            true => EngineHandle::start_on_own_thread(target, self.config).await?,
-            false => EngineHandle::start(target, self.config).await?,
-        };
-        Ok(LockClient::new(engine))
+        if self.connect_timeout.is_some_and(|wait| wait.is_zero()) {
+            return Err(Error::config(
+                "connect_timeout is zero: nothing connects so fast",
+            ));
+        }
+        target.open_on(&self.tls, self.connect_timeout)?;
+        let began = Instant::now();
+        loop {
+            let (target, config) = (target.clone(), self.config.clone());
+            let started = match self.own_runtime {
+                true => EngineHandle::start_on_own_thread(target, config).await,
+                false => EngineHandle::start(target, config).await,
+            };
+            match started {
+                Err(Error::Unavailable { .. }) if began.elapsed() < self.retry_start => {
+                    let left = self.retry_start.saturating_sub(began.elapsed());
+                    tokio::time::sleep(RETRY_PAUSE.min(left)).await;
+                }
+                started => return started.map(LockClient::new),
+            }
+        }
     }
 
     /// Connects, for callers that do not wait by `await`: see [`blocking`](crate::blocking).

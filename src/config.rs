@@ -9,7 +9,7 @@ use crate::{durability::Durability, error::Error, wire::Lease};
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
 /// All have Redisson's defaults where Redisson has the setting. A configuration can be read from JSON, YAML or TOML
-/// under Redisson's own names, in milliseconds; fields that neither Redisson's locks nor this crate know are refused by
+/// under Redisson's own names, in milliseconds or with a unit (`"30s"`); fields that neither Redisson's locks nor this crate know are refused by
 /// name.
 ///
 /// ```
@@ -226,14 +226,55 @@ impl Config {
     }
 }
 
+/// A time as Redisson has it, in milliseconds, or with a unit.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected milliseconds, as 30000, or a time with its unit, as \"30s\" (ms, s, m, h)"
+)]
+enum Time {
+    Millis(u64),
+    Text(String),
+}
+
+impl Time {
+    fn duration<E: serde::de::Error>(self) -> Result<Duration, E> {
+        match self {
+            Time::Millis(millis) => Ok(Duration::from_millis(millis)),
+            Time::Text(text) => duration(&text).ok_or_else(|| {
+                E::custom(format!(
+                    "{text:?} is no time: write 30000, in milliseconds, or \"30s\" (ms, s, m, h)"
+                ))
+            }),
+        }
+    }
+}
+
+/// A time with its unit: `30s`, `1500 ms`, `5m`. A plain number is in milliseconds.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let millis = match unit.trim_start() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    let number: u64 = number.parse().ok()?;
+    number.checked_mul(millis).map(Duration::from_millis)
+}
+
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    u64::deserialize(deserializer).map(Duration::from_millis)
+    Time::deserialize(deserializer)?.duration()
 }
 
 fn optional_millis<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
-    Option::<u64>::deserialize(deserializer).map(|millis| millis.map(Duration::from_millis))
+    let time = Option::<Time>::deserialize(deserializer)?;
+    time.map(Time::duration).transpose()
 }
 
 #[cfg(test)]
@@ -252,6 +293,31 @@ mod tests {
             serde_json::from_str::<Config>("{}").unwrap(),
             Config::default()
         );
+    }
+
+    #[test]
+    fn times_may_have_units() {
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("1500 ms", 1_500),
+            (" 2m", 120_000),
+            ("1h", 3_600_000),
+            ("250", 250),
+        ] {
+            let text =
+                format!(r#"{{"lockWatchdogTimeout": "{text}", "deadlockWarning": "{text}"}}"#);
+            let config: Config = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                config.watchdog_lease,
+                Duration::from_millis(millis),
+                "{text}"
+            );
+            assert_eq!(config.deadlock_warning, Some(config.watchdog_lease));
+        }
+        assert_eq!(duration("99999999999999999999s"), None);
+        assert_eq!(duration("18446744073709551615h"), None);
+        let told = serde_json::from_str::<Config>(r#"{"timeout": true}"#).unwrap_err();
+        assert!(told.to_string().contains("30000"), "{told}");
     }
 
     #[test]
@@ -274,7 +340,10 @@ mod tests {
         assert!(error.to_string().contains("lockWatchdogTimout"), "{error}");
         for bad in [
             r#"{"lockWatchdogTimeout": -1}"#,
-            r#"{"lockWatchdogTimeout": "30s"}"#,
+            r#"{"lockWatchdogTimeout": "30 parsecs"}"#,
+            r#"{"lockWatchdogTimeout": "s"}"#,
+            r#"{"lockWatchdogTimeout": "-1s"}"#,
+            r#"{"lockWatchdogTimeout": 1.5}"#,
             r#"{"checkLockSyncedSlaves": 1}"#,
         ] {
             assert!(serde_json::from_str::<Config>(bad).is_err(), "{bad}");

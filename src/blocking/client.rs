@@ -27,8 +27,8 @@ impl LockClient {
     }
 
     pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {
-        // Nothing but the answer of the client's own thread is waited for.
-        let here = Builder::new_current_thread().build();
+        // The answer of the client's own thread is waited for, and pauses between attempts.
+        let here = Builder::new_current_thread().enable_time().build();
         let here = here.map_err(|error| {
             Error::config(format!("a client's own runtime cannot start: {error}"))
         })?;

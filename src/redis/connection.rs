@@ -6,7 +6,7 @@ use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::stream::Stream;
 
-use super::{BoxFuture, attempts::Servers};
+use super::{BoxFuture, attempts::Servers, fred::Tls};
 use crate::server_text;
 
 /// A value as the server sends it, whichever version of the protocol carries it.
@@ -107,6 +107,15 @@ pub(crate) struct Terms {
     pub(crate) messages: usize,
 }
 
+/// How sockets are opened, where a client says so.
+#[derive(Clone, Default)]
+pub(crate) struct SocketTerms {
+    /// How connections are encrypted, instead of by the system's certificates.
+    pub(crate) tls: Option<Tls>,
+    /// The longest that a connection may take to open.
+    pub(crate) wait: Option<Duration>,
+}
+
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync {
     /// Connects, and logs in. Dropping the future closes what was open.
@@ -115,6 +124,11 @@ pub(crate) trait Transport: Send + Sync {
         server: &ServerConfig,
         terms: Terms,
     ) -> BoxFuture<Result<Opened, ConnectError>>;
+
+    /// The same on other terms, if it opens sockets.
+    fn on(&self, _terms: &SocketTerms) -> Option<Arc<dyn Transport>> {
+        None
+    }
 
     /// Whether its servers are the same to every runtime.
     fn is_reached_from_anywhere(&self) -> bool {

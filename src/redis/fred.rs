@@ -1,7 +1,9 @@
 //! What comes from the library fred: clients of callers, whose configurations are taken over, and what they have of TLS. The
 //! only file that names it.
 
-use std::sync::Arc;
+#[cfg(feature = "rustls")]
+use std::path::Path;
+use std::{path::PathBuf, sync::Arc};
 
 use ::fred::{
     interfaces::ClientLike,
@@ -15,6 +17,8 @@ use super::{
     server::Target,
     socket::Sockets,
 };
+#[cfg(feature = "rustls")]
+use crate::error::Error;
 
 /// The client library that a caller may hand over a client of.
 pub(crate) use ::fred::clients::Client as FredClient;
@@ -30,6 +34,7 @@ pub(super) fn target_of(donor: &FredClient) -> Target {
     let sockets = Arc::new(Sockets {
         tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
         provider: config.credential_provider.clone().map(Provider),
+        wait: None,
     });
     let servers = Servers::new();
     let server = |endpoint| ServerConfig {
@@ -93,25 +98,37 @@ impl Provider {
     }
 }
 
-pub(super) use tls::Tls;
+pub(crate) use tls::Tls;
 
 #[cfg(feature = "rustls")]
 mod tls {
-    use ::fred::{rustls::pki_types::ServerName, types::config::TlsConnector};
+    use std::{path::Path, sync::Arc};
+
+    use ::fred::{
+        rustls::{
+            ClientConfig, RootCertStore,
+            crypto::ring,
+            pki_types::{PrivateKeyDer, ServerName, pem::PemObject},
+        },
+        types::config::TlsConnector,
+    };
     use tokio::net::TcpStream;
 
     use super::{
         super::{connection::Address, driver::Socket},
-        Config, ConnectError, ConnectErrorKind, FredServer,
+        Config, ConnectError, ConnectErrorKind, FredServer, Identity, TlsSettings, certificates,
+        read, unreadable,
     };
     use crate::error::Error;
 
     /// How connections are encrypted.
     #[derive(Clone)]
-    pub(in crate::redis) struct Tls {
+    pub(crate) struct Tls {
         connector: TlsConnector,
         /// A donor's own server may have a name of its own for TLS.
         own_name: Option<(Address, String)>,
+        /// What all servers' certificates are for, if not for the host that is connected to.
+        name: Option<String>,
     }
 
     impl Tls {
@@ -125,6 +142,7 @@ mod tls {
             Ok(Self {
                 connector,
                 own_name: None,
+                name: None,
             })
         }
 
@@ -141,7 +159,66 @@ mod tls {
             Some(Self {
                 connector,
                 own_name,
+                name: None,
             })
+        }
+
+        /// By the files and the name that a client gives.
+        pub(crate) fn of_settings(settings: &TlsSettings) -> Result<Self, Error> {
+            let TlsSettings {
+                ca,
+                identity,
+                server_name: name,
+            } = settings;
+            if let Some(name) = name {
+                ServerName::try_from(&**name).map_err(|_| {
+                    Error::config(format!(
+                        "server_name {name:?} cannot be the name of a server"
+                    ))
+                })?;
+            }
+            let connector = match (ca, identity) {
+                (None, None) => Self::of_the_system()?.connector,
+                (None, Some(_)) => {
+                    return Err(Error::config(
+                        "a client certificate is used with a `ca_file`: name the authority of the server's too",
+                    ));
+                }
+                (Some(ca), identity) => Self::of_files(ca, identity.as_ref())?,
+            };
+            Ok(Self {
+                connector,
+                own_name: None,
+                name: name.clone(),
+            })
+        }
+
+        fn of_files(ca: &Path, identity: Option<&Identity>) -> Result<TlsConnector, Error> {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates("ca_file", ca)? {
+                let added = roots.add(authority);
+                added.map_err(|error| unreadable("ca_file", ca, &error.to_string()))?;
+            }
+            let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| Error::config(error.to_string()))?
+                .with_root_certificates(roots);
+            let config = match identity {
+                None => config.with_no_client_auth(),
+                Some(Identity { certificate, key }) => {
+                    let chain = certificates("client_certificate", certificate)?;
+                    let text = read("client_certificate", key)?;
+                    let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+                        unreadable("client_certificate", key, &error.to_string())
+                    })?;
+                    config
+                        .with_client_auth_cert(chain, secret)
+                        .map_err(|error| {
+                            unreadable("client_certificate", certificate, &error.to_string())
+                        })?
+                }
+            };
+            Ok(TlsConnector::from(config))
         }
 
         /// Begins to encrypt what goes over `socket`, to the server that has a certificate for `host`.
@@ -157,7 +234,8 @@ mod tls {
             };
             let own_name = self.own_name.as_ref();
             let own_name = own_name.filter(|((own, at), _)| own == host && *at == port);
-            let name = own_name.map_or(host, |(_, name)| name).to_owned();
+            let name = own_name.map_or(host, |(_, name)| name);
+            let name = self.name.as_deref().unwrap_or(name).to_owned();
             let name = ServerName::try_from(name).map_err(|error| failed(error.to_string()))?;
             match &self.connector {
                 TlsConnector::Rustls(connector) => {
@@ -174,22 +252,92 @@ mod tls {
     }
 }
 
+/// What a client says of TLS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TlsSettings {
+    /// The certificates of the authorities that are trusted.
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) server_name: Option<String>,
+}
+
+/// The certificate that the client shows, and its key. The files are in PEM.
+#[cfg_attr(
+    not(feature = "rustls"),
+    expect(dead_code, reason = "only TLS reads them")
+)]
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsSettings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.identity.is_none() && self.server_name.is_none()
+    }
+}
+
+#[cfg(feature = "rustls")]
+fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Error> {
+    let bytes =
+        std::fs::read(file).map_err(|error| unreadable(setting, file, &error.to_string()))?;
+    // Java's: JKS, and PKCS#12, which is DER.
+    if bytes.starts_with(&[0xfe, 0xed, 0xfe, 0xed]) || bytes.starts_with(&[0x30, 0x82]) {
+        return Err(unreadable(
+            setting,
+            file,
+            "it is a Java key store or DER, and PEM is needed: `keytool -importkeystore -srckeystore <file> -destkeystore \
+             store.p12 -deststoretype PKCS12`, if it is JKS, then `openssl pkcs12 -in store.p12 -nodes -out store.pem`",
+        ));
+    }
+    Ok(bytes)
+}
+
+#[cfg(feature = "rustls")]
+fn unreadable(setting: &str, file: &Path, reason: &str) -> Error {
+    Error::config(format!("{setting} {}: {reason}", file.display()))
+}
+
+#[cfg(feature = "rustls")]
+fn certificates(
+    setting: &str,
+    file: &Path,
+) -> Result<Vec<::fred::rustls::pki_types::CertificateDer<'static>>, Error> {
+    use ::fred::rustls::pki_types::{CertificateDer, pem::PemObject};
+    let text = read(setting, file)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|error| unreadable(setting, file, &error.to_string()))?;
+    match found.is_empty() {
+        true => Err(unreadable(
+            setting,
+            file,
+            "there is no certificate in it; it should be PEM",
+        )),
+        false => Ok(found),
+    }
+}
+
 #[cfg(not(feature = "rustls"))]
 mod tls {
     use tokio::net::TcpStream;
 
-    use super::{super::driver::Socket, Config, ConnectError, ConnectErrorKind};
+    use super::{super::driver::Socket, Config, ConnectError, ConnectErrorKind, TlsSettings};
     use crate::error::Error;
 
     /// What cannot be done without the feature `rustls`: nothing connects in plain text instead (P-FR15).
     #[derive(Clone)]
-    pub(in crate::redis) struct Tls;
+    pub(crate) struct Tls;
 
     impl Tls {
         pub(in crate::redis) fn of_the_system() -> Result<Self, Error> {
             Err(Error::config(
                 "the URL asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock",
             ))
+        }
+
+        pub(crate) fn of_settings(_settings: &TlsSettings) -> Result<Self, Error> {
+            Self::of_the_system()
         }
 
         pub(super) fn of_donor(_config: &Config) -> Option<Self> {

@@ -43,9 +43,9 @@ use bytes::Bytes;
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::fred::FredClient;
 #[cfg(feature = "test-util")]
 pub(crate) use self::fred::hash_slot;
+pub(crate) use self::fred::{FredClient, Identity, TlsSettings};
 #[cfg(feature = "test-util")]
 pub(crate) use attempts::Servers;
 pub(crate) use bundle::Seat;

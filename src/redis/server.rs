@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
-    connection::ServerConfig,
+    connection::{ServerConfig, SocketTerms},
     durable::{Durable, Durables, Wait},
     frame,
-    fred::{self, FredClient},
+    fred::{self, FredClient, Tls, TlsSettings},
     line::{Closed, Line},
     link::Connector,
     locator::{Address, AddressMap, Locator, Nodes, Question},
@@ -138,15 +138,16 @@ impl Target {
         service: &str,
         nodes: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
-        url::of_nodes("sentinel", Some(service), nodes)
+        url::of_nodes("sentinel", [service], nodes)
     }
 
-    /// A `replicated` set-up or `cluster` of `nodes`.
+    /// A `replicated` set-up, a `cluster` or `sentinel` ones of `nodes`, with what stands in the path of their URL.
     pub(crate) fn several(
         set_up: &str,
+        path: &[&str],
         nodes: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, Error> {
-        url::of_nodes(set_up, None, nodes)
+        url::of_nodes(set_up, path.iter().copied(), nodes)
     }
 
     pub(crate) fn log_in_as(&mut self, (username, password): Credentials) {
@@ -169,6 +170,37 @@ impl Target {
             let username = Some(username).filter(|name| !name.is_empty());
             asked.server.log_in_as(username, Some(password));
         }
+    }
+
+    /// Opens sockets on these terms.
+    pub(crate) fn open_on(
+        &mut self,
+        tls: &TlsSettings,
+        wait: Option<Duration>,
+    ) -> Result<(), Error> {
+        let is_tls = self.server.transport.is_encrypted();
+        if !tls.is_empty() && !is_tls {
+            return Err(Error::config(
+                "there are settings for TLS, and the server is connected to without: use a rediss:// URL",
+            ));
+        }
+        let tls = (!tls.is_empty())
+            .then(|| Tls::of_settings(tls))
+            .transpose()?;
+        let terms = SocketTerms { tls, wait };
+        if terms.tls.is_none() && wait.is_none() {
+            return Ok(());
+        }
+        let servers = [
+            Some(&mut self.server),
+            self.asked.as_mut().map(|asked| &mut asked.server),
+        ];
+        for server in servers.into_iter().flatten() {
+            if let Some(transport) = server.transport.on(&terms) {
+                server.transport = transport;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn map_addresses(&mut self, map: AddressMap) {
@@ -206,7 +238,7 @@ impl fmt::Debug for Target {
             (None, Some(seeds)) => format!("cluster of {seeds:?}"),
             (None, None) => format!("{:?}", self.server.endpoint),
         };
-        f.debug_tuple("Target").field(&server).finish()
+        write!(f, "Target({server}, database {:?})", self.server.database)
     }
 }
 

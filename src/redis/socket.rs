@@ -25,7 +25,7 @@ use super::{
     BoxFuture,
     connection::{
         Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, Pushed,
-        ServerConfig, Terms, Transport, Version,
+        ServerConfig, SocketTerms, Terms, Transport, Version,
     },
     driver::{self, Driver, GARBAGE, Received, Request, Socket},
     fred::{Provider, Tls},
@@ -47,6 +47,8 @@ pub(super) struct Sockets {
     pub(super) tls: Option<Tls>,
     /// Who is asked for credentials before each connection, if not those of the configuration are used.
     pub(super) provider: Option<Provider>,
+    /// The longest that a connection may take to open, if the client says so.
+    pub(super) wait: Option<Duration>,
 }
 
 impl Sockets {
@@ -54,6 +56,7 @@ impl Sockets {
         Arc::new(Self {
             tls: None,
             provider: None,
+            wait: None,
         })
     }
 
@@ -61,6 +64,7 @@ impl Sockets {
         Ok(Arc::new(Self {
             tls: Some(Tls::of_the_system()?),
             provider: None,
+            wait: None,
         }))
     }
 
@@ -108,9 +112,11 @@ impl Transport for Sockets {
         terms: Terms,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
         let opening = self.clone().open(server.clone(), terms);
+        let wait = self.wait;
         Box::pin(async move {
             let clocks = Clocks::now();
-            let opened = timeout(terms.timeout, opening).await;
+            let wait = wait.map_or(terms.timeout, |wait| wait.min(terms.timeout));
+            let opened = timeout(wait, opening).await;
             match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
                 Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
                 opened => opened,
@@ -120,6 +126,15 @@ impl Transport for Sockets {
 
     fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    fn on(&self, terms: &SocketTerms) -> Option<Arc<dyn Transport>> {
+        let mut sockets = self.clone();
+        if let Some(tls) = &terms.tls {
+            sockets.tls = Some(tls.clone());
+        }
+        sockets.wait = terms.wait.or(self.wait);
+        Some(Arc::new(sockets))
     }
 }
 

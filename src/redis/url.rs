@@ -81,9 +81,9 @@ fn has_empty_password(text: &str) -> bool {
 }
 
 /// The target that a URL with these nodes, and this path, would name.
-pub(super) fn of_nodes(
+pub(super) fn of_nodes<'a>(
     set_up: &str,
-    path: Option<&str>,
+    path: impl IntoIterator<Item = &'a str>,
     nodes: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> Result<Target, Error> {
     let mut security = None;

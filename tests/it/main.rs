@@ -5,6 +5,7 @@ mod bad_input;
 mod blocking;
 mod client_id;
 mod cluster;
+mod connecting;
 mod contract;
 mod dropped_guards;
 mod durability;

@@ -1,0 +1,213 @@
+//! What the builder says of connecting: TLS by files, time limits, a start beside the server's.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use redisson_lock::{Error, LockClient, LockClientBuilder, Released};
+use testbed::Server;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A server that speaks TLS only, with a certificate for `redis.internal`, and wants one of its clients.
+struct Guarded {
+    server: Server,
+    files: Server,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let files = Server::start().await;
+        make_certificates(files.dir());
+        let path = |name: &str| &*files.dir().join(name).display().to_string().leak();
+        let options = [
+            ["--port", "0"],
+            ["--tls-port", "{port}"],
+            ["--tls-auth-clients", "yes"],
+            ["--tls-ca-cert-file", path("ca.pem")],
+            ["--tls-cert-file", path("server.pem")],
+            ["--tls-key-file", path("server.key")],
+        ];
+        let server = Server::start_with(&options.concat()).await;
+        Self { server, files }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.files.dir().join(name)
+    }
+
+    fn builder(&self) -> LockClientBuilder {
+        let url = format!("rediss://127.0.0.1:{}", self.server.port());
+        LockClient::builder().url(url)
+    }
+}
+
+fn make_certificates(dir: &Path) {
+    std::fs::write(dir.join("names"), "subjectAltName=DNS:redis.internal\n").unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    let signed = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 2";
+    for arguments in [
+        format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=authority -days 2"),
+        format!("req -x509 {key} -keyout other.key -out other.pem -subj /CN=other -days 2"),
+        format!("req {key} -keyout server.key -out server.csr -subj /CN=server"),
+        format!("x509 -req -in server.csr {signed} -extfile names -out server.pem"),
+        format!("req {key} -keyout client.key -out client.csr -subj /CN=client"),
+        format!("x509 -req -in client.csr {signed} -extfile names -out client.pem"),
+    ] {
+        let words = arguments.split(' ');
+        let done = Command::new("openssl")
+            .args(words)
+            .current_dir(dir)
+            .output();
+        let done = done.expect("there is an `openssl`: apt-get install openssl");
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    }
+}
+
+async fn refusal(builder: LockClientBuilder) -> String {
+    let built = tokio::time::timeout(SOON, builder.build()).await;
+    let error = built
+        .expect("it answers in time")
+        .expect_err("it is refused");
+    let is_told = matches!(error, Error::Config { .. } | Error::Unavailable { .. });
+    assert!(is_told, "{error:?}");
+    error.to_string()
+}
+
+#[cfg(feature = "rustls")]
+#[tokio::test]
+async fn a_server_that_wants_certificates() {
+    let guarded = Guarded::start().await;
+    let trusting = || {
+        let builder = guarded.builder().ca_file(guarded.file("ca.pem"));
+        builder.client_certificate(guarded.file("client.pem"), guarded.file("client.key"))
+    };
+    let client = trusting()
+        .server_name("redis.internal")
+        .build()
+        .await
+        .unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    assert_eq!(guard.unlock().await, Ok(Released::Fully));
+
+    let other_name = refusal(trusting()).await;
+    assert!(other_name.contains("not valid for name"), "{other_name}");
+    let named = || guarded.builder().server_name("redis.internal");
+    let anonymous = refusal(named().ca_file(guarded.file("ca.pem"))).await;
+    assert!(
+        anonymous.to_lowercase().contains("certificate"),
+        "{anonymous}"
+    );
+    let stranger = refusal(
+        trusting()
+            .server_name("redis.internal")
+            .ca_file(guarded.file("other.pem")),
+    );
+    let stranger = stranger.await;
+    assert!(stranger.contains("certificate"), "{stranger}");
+    let system = refusal(named()).await;
+    assert!(system.contains("certificate"), "{system}");
+}
+
+#[cfg(feature = "rustls")]
+#[tokio::test]
+async fn files_that_are_none_of_what_they_should_be() {
+    let files = Server::start().await;
+    make_certificates(files.dir());
+    let file = |name: &str| files.dir().join(name);
+    std::fs::write(file("store.jks"), b"\xfe\xed\xfe\xed\0\0\0\x02").unwrap();
+    std::fs::write(file("empty.pem"), "nothing\n").unwrap();
+    let builder = || LockClient::builder().url("rediss://127.0.0.1:1");
+    let ca = |name| refusal(builder().ca_file(file(name)));
+    let told = ca("store.jks").await;
+    assert!(
+        told.contains("keytool") && told.contains("store.jks"),
+        "{told}"
+    );
+    assert!(ca("empty.pem").await.contains("no certificate"));
+    assert!(ca("missing.pem").await.contains("missing.pem"));
+    let mine = |certificate, key| {
+        let builder = builder().ca_file(file("ca.pem"));
+        refusal(builder.client_certificate(file(certificate), file(key)))
+    };
+    assert!(
+        mine("client.pem", "missing.key")
+            .await
+            .contains("missing.key")
+    );
+    assert!(
+        mine("client.pem", "client.pem")
+            .await
+            .contains("client.pem")
+    );
+    assert!(
+        mine("client.pem", "other.key")
+            .await
+            .contains("client_certificate")
+    );
+    let alone = builder().client_certificate(file("client.pem"), file("client.key"));
+    assert!(refusal(alone).await.contains("ca_file"));
+    assert!(
+        refusal(builder().server_name("no name"))
+            .await
+            .contains("no name")
+    );
+    let plain = LockClient::builder()
+        .url(files.url())
+        .ca_file(file("ca.pem"));
+    assert!(refusal(plain).await.contains("rediss://"));
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let builder = || LockClient::builder().url(&url);
+    let began = Instant::now();
+    refusal(builder().connect_timeout(Duration::from_millis(200))).await;
+    // 5 s otherwise, for each of both versions of the protocol.
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    let zero = refusal(builder().connect_timeout(Duration::ZERO)).await;
+    assert!(zero.contains("connect_timeout"), "{zero}");
+}
+
+#[tokio::test]
+async fn a_client_that_starts_before_its_server_waits_for_it() {
+    let server = Server::start().await;
+    server.kill();
+    for own in [false, true] {
+        let builder = LockClient::builder().url(server.url()).own_runtime(own);
+        let began = Instant::now();
+        let wait = Duration::from_millis(700);
+        refusal(builder.retry_start(wait)).await;
+        assert!(began.elapsed() >= wait, "{:?}", began.elapsed());
+    }
+    let builder = LockClient::builder().url(server.url()).retry_start(SOON);
+    let building = tokio::spawn(builder.build());
+    server.restart().await;
+    let client = building.await.unwrap().unwrap();
+    client
+        .reentrant_lock("a")
+        .lock()
+        .await
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    // A password that is wrong will be wrong again.
+    let server = Server::start_with(&["--requirepass", "s3cret"]).await;
+    let url = format!("redis://:wrong@127.0.0.1:{}", server.port());
+    let began = Instant::now();
+    refusal(LockClient::builder().url(url).retry_start(3 * SOON)).await;
+    assert!(began.elapsed() < SOON);
+}
