@@ -24,6 +24,8 @@ mod owner;
 mod quorum;
 mod read_write_lock;
 mod redis;
+#[cfg(feature = "redisson-yaml")]
+mod redisson;
 mod run;
 mod seldom;
 mod server_text;
@@ -50,6 +52,8 @@ pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use owner::{Owner, OwnerId};
 pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;
+#[cfg(feature = "redisson-yaml")]
+pub use redisson::RedissonConfig;
 pub use wire::{
     Kind, Released,
     fair::Fair,

@@ -20,6 +20,7 @@ mod steps;
 mod turns;
 mod waking;
 mod worker;
+mod yaml;
 
 /// Tests against one version of Redisson, or of one kind of lock against it.
 macro_rules! suite {

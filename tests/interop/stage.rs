@@ -123,6 +123,11 @@ impl Version {
         }
     }
 
+    /// A Java service that is started from Redisson's own file.
+    pub async fn java_peer_of(self, file: &std::path::Path) -> Peer {
+        java::start_with(self.number, &[&format!("file://{}", file.display())]).await
+    }
+
     /// A Java service on `server`.
     async fn java_peer(self, server: &Ground, pace: Pace) -> Peer {
         let (url, watchdog) = (server.url(), pace.watchdog.as_millis().to_string());

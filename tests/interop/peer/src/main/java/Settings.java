@@ -1,3 +1,5 @@
+import java.io.File;
+import java.io.IOException;
 import java.net.URI;
 import java.util.stream.Stream;
 import org.redisson.client.codec.StringCodec;
@@ -16,6 +18,7 @@ import org.redisson.config.SingleServerConfig;
  * redis://[user:password@]host:port[/database]
  * redis-sentinel://host:port/master name[?node=host:port&amp;node=..]
  * redis-cluster://host:port[/?node=host:port&amp;node=..]
+ * file:///path/of/redisson.yaml
  * </pre>
  */
 final class Settings {
@@ -23,8 +26,11 @@ final class Settings {
     private Settings() {}
 
     /** With Redisson's own watchdog timeout if that given is 0, and its own mode of subscribing if that given is null. */
-    static Config of(String url, long watchdogTimeoutMs, String shardedSubscriptionMode) {
+    static Config of(String url, long watchdogTimeoutMs, String shardedSubscriptionMode) throws IOException {
         URI uri = URI.create(url);
+        if (uri.getScheme().equals("file")) {
+            return Config.fromYAML(new File(uri));
+        }
         Config config = new Config();
         config.setCodec(StringCodec.INSTANCE).setThreads(4).setNettyThreads(4);
         if (watchdogTimeoutMs > 0) {

@@ -1,0 +1,426 @@
+//! The configuration file of Java's Redisson: one file for services in both languages.
+
+mod section;
+mod yaml;
+
+use std::{collections::HashMap, fmt, path::PathBuf};
+
+use section::{Environment, Section};
+
+use crate::{
+    LockClientBuilder,
+    client::LockClient,
+    config::{Config, ShardedPubSub},
+    error::Error,
+    redis::Target,
+};
+
+/// A configuration of Redisson, read from its YAML (or JSON). Needs the feature `redisson-yaml`.
+///
+/// | | |
+/// | --- | --- |
+/// | servers | `singleServerConfig`, `sentinelServersConfig`, `clusterServersConfig`, `replicatedServersConfig`, and of `masterSlaveServersConfig` the master |
+/// | logins | `username`, `password`, of the file or the section; `sentinelUsername`, `sentinelPassword`; `database` |
+/// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
+/// | times | `timeout`, `connectTimeout`, in milliseconds or with a unit |
+/// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout`, `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
+/// | names | a `nameMapper` of any class whose one setting is `prefix` |
+/// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper` |
+///
+/// In values, `${NAME}` and `${NAME:-default}` stand for the environment's. What has no meaning here is listed by
+/// [`ignored`](Self::ignored); what has one, but cannot be honoured, is an error that names it.
+///
+/// # Examples
+///
+/// ```
+/// use redisson_lock::RedissonConfig;
+///
+/// let file = "
+///   singleServerConfig:
+///     address: redis://${REDIS_HOST:-127.0.0.1}:6379
+///     connectionPoolSize: 64
+///   lockWatchdogTimeout: 20000
+/// ";
+/// let redisson = RedissonConfig::from_yaml(file)?;
+/// assert_eq!(redisson.config().watchdog_lease.as_secs(), 20);
+/// assert_eq!(redisson.ignored(), ["singleServerConfig.connectionPoolSize"]);
+/// let builder = redisson.into_builder();
+/// # Ok::<(), redisson_lock::Error>(())
+/// ```
+pub struct RedissonConfig {
+    builder: LockClientBuilder,
+    config: Config,
+    ignored: Vec<String>,
+}
+
+impl LockClient {
+    /// Connects as the YAML of Redisson says: see [`RedissonConfig`].
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`Error::Config`] for what cannot be read or honoured, by its name.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Redisson
+    ///
+    /// `Redisson.create(Config.fromYAML(text))`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = std::fs::read_to_string("redisson.yaml")?;
+    /// let client = redisson_lock::LockClient::from_redisson_yaml(text).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_redisson_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
+        let redisson = RedissonConfig::from_yaml(text)?;
+        redisson.into_builder().build().await
+    }
+}
+
+impl RedissonConfig {
+    /// Reads the YAML, with the variables of this process's environment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], with the line or the name of what cannot be read or honoured. No error shows a value of the file.
+    pub fn from_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
+        Self::read(text.as_ref(), &|name| std::env::var(name).ok())
+    }
+
+    /// The settings of locks.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The settings that have no meaning here, such as the sizes of pools, by their names and in the order of the file.
+    pub fn ignored(&self) -> &[String] {
+        &self.ignored
+    }
+
+    /// A builder with these settings, for others besides.
+    pub fn into_builder(self) -> LockClientBuilder {
+        self.builder
+    }
+
+    fn read(text: &str, environment: Environment<'_>) -> Result<Self, Error> {
+        let tree = yaml::parse(text)?;
+        let file = Section::new("", &tree, environment)?;
+        let (kind, section) = servers(&file)?;
+        let both = [&section, &file];
+        let mut config = locks(&file)?;
+        if let Some(wait) = section.time("timeout")? {
+            config.command_wait = wait;
+        }
+        if let Some(mode) = section.text("shardedSubscriptionMode")? {
+            config.sharded_pubsub = match &*mode {
+                "AUTO" => ShardedPubSub::Auto,
+                "ON" => ShardedPubSub::On,
+                "OFF" => ShardedPubSub::Off,
+                _ => {
+                    let told = "it is none of AUTO, ON and OFF";
+                    return Err(section.error("shardedSubscriptionMode", told));
+                }
+            };
+        }
+        let [own, general] = [prefix(&section)?, prefix(&file)?];
+        if let Some(prefix) = own.or(general) {
+            config.name_prefix = prefix;
+        }
+        let (target, is_tls) = kind.target(&section)?;
+        let mut builder = LockClient::builder().target(target).config(config.clone());
+        builder = log_in(builder, both)?;
+        if let Some(password) = section.text("sentinelPassword")? {
+            let user = section.text("sentinelUsername")?.unwrap_or_default();
+            builder = builder.sentinel_credentials(user, password);
+        }
+        if let Some(wait) = section.time("connectTimeout")? {
+            builder = builder.connect_timeout(wait);
+        }
+        if is_tls {
+            builder = encrypt(builder, both)?;
+        }
+        if let Some(map) = addresses(&section)? {
+            builder = builder.address_map(map);
+        }
+        if let Some(lazy) = file.flag("lazyInitialization")? {
+            builder = builder.lazy(lazy);
+        }
+        for section in both {
+            refuse_other_classes(section)?;
+        }
+        Ok(Self {
+            builder,
+            config,
+            ignored: file.unread().chain(section.unread()).collect(),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Single,
+    Sentinel,
+    Cluster,
+    Replicated,
+    MasterSlave,
+}
+
+const KINDS: [(&str, Kind); 5] = [
+    ("singleServerConfig", Kind::Single),
+    ("sentinelServersConfig", Kind::Sentinel),
+    ("clusterServersConfig", Kind::Cluster),
+    ("replicatedServersConfig", Kind::Replicated),
+    ("masterSlaveServersConfig", Kind::MasterSlave),
+];
+
+/// The one section that says where to connect.
+fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
+    let mut found = None;
+    for (key, kind) in KINDS {
+        if let Some(section) = file.section(key)? {
+            if found.is_some() {
+                return Err(file.error(key, "a second section of servers: Redisson takes one"));
+            }
+            found = Some((kind, section));
+        }
+    }
+    found.ok_or_else(|| {
+        Error::config(format!(
+            "the file has no section of servers: one of {}",
+            KINDS.map(|(key, _)| key).join(", ")
+        ))
+    })
+}
+
+impl Kind {
+    /// Where to connect, and whether by TLS.
+    fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
+        let database = section.number("database")?.unwrap_or(0).to_string();
+        let key = match self {
+            Kind::Single => "address",
+            Kind::MasterSlave => "masterAddress",
+            Kind::Sentinel => "sentinelAddresses",
+            Kind::Cluster | Kind::Replicated => "nodeAddresses",
+        };
+        let addresses = section.texts(key)?;
+        let is_tls = addresses
+            .iter()
+            .any(|address| address.starts_with("rediss:") || address.starts_with("valkeys:"));
+        let found = match self {
+            Kind::Single | Kind::MasterSlave => match &addresses[..] {
+                [address] => one(address, &database),
+                _ => Err(Error::config("one address is expected")),
+            },
+            Kind::Sentinel => {
+                let service = section.required("masterName")?;
+                Target::several("sentinel", &[&service, &database], &addresses)
+            }
+            Kind::Cluster if database != "0" => {
+                return Err(section.error("database", "a cluster has only database 0"));
+            }
+            Kind::Cluster => Target::several("cluster", &[], &addresses),
+            Kind::Replicated => Target::several("replicated", &[&database], &addresses),
+        };
+        Ok((found.map_err(|error| section.error(key, error))?, is_tls))
+    }
+}
+
+fn one(address: &str, database: &str) -> Result<Target, Error> {
+    if let Some(path) = address.strip_prefix("redis+uds://") {
+        return Target::url(&format!("unix://{path}?db={database}"));
+    }
+    if address.contains('@') {
+        return Err(Error::config(
+            "it has a user or a password, which Redisson takes from `username` and `password`",
+        ));
+    }
+    Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
+}
+
+fn locks(file: &Section<'_>) -> Result<Config, Error> {
+    let mut config = Config::default();
+    for (key, setting) in [
+        ("lockWatchdogTimeout", &mut config.watchdog_lease),
+        ("fairLockWaitTimeout", &mut config.fair_lock_wait),
+        ("slavesSyncTimeout", &mut config.replica_wait),
+    ] {
+        if let Some(time) = file.time(key)? {
+            *setting = time;
+        }
+    }
+    if let Some(size) = file.number("lockWatchdogBatchSize")? {
+        config.watchdog_batch_size = usize::try_from(size).unwrap_or(usize::MAX);
+    }
+    if let Some(check) = file.flag("checkLockSyncedSlaves")? {
+        config.check_replicas = check;
+    }
+    Ok(config)
+}
+
+fn log_in(builder: LockClientBuilder, both: [&Section<'_>; 2]) -> Result<LockClientBuilder, Error> {
+    let (username, password) = (first(both, "username")?, first(both, "password")?);
+    match (username, password) {
+        (username, Some(password)) => {
+            Ok(builder.credentials(username.unwrap_or_default(), password))
+        }
+        (Some(_), None) => Err(Error::config(
+            "username: there is no password for it, and Redisson would not log in at all",
+        )),
+        (None, None) => Ok(builder),
+    }
+}
+
+/// A setting of the section, or else of the file.
+fn first(both: [&Section<'_>; 2], key: &str) -> Result<Option<String>, Error> {
+    let [section, file] = both;
+    let (own, general) = (section.text(key)?, file.text(key)?);
+    Ok(own.or(general))
+}
+
+fn encrypt(
+    mut builder: LockClientBuilder,
+    both: [&Section<'_>; 2],
+) -> Result<LockClientBuilder, Error> {
+    const INSTEAD: &str = "certificates are always checked here, with the name of the server: name the authority in sslTruststore, \
+                           and a name that differs from the host by `server_name` of the builder";
+    for section in both {
+        if let Some(mode) = section.text("sslVerificationMode")?
+            && mode != "STRICT"
+        {
+            return Err(section.error(
+                "sslVerificationMode",
+                format!("{mode} cannot be honoured: {INSTEAD}"),
+            ));
+        }
+        if section.flag("sslEnableEndpointIdentification")? == Some(false) {
+            return Err(section.error("sslEnableEndpointIdentification", INSTEAD));
+        }
+    }
+    if let Some(store) = first(both, "sslTruststore")? {
+        builder = builder.ca_file(file_of("sslTruststore", &store)?);
+    }
+    if let Some(store) = first(both, "sslKeystore")? {
+        let store = file_of("sslKeystore", &store)?;
+        builder = builder.client_certificate(store.clone(), store);
+    }
+    Ok(builder)
+}
+
+/// The file that a `file:` URL names.
+fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
+    let path = url.strip_prefix("file:").unwrap_or(url);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.contains("://") || url.starts_with("http") {
+        return Err(Error::config(format!(
+            "{key}: only files can be read, as file:/etc/redis/ca.pem"
+        )));
+    }
+    Ok(path.into())
+}
+
+/// What a mapper puts in front of names.
+fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
+    let Some(class) = section.class("nameMapper") else {
+        return Ok(None);
+    };
+    if class == "DefaultNameMapper" {
+        return Ok(None);
+    }
+    let mapper = section.section("nameMapper")?;
+    let prefix = mapper.as_ref().map(|mapper| mapper.text("prefix"));
+    match (prefix.transpose()?.flatten(), mapper) {
+        (Some(prefix), Some(mapper)) if mapper.unread().next().is_none() => Ok(Some(prefix)),
+        _ => Err(section.error(
+            "nameMapper",
+            format!("what {class} does to names is not known here: only one whose one setting is `prefix`"),
+        )),
+    }
+}
+
+type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
+
+/// What a mapper makes of addresses.
+fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
+    let Some(class) = section.class("natMapper") else {
+        return Ok(None);
+    };
+    let (key, has_ports) = match class {
+        "DefaultNatMapper" => return Ok(None),
+        "HostPortNatMapper" => ("hostsPortMap", true),
+        "HostNatMapper" => ("hostsMap", false),
+        _ => {
+            let told = format!(
+                "what {class} does to addresses is not known here: use `address_map` of the builder"
+            );
+            return Err(section.error("natMapper", told));
+        }
+    };
+    let mapper = section.section("natMapper")?;
+    let pairs = mapper
+        .map(|mapper| mapper.section(key))
+        .transpose()?
+        .flatten();
+    // Redisson itself writes the class without its map.
+    let Some(pairs) = pairs else {
+        return Err(section.error(
+            "natMapper",
+            format!("it has no {key}, with which {class} is made"),
+        ));
+    };
+    let map: HashMap<String, String> = pairs.pairs()?.into_iter().collect();
+    if !has_ports {
+        return Ok(Some(Box::new(move |host, port| {
+            (map.get(host).map_or(host, |host| host).to_owned(), port)
+        })));
+    }
+    let mut ports = HashMap::new();
+    for (from, to) in map {
+        let Some((host, port)) = to.rsplit_once(':') else {
+            return Err(pairs.error(&from, "it should look like host:port"));
+        };
+        let port: u16 = port
+            .parse()
+            .map_err(|_| pairs.error(&from, "it should look like host:port"))?;
+        ports.insert(from, (host.to_owned(), port));
+    }
+    Ok(Some(Box::new(move |host, port| {
+        let known = ports.get(&format!("{host}:{port}"));
+        known.cloned().unwrap_or_else(|| (host.to_owned(), port))
+    })))
+}
+
+/// Classes of Java's that change what is sent, and cannot run here.
+fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
+    for (key, harmless) in [
+        ("credentialsResolver", "DefaultCredentialsResolver"),
+        ("commandMapper", "DefaultCommandMapper"),
+    ] {
+        if let Some(class) = section.class(key).filter(|class| *class != harmless) {
+            return Err(section.error(
+                key,
+                format!("{class} is a class of Java's, which cannot run here"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for RedissonConfig {
+    /// Without users and passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedissonConfig")
+            .field("config", &self.config)
+            .field("ignored", &self.ignored)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

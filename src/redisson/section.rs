@@ -1,0 +1,172 @@
+//! Reading settings by their names, and keeping count of those that nobody reads.
+
+use std::{cell::RefCell, time::Duration};
+
+use super::yaml::{Node, Value};
+use crate::{config, error::Error};
+
+/// Where a setting's `${NAME}` is looked up.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A map of settings, and its place in the file.
+pub(super) struct Section<'a> {
+    path: String,
+    entries: &'a [(String, Node)],
+    read: RefCell<Vec<&'a str>>,
+    environment: Environment<'a>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(
+        path: &str,
+        node: &'a Node,
+        environment: Environment<'a>,
+    ) -> Result<Self, Error> {
+        match &node.value {
+            Value::Map(entries) => Ok(Self {
+                path: path.to_owned(),
+                entries,
+                read: RefCell::default(),
+                environment,
+            }),
+            _ => Err(Error::config(format!(
+                "{}: settings are expected, as `name: value`",
+                if path.is_empty() { "the file" } else { path }
+            ))),
+        }
+    }
+
+    /// The setting's place in the file.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        match &*self.path {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
+        }
+    }
+
+    /// That a setting cannot be used, and why.
+    pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
+        Error::config(format!("{}: {reason}", self.path_of(key)))
+    }
+
+    /// The value of `key`, unless it is null.
+    pub(super) fn node(&self, key: &str) -> Option<&'a Node> {
+        let (name, node) = self.entries.iter().find(|(name, _)| name == key)?;
+        self.read.borrow_mut().push(name);
+        (node.value != Value::Null).then_some(node)
+    }
+
+    pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>, Error> {
+        let node = self.node(key);
+        node.map(|node| Section::new(&self.path_of(key), node, self.environment))
+            .transpose()
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, Error> {
+        self.node(key)
+            .map(|node| self.text_of(key, node))
+            .transpose()
+    }
+
+    pub(super) fn required(&self, key: &str) -> Result<String, Error> {
+        self.text(key)?
+            .ok_or_else(|| self.error(key, "it is missing"))
+    }
+
+    /// A list of texts, or one.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
+        let Some(node) = self.node(key) else {
+            return Err(self.error(key, "it is missing"));
+        };
+        let nodes = match &node.value {
+            Value::List(nodes) => nodes.iter().collect(),
+            _ => vec![node],
+        };
+        let texts = nodes.into_iter().map(|node| self.text_of(key, node));
+        texts.collect()
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<u64>, Error> {
+        let parsed = |text: String| {
+            let number = text.trim().parse();
+            number.map_err(|_| self.error(key, "it is no whole number"))
+        };
+        self.text(key)?.map(parsed).transpose()
+    }
+
+    /// A time in milliseconds, or with its unit.
+    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, Error> {
+        let parsed = |text: String| {
+            config::duration(&text)
+                .ok_or_else(|| self.error(key, "it is no time: write milliseconds, or 30s"))
+        };
+        self.text(key)?.map(parsed).transpose()
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+        let parsed = |text: String| match text.trim() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(self.error(key, "it is neither true nor false")),
+        };
+        self.text(key)?.map(parsed).transpose()
+    }
+
+    /// The class that a setting names, without its package.
+    pub(super) fn class(&self, key: &str) -> Option<&'a str> {
+        let tag = self.node(key)?.tag.as_deref()?;
+        tag.rsplit('.').next()
+    }
+
+    /// All entries, as texts.
+    pub(super) fn pairs(&self) -> Result<Vec<(String, String)>, Error> {
+        let pairs = self.entries.iter();
+        pairs
+            .map(|(key, node)| Ok((self.resolved(key, key)?, self.text_of(key, node)?)))
+            .collect()
+    }
+
+    /// The settings that nobody has read.
+    pub(super) fn unread(&self) -> impl Iterator<Item = String> {
+        let read = self.read.borrow();
+        self.entries
+            .iter()
+            .filter(move |(name, _)| !read.contains(&&**name))
+            .map(|(name, _)| self.path_of(name))
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    fn text_of(&self, key: &str, node: &Node) -> Result<String, Error> {
+        match &node.value {
+            Value::Text(text) => self.resolved(key, text),
+            _ => Err(self.error(key, "a single value is expected")),
+        }
+    }
+
+    /// `text` with the values of `${NAME}` and `${NAME:-default}`.
+    fn resolved(&self, key: &str, text: &str) -> Result<String, Error> {
+        let mut resolved = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            let Some((variable, behind)) = after.split_once('}') else {
+                return Err(self.error(key, "a `${` has no `}`"));
+            };
+            let (name, default) = match variable.split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (variable, None),
+            };
+            let value = (self.environment)(name).or(default.map(str::to_owned));
+            let value = value.ok_or_else(|| {
+                let told =
+                    format!("the environment has no {name}: set it, or write ${{{name}:-default}}");
+                self.error(key, told)
+            })?;
+            resolved.push_str(before);
+            resolved.push_str(&value);
+            rest = behind;
+        }
+        resolved.push_str(rest);
+        Ok(resolved)
+    }
+}

@@ -1,0 +1,264 @@
+use std::time::Duration;
+
+use super::*;
+
+/// What Redisson 4.7.0 writes: `tools/write-yaml.sh`.
+macro_rules! written {
+    ($name:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/yaml/",
+            $name,
+            ".yaml"
+        ))
+    };
+}
+
+fn read(text: &str) -> Result<RedissonConfig, Error> {
+    RedissonConfig::read(text, &|name| match name {
+        "HOST" => Some("redis.internal".into()),
+        "PASSWORD" => Some("p: '#\"${x}".into()),
+        _ => None,
+    })
+}
+
+fn refusal(text: &str) -> String {
+    let error = read(text).unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    error.to_string()
+}
+
+/// What a builder is about, without its passwords.
+fn shown(redisson: &RedissonConfig) -> String {
+    redisson.builder.shown()
+}
+
+#[test]
+fn a_single_server() {
+    let redisson = read(written!("single")).unwrap();
+    assert_eq!(
+        shown(&redisson),
+        "Target(Tcp((\"127.0.0.1\", 6379)), database Some(3)) as Some(\"app\") with a password"
+    );
+    let seconds = |secs| Duration::from_secs(secs);
+    let expected = Config {
+        watchdog_lease: seconds(20),
+        fair_lock_wait: seconds(60),
+        watchdog_batch_size: 50,
+        replica_wait: Duration::from_millis(700),
+        check_replicas: false,
+        command_wait: Duration::from_millis(2_500),
+        ..Config::default()
+    };
+    assert_eq!(*redisson.config(), expected);
+    let ignored = redisson.ignored();
+    for key in ["singleServerConfig.connectionPoolSize", "nettyThreads"] {
+        assert!(ignored.iter().any(|name| name == key), "{ignored:?}");
+    }
+    for key in [
+        "lockWatchdogTimeout",
+        "singleServerConfig.timeout",
+        "username",
+    ] {
+        assert!(!ignored.iter().any(|name| name == key), "{ignored:?}");
+    }
+    assert!(!format!("{redisson:?}").contains("s3cret"));
+}
+
+#[test]
+fn redissons_defaults_are_ours() {
+    let redisson = read(written!("defaults")).unwrap();
+    assert_eq!(*redisson.config(), Config::default());
+    assert!(
+        shown(&redisson).ends_with("as None"),
+        "{}",
+        shown(&redisson)
+    );
+}
+
+#[test]
+fn every_section_says_where_to_connect() {
+    let of = |text| shown(&read(text).unwrap());
+    let sentinel = of(written!("sentinel"));
+    for part in [
+        "MasterOf(\"mymaster\")",
+        "26379",
+        "26380",
+        "as None with a password",
+    ] {
+        assert!(sentinel.contains(part), "{sentinel}");
+    }
+    let replicated = of(written!("replicated"));
+    for part in ["AreYou", "7000", "7001", "database Some(2)"] {
+        assert!(replicated.contains(part), "{replicated}");
+    }
+    let master = of(written!("master-slave"));
+    assert!(
+        master.contains("7000") && !master.contains("7001"),
+        "{master}"
+    );
+    let unread = read(written!("master-slave")).unwrap();
+    let slaves = "masterSlaveServersConfig.slaveAddresses".to_owned();
+    assert!(unread.ignored().contains(&slaves));
+}
+
+#[cfg(feature = "rustls")]
+#[test]
+fn a_cluster_over_tls() {
+    // Redisson cannot write these itself.
+    let stores =
+        "\nsslTruststore: file:/etc/redis/ca.pem\nsslKeystore: file:///etc/redis/client.pem\n";
+    let text = format!("{}{stores}", written!("cluster"));
+    let cluster = shown(&read(&text).unwrap());
+    for part in [
+        "cluster of",
+        "7000",
+        "7001",
+        "/etc/redis/ca.pem",
+        "/etc/redis/client.pem",
+    ] {
+        assert!(cluster.contains(part), "{cluster}");
+    }
+    let plain = read(&format!("{}{stores}", written!("single"))).unwrap();
+    assert!(plain.ignored().contains(&"sslTruststore".to_owned()));
+    let remote = text.replace("file:/etc/redis/ca.pem", "https://there/ca.pem");
+    assert!(refusal(&remote).contains("sslTruststore"));
+    let told = refusal(written!("unverified"));
+    let key = "clusterServersConfig.ssl";
+    assert!(
+        told.contains(key) && told.contains("sslTruststore"),
+        "{told}"
+    );
+}
+
+#[test]
+fn variables_stand_for_the_environments() {
+    let text = "
+singleServerConfig:
+  address: 'redis://${HOST}:${PORT:-6380}'
+  database: ${DB:-4}
+  password: ${PASSWORD}
+timeout: unused
+";
+    let redisson = read(text).unwrap();
+    let shown = shown(&redisson);
+    assert!(shown.contains("(\"redis.internal\", 6380)"), "{shown}");
+    assert!(
+        shown.contains("Some(4)") && shown.contains("with a password"),
+        "{shown}"
+    );
+    assert_eq!(redisson.ignored(), ["timeout"]);
+    let told = refusal("singleServerConfig: { address: 'redis://${NONE}:1' }");
+    assert!(
+        told.contains("singleServerConfig.address") && told.contains("NONE"),
+        "{told}"
+    );
+    assert!(refusal("singleServerConfig: { address: 'redis://${HOST' }").contains("`}`"));
+}
+
+#[test]
+fn mappers_that_are_known() {
+    let text = "
+nameMapper: !<com.example.Prefixing> { prefix: 'app:' }
+sentinelServersConfig:
+  masterName: m
+  sentinelAddresses: ['redis://a:1', 'redis://b:2']
+  natMapper: !<org.redisson.config.HostPortNatMapper>
+    hostsPortMap:
+      '10.0.0.1:6379': 'gateway:7001'
+";
+    let redisson = read(text).unwrap();
+    assert_eq!(redisson.config().name_prefix, "app:");
+    let tree = yaml::parse(text).unwrap();
+    let file = Section::new("", &tree, &|_| None).unwrap();
+    let section = file.section("sentinelServersConfig").unwrap().unwrap();
+    let map = addresses(&section).unwrap().unwrap();
+    assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 7001));
+    assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
+    let single = |more: &str| {
+        refusal(&format!(
+            "singleServerConfig: {{ address: 'redis://a:1' }}\n{more}"
+        ))
+    };
+    let told = single("nameMapper: !<com.example.Upper> { }");
+    assert!(
+        told.contains("nameMapper") && told.contains("Upper"),
+        "{told}"
+    );
+    let told = single("nameMapper: !<com.example.Both> { prefix: a, suffix: b }");
+    assert!(told.contains("prefix"), "{told}");
+    let told = single("commandMapper: !<com.example.Renamed> { }");
+    assert!(told.contains("commandMapper"), "{told}");
+    let cluster = |mapper: &str| {
+        refusal(&format!(
+            "clusterServersConfig:\n  nodeAddresses: ['redis://a:1']\n  natMapper: {mapper}"
+        ))
+    };
+    for mapper in [
+        "!<com.example.Nat> {}",
+        "!<org.redisson.config.HostPortNatMapper> {}",
+        "!<org.redisson.config.HostPortNatMapper> { hostsPortMap: { 'a:1': b } }",
+    ] {
+        let told = cluster(mapper);
+        assert!(told.contains("clusterServersConfig.natMapper"), "{told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_by_its_place() {
+    let single = |more: &str| {
+        refusal(&format!(
+            "singleServerConfig:\n  address: redis://a:1\n  {more}\n"
+        ))
+    };
+    for (more, told) in [
+        ("database: s3cret", "singleServerConfig.database"),
+        ("timeout: s3cret", "singleServerConfig.timeout"),
+        ("timeout: [1]", "singleServerConfig.timeout"),
+        ("username: s3cret", "username"),
+        ("address: redis://b:1", "address is there twice"),
+        ("x: *s3cret", "line 3"),
+        ("x: 's3cret", "line"),
+    ] {
+        let text = single(more);
+        assert!(text.contains(told), "{more}: {text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+    for (text, told) in [
+        ("", "empty"),
+        ("a: 1\n---\nb: 2", "second document"),
+        ("- a", "settings are expected"),
+        ("threads: 1", "singleServerConfig"),
+        ("singleServerConfig: {}", "singleServerConfig.address"),
+        (
+            "singleServerConfig: { address: 'redis://:s3cret@a:1' }",
+            "singleServerConfig.address",
+        ),
+        (
+            "singleServerConfig: { address: 'nonsense' }",
+            "singleServerConfig.address",
+        ),
+        (
+            "sentinelServersConfig: { sentinelAddresses: ['redis://a:1'] }",
+            "masterName",
+        ),
+        (
+            "clusterServersConfig: { nodeAddresses: ['redis://a:1'], database: 1 }",
+            "database",
+        ),
+        (
+            "singleServerConfig: { address: 'redis://a:1' }\nclusterServersConfig: {}",
+            "clusterServersConfig",
+        ),
+        (
+            "singleServerConfig: { address: 'redis://a:1' }\ncheckLockSyncedSlaves: perhaps",
+            "checkLockSyncedSlaves",
+        ),
+    ] {
+        let refused = refusal(text);
+        assert!(refused.contains(told), "{text}: {refused}");
+        assert!(!refused.contains("s3cret"), "{refused}");
+    }
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(refusal(&deep).contains("line"));
+}

@@ -1,0 +1,126 @@
+//! A tree of YAML: as much as a configuration file has.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+
+use crate::error::Error;
+
+/// The deepest tree that is read.
+const DEEPEST: usize = 32;
+
+/// A value, and the tag in front of it: Redisson writes a Java class so.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) tag: Option<String>,
+    pub(super) value: Value,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Null,
+    /// As it is written: numbers and booleans are read by those who want some.
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// Reads one document. Errors tell the line, and nothing of the text.
+pub(super) fn parse(text: &str) -> Result<Node, Error> {
+    let mut events = Events(Parser::new_from_str(text));
+    let mut document = None;
+    loop {
+        let (event, span) = events.next()?;
+        match event {
+            Event::StreamEnd => break,
+            Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
+            _ if document.is_some() => return Err(at(span, "a second document")),
+            event => document = Some(events.node(event, span, 0)?),
+        }
+    }
+    document.ok_or_else(|| Error::config("the YAML is empty"))
+}
+
+struct Events<'a>(Parser<'a, StrInput<'a>>);
+
+impl<'a> Events<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), Error> {
+        match self.0.next() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => {
+                let marker = error.marker();
+                Err(Error::config(format!(
+                    "the YAML cannot be read: line {}, column {}: {}",
+                    marker.line(),
+                    marker.col() + 1,
+                    error.info()
+                )))
+            }
+            None => Err(Error::config("the YAML ends too early")),
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Error> {
+        if depth > DEEPEST {
+            return Err(at(span, "too deep"));
+        }
+        let named = |tag: Option<_>| tag.map(|tag: std::borrow::Cow<'_, Tag>| name(&tag));
+        match event {
+            Event::Scalar(text, style, _, tag) => {
+                let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                Ok(Node {
+                    tag: named(tag),
+                    value: match is_null {
+                        true => Value::Null,
+                        false => Value::Text(text.into_owned()),
+                    },
+                })
+            }
+            Event::SequenceStart(_, tag) => {
+                let mut list = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, _) => break,
+                        (event, span) => list.push(self.node(event, span, depth + 1)?),
+                    }
+                }
+                Ok(Node {
+                    tag: named(tag),
+                    value: Value::List(list),
+                })
+            }
+            Event::MappingStart(_, tag) => {
+                let mut map: Vec<(String, Node)> = Vec::new();
+                loop {
+                    let (key, place) = match self.next()? {
+                        (Event::MappingEnd, _) => break,
+                        (Event::Scalar(key, ..), place) => (key.into_owned(), place),
+                        (_, span) => return Err(at(span, "a key that is no text")),
+                    };
+                    if map.iter().any(|(known, _)| *known == key) {
+                        return Err(at(place, &format!("{key} is there twice")));
+                    }
+                    let (event, span) = self.next()?;
+                    map.push((key, self.node(event, span, depth + 1)?));
+                }
+                Ok(Node {
+                    tag: named(tag),
+                    value: Value::Map(map),
+                })
+            }
+            Event::Alias(_) => Err(at(span, "an alias (*name), which Redisson does not write")),
+            _ => Err(at(span, "something that is no value")),
+        }
+    }
+}
+
+/// The class that a tag names.
+fn name(tag: &Tag) -> String {
+    let text = format!("{}{}", tag.handle, tag.suffix);
+    text.trim_start_matches('!').to_owned()
+}
+
+fn at(span: Span, what: &str) -> Error {
+    Error::config(format!(
+        "the YAML cannot be read: line {}: {what}",
+        span.start.line()
+    ))
+}
