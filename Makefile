@@ -102,12 +102,16 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(MAKE) --no-print-directory lint doc programs; built=$$?; \
 	wait $$peers || { cat target/peers.log; exit 1; }; exit $$built
 	tools/run-tests.sh lib "no server needed"
-	tools/run-tests.sh unit_test "in memory"
+	@for example in unit_test singleton_job leader_election read_write_cache; do \
+		tools/run-tests.sh $$example "in memory" || exit 1; \
+	done
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
-	tools/run-tests.sh fenced_store "on redis-server"
+	@for example in fenced_store axum_service blocking_worker; do \
+		tools/run-tests.sh $$example "on redis-server" || exit 1; \
+	done
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	$(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
@@ -126,12 +130,16 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 		{ echo "make test-all: stopped, see above; if only Java is missing, INTEROP=skip leaves its tests out"; exit 1; }
 	@$(MAKE) --no-print-directory lint-all doc peers programs
 	tools/run-tests.sh lib "no server needed"
-	tools/run-tests.sh unit_test "in memory"
+	@for example in unit_test singleton_job leader_election read_write_cache; do \
+		tools/run-tests.sh $$example "in memory" || exit 1; \
+	done
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
-	tools/run-tests.sh fenced_store "on redis-server"
+	@for example in fenced_store axum_service blocking_worker; do \
+		tools/run-tests.sh $$example "on redis-server" || exit 1; \
+	done
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"

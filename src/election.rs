@@ -96,7 +96,7 @@ impl Election {
     }
 
     /// Stands as `identity` again and again: runs `body` for each term, until `body` comes to an end. A term that is lost
-    /// stops `body` at its present await point; after a pause, this candidate stands again.
+    /// stops `body` at its present await point; after a pause, this candidate stands again. `body` is told of the term's token.
     ///
     /// # Errors
     ///
@@ -119,32 +119,35 @@ impl Election {
     ///
     /// let election = client.election("scheduler");
     /// let pause = Duration::from_secs(1);
-    /// election.lead("host-7", pause, async |_term| schedule().await).await?;
+    /// election.lead("host-7", pause, |_leader| schedule()).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lead<T>(
+    pub async fn lead<F: Future>(
         &self,
         identity: impl Into<String>,
         pause: Duration,
-        mut body: impl AsyncFnMut(&Term) -> T,
-    ) -> Result<T, Error> {
+        // An async closure lends itself to its future, which then could not be spawned.
+        mut body: impl FnMut(Leader) -> F,
+    ) -> Result<F::Output, Error> {
         let identity = identity.into();
         loop {
             let term = self.campaign(identity.clone()).await?;
+            let leader = Leader {
+                identity: identity.clone(),
+                token: term.token(),
+            };
             let done = tokio::select! {
                 biased;
                 _ = term.lost() => None,
-                done = body(&term) => Some(done),
+                done = body(leader) => Some(done),
             };
-            match done {
-                Some(done) => {
-                    // A term that ends by itself just now is over as well.
-                    let _ = term.resign().await;
-                    return Ok(done);
-                }
-                None => drop(term),
+            if let Some(done) = done {
+                // A term that ends by itself just now is over as well.
+                let _ = term.resign().await;
+                return Ok(done);
             }
+            drop(term);
             sleep(pause).await;
         }
     }

@@ -104,21 +104,30 @@ async fn an_observer_sees_each_leader() {
 #[tokio::test]
 async fn a_leader_that_is_deposed_stands_again_after_a_pause() {
     let (_server, one, other) = bed().await;
-    let mut tokens = Vec::new();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let pause = Duration::from_millis(300);
     let election = one.election("leaders");
-    let body = async |term: &redisson_lock::Term| {
-        tokens.push(term.token());
-        if tokens.len() < 3 {
-            other.fenced_lock("leaders").force_unlock().await.unwrap();
-            std::future::pending::<()>().await;
+    let mut terms = 0;
+    let body = move |leader: Leader| {
+        terms += 1;
+        tell.send(leader.token).unwrap();
+        let (is_last, lock) = (terms == 3, other.fenced_lock("leaders"));
+        async move {
+            if !is_last {
+                lock.force_unlock().await.unwrap();
+                std::future::pending::<()>().await;
+            }
+            "done"
         }
-        "done"
     };
     let began = std::time::Instant::now();
     // The loss is heard of at the next renewal.
-    let led = timeout(2 * SOON, election.lead("me", pause, body)).await;
+    let (leads, me) = (election.clone(), "me");
+    let led = tokio::spawn(async move { leads.lead(me, pause, body).await });
+    let led = timeout(3 * SOON, led).await.unwrap();
     assert_eq!(led.unwrap(), Ok("done"));
+    let mut tokens = Vec::new();
+    told.recv_many(&mut tokens, 10).await;
     assert!(began.elapsed() >= 2 * pause);
     assert!(tokens.is_sorted() && tokens.len() == 3, "{tokens:?}");
     assert_eq!(election.leader().await, Ok(None));

@@ -1,0 +1,183 @@
+//! A web service that pays each order once at a time, over all its instances: `cargo run --example axum_service`, then
+//! `curl -X POST localhost:3000/orders/42/pay` in two terminals. Ctrl-C ends it when the requests that are on their way have.
+//!
+//! The server is that of `REDIS_URL`, or `redis://127.0.0.1:6379`.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, extract::Path, extract::State, http::StatusCode, routing::post};
+use redisson_lock::{Error, LockClient};
+use tokio::net::TcpListener;
+
+struct Service {
+    locks: LockClient,
+    /// How long a request waits for another one with the same order.
+    patience: Duration,
+    /// How long a payment takes.
+    payment: Duration,
+}
+
+/// A client that hangs up drops this future where it is: the wait ends, or the lock is released.
+async fn pay(State(service): State<Arc<Service>>, Path(order): Path<u32>) -> (StatusCode, String) {
+    let lock = service.locks.reentrant_lock(format!("order:{order}"));
+    let guard = match lock.try_lock_for(service.patience).await {
+        Ok(Some(guard)) => guard,
+        Ok(None) => return (StatusCode::CONFLICT, "the order is being paid\n".into()),
+        Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+    };
+    let payment = async {
+        tokio::time::sleep(service.payment).await;
+        format!("order {order} is paid\n")
+    };
+    tokio::select! {
+        biased;
+        reason = guard.lost() => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("stopped: {reason}\n"))
+        }
+        paid = payment => match guard.unlock().await {
+            // The payment was made, and perhaps another one beside it: this has to be looked at.
+            Err(Error::Lost { .. }) => (StatusCode::INTERNAL_SERVER_ERROR, paid),
+            _ => (StatusCode::OK, paid),
+        }
+    }
+}
+
+/// Serves until `stop`, and then until the requests that are on their way have their answers; then ends the client.
+async fn serve(
+    service: Service,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let locks = service.locks.clone();
+    let routes = Router::new()
+        .route("/orders/{order}/pay", post(pay))
+        .with_state(Arc::new(service));
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(stop)
+        .await?;
+    for hold in locks.shutdown().await.unreleased {
+        eprintln!("{} stays locked until its lease ends", hold.name);
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
+    let service = Service {
+        locks: LockClient::connect(url).await?,
+        patience: Duration::from_secs(2),
+        payment: Duration::from_secs(5),
+    };
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listening on {}", listener.local_addr()?);
+    let stop = async {
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    Ok(serve(service, listener, stop).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use testbed::{Server, eventually};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        sync::oneshot,
+        task::JoinHandle,
+    };
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    struct Running {
+        redis: Server,
+        at: SocketAddr,
+        stop: oneshot::Sender<()>,
+        served: JoinHandle<std::io::Result<()>>,
+    }
+
+    async fn run(patience: Duration, payment: Duration) -> Running {
+        let redis = Server::start().await;
+        let service = Service {
+            locks: LockClient::connect(redis.url()).await.unwrap(),
+            patience,
+            payment,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async { drop(stopped.await) };
+        Running {
+            redis,
+            at,
+            stop,
+            served: tokio::spawn(serve(service, listener, stopped)),
+        }
+    }
+
+    impl Running {
+        async fn request(&self, order: u32) -> TcpStream {
+            let mut stream = TcpStream::connect(self.at).await.unwrap();
+            let head = format!(
+                "POST /orders/{order}/pay HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream
+        }
+
+        async fn is_locked(&self, order: u32, locked: bool) {
+            let name = format!("order:{order}");
+            eventually("the lock is as expected", SOON, async || {
+                (self.redis.command::<u32>(&["EXISTS", &name]).await == 1) == locked
+            })
+            .await;
+        }
+    }
+
+    async fn answer(mut stream: TcpStream) -> String {
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        tokio::time::timeout(SOON, read).await.unwrap().unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn an_order_is_paid_once_at_a_time() {
+        let service = run(Duration::from_millis(100), Duration::from_secs(1)).await;
+        let first = service.request(42).await;
+        service.is_locked(42, true).await;
+        let second = service.request(42).await;
+        let other = service.request(43).await;
+        assert!(answer(second).await.starts_with("HTTP/1.1 409"));
+        assert!(answer(first).await.starts_with("HTTP/1.1 200"));
+        assert!(answer(other).await.contains("order 43 is paid"));
+        service.is_locked(42, false).await;
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_holds_and_waits_no_more() {
+        let service = run(SOON, Duration::from_secs(3600)).await;
+        let first = service.request(42).await;
+        service.is_locked(42, true).await;
+        let waits = service.request(42).await;
+        drop(waits);
+        drop(first);
+        service.is_locked(42, false).await;
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_lets_requests_end() {
+        let service = run(SOON, Duration::from_secs(1)).await;
+        let request = service.request(42).await;
+        service.is_locked(42, true).await;
+        service.stop.send(()).unwrap();
+        assert!(answer(request).await.starts_with("HTTP/1.1 200"));
+        let served = tokio::time::timeout(SOON, service.served).await;
+        served.unwrap().unwrap().unwrap();
+        assert_eq!(service.redis.command::<u32>(&["DBSIZE"]).await, 0);
+    }
+}
