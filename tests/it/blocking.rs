@@ -135,31 +135,43 @@ async fn every_kind_is_free_once_its_guard_is_dropped() {
     .await;
 }
 
-/// `main` returns, and with it go the guard, the client and the client's thread.
+const CHILD_URL: &str = "REDISSON_LOCK_TEST_EXIT_URL";
+
+/// The process ends right behind the drop of the last use, and with it the client's thread. The test runs itself again as a
+/// child process.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_main_drops_last_is_released() {
+async fn what_is_dropped_before_the_process_ends_is_released() {
+    if let Ok(url) = std::env::var(CHILD_URL) {
+        return plainly(move || drop_and_exit(&url)).await;
+    }
     let server = Server::start().await;
-    let url = server.url();
-    plainly(move || {
-        let client = LockClient::connect(&url).unwrap();
-        let _guard = client.reentrant_lock("a").lock().unwrap();
-        let asynchronous = client.asynchronous().clone();
-        drop(client);
-        // Its release is queued, and the last use goes.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let held = runtime
-            .block_on(asynchronous.reentrant_lock("b").lock())
-            .unwrap();
-        drop(runtime);
-        drop(asynchronous);
-        drop(_guard);
-        drop(held);
-    })
-    .await;
-    assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
+    let this = "blocking::what_is_dropped_before_the_process_ends_is_released";
+    for _ in 0..5 {
+        let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", this, "--nocapture"])
+            .env(CHILD_URL, server.url())
+            .kill_on_drop(true)
+            .output();
+        let done = tokio::time::timeout(SOON, child).await.unwrap().unwrap();
+        assert_eq!(done.status.code(), Some(7), "{done:?}");
+        assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
+    }
+}
+
+/// One guard waits for its release by itself, the other one's is queued.
+fn drop_and_exit(url: &str) {
+    let client = LockClient::connect(url).unwrap();
+    let guard = client.reentrant_lock("a").lock().unwrap();
+    let asynchronous = client.asynchronous().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let held = runtime
+        .block_on(asynchronous.reentrant_lock("b").lock())
+        .unwrap();
+    drop((client, asynchronous, guard, held));
+    std::process::exit(7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
