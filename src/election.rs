@@ -64,7 +64,7 @@ impl Election {
     ///
     /// # Redisson
     ///
-    /// None; `getFencedLock(name).lockAndGetToken()` stands for the same election.
+    /// None: a program in Java holds the fenced lock of that name for the same election.
     ///
     /// # Examples
     ///
