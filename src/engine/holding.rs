@@ -42,7 +42,8 @@ impl Hold {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// In the order in which a hold goes through them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Guarded,
     /// Without a guard: `Lock::unlock` releases it.
@@ -158,7 +159,7 @@ impl Holding {
 
     pub(super) fn set_phase(&mut self, id: HoldId, phase: Phase) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            hold.phase = phase;
+            hold.phase = hold.phase.max(phase);
         }
     }
 

@@ -514,12 +514,14 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Looks whether those who were told have been polled. Says who is told instead, and when to look again. The server is asked
-    /// about a row now and then, with a pause of that length. While nobody `can_ask`, one who asks is given time.
+    /// about a row now and then, with a pause of that length. While nobody `can_ask`, one who asks is given time. A hold that is
+    /// taken back is `marked` in the same step: its owner may come at once, and must not find that it has the lock.
     pub(super) fn look(
         &self,
         now: Instant,
         pause: impl Fn(&T) -> Duration,
         can_ask: impl Fn(&W) -> bool,
+        mark: impl FnOnce(&O),
     ) -> Look<T, O> {
         let mut state = self.state();
         let State {
@@ -539,7 +541,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             look.next = Some(now + PICK_UP);
             crowd.looks_soon = true;
             if passed.signal.is_late(now) {
-                look.withdrawn = passed.signal.take();
+                look.withdrawn = passed.signal.take().inspect(mark);
                 if look.withdrawn.is_some() {
                     crowd.push(passed);
                 }

@@ -41,7 +41,7 @@ fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
 }
 
 fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
-    lock.look(now, |_| Duration::from_secs(5), |_| true)
+    lock.look(now, |_| Duration::from_secs(5), |_| true, |_| {})
 }
 
 fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
@@ -201,8 +201,11 @@ async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     assert!(futures_util::poll!(&mut waiting).is_pending());
     let told: ToTell<u64> = [first.1.clone()].into_iter().collect();
     drop(told);
-    let late = look(&lock, Instant::now() + PICK_UP);
+    let mut marked = None;
+    let later = Instant::now() + PICK_UP;
+    let late = lock.look(later, |_| LOOK, |_| true, |hold| marked = Some(*hold));
     assert_eq!(late.withdrawn, Some(2), "to be released, or passed on");
+    assert_eq!(marked, late.withdrawn, "before its owner can come again");
     pass(&lock, 2, 3, now).unwrap();
     assert_eq!(second.1.take(), Some(3));
     pass(&lock, 3, 4, now).unwrap();
@@ -221,7 +224,7 @@ async fn who_does_not_ask_in_its_turn_is_not_waited_for() {
     drop(look(&lock, now));
     drop(look(&lock, now + PATIENCE / 2));
     assert!(!third.1.is_told());
-    drop(lock.look(now + PATIENCE, |_| LOOK, |_| false));
+    drop(lock.look(now + PATIENCE, |_| LOOK, |_| false, |_| {}));
     assert!(!third.1.is_told(), "without a connection nobody can ask");
     drop(look(&lock, now + PATIENCE));
     assert!(is_to_ask(&lock, &third));

@@ -10,6 +10,7 @@ use crate::{
     durability::Durability,
     engine::{
         carried::Carried,
+        dropped::DroppedGuard,
         holding::HoldId,
         holds::{SlotRef, Tenure},
         last_words::Survivor,
@@ -111,6 +112,13 @@ impl Held {
         engine.release(tenure, self.id, seat).await
     }
 
+    /// Marks the hold as one that is about to be dropped: the owner's next operation releases it. To be kept until it is dropped.
+    pub(super) fn gives_up(&self) -> DroppedGuard {
+        let dropped = self.engine.dropped.add(self.tenure.name());
+        self.tenure.dropped(self.id);
+        dropped
+    }
+
     /// Leaves the hold as it is, for `Lock::unlock` to release.
     pub(crate) fn leak(mut self) {
         self.armed = false;
@@ -124,8 +132,7 @@ impl Drop for Held {
             return;
         }
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
-        let dropped = engine.dropped.add(tenure.name());
-        tenure.dropped(id);
+        let dropped = self.gives_up();
         let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
             let _turn = tenure.slot().take_turn().await;

@@ -62,9 +62,12 @@ impl Crowds {
         let mut over = Vec::new();
         let mut withdrawn = Vec::new();
         let mut told = Vec::new();
+        let mut marks = Vec::new();
         self.locks().retain(|local| {
             let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.place, engine.config.poll_floor);
-            let look = local.look(now, pause, |ask| engine.lanes.is_ready(&ask.place));
+            let can_ask = |ask: &Ask| engine.lanes.is_ready(&ask.place);
+            let mark = |held: &Held| marks.push(held.gives_up());
+            let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
             withdrawn.extend(look.withdrawn);
             told.push(look.told);
@@ -75,7 +78,7 @@ impl Crowds {
             look.next.is_some()
         });
         // What nobody has picked up goes to the next, or is released.
-        drop((withdrawn, told, over));
+        drop((withdrawn, told, over, marks));
         (next, doubtful)
     }
 }

@@ -133,5 +133,5 @@ async fn what_is_given_up_in_an_outage_takes_no_memory() {
         .sum();
     assert!(scripts < 100, "{calls:?}");
     // Other tests run in this process: the limit is theirs, what was seen before is 90 MB.
-    assert!(grown < 20 << 20, "{grown} bytes in 6 s");
+    assert!(grown < 48 << 20, "{grown} bytes in 6 s");
 }
