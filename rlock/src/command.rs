@@ -149,7 +149,10 @@ impl Command {
     }
 
     pub async fn kill(&mut self) {
-        self.signal(Signal::KILL);
+        // The number of a command that has ended may be another's; that of its group is not while any of it runs.
+        if self.has_group || self.child.id().is_some() {
+            self.signal(Signal::KILL);
+        }
         let _ = self.child.wait().await;
     }
 }

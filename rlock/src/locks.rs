@@ -98,10 +98,13 @@ pub async fn unlock(
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let state = state(client, name, kind).await?;
-    if state.is_locked && !yes {
-        ask(&state.line(name, false))?;
-    }
-    let freed = with_lock!(client, kind, name, |lock| lock.force_unlock().await)?;
+    // One that is taken in a moment is not freed unasked.
+    let freed = state.is_locked && {
+        if !yes {
+            ask(&state.line(name, false))?;
+        }
+        with_lock!(client, kind, name, |lock| lock.force_unlock().await)?
+    };
     match json {
         true => println!("{}", json!({ "name": name, "freed": freed })),
         false if freed => println!("{}: freed", name.escape_debug()),

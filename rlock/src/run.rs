@@ -64,10 +64,17 @@ where
             }),
         };
     };
-    if Instant::from_std(guard.valid_until()) <= Instant::now() + asked.kill_after {
-        return Err(Failure::usage(
-            "--kill-after has to be shorter than the lease, which ends when the command has been told to",
-        ));
+    let left = Instant::from_std(guard.valid_until()).saturating_duration_since(Instant::now());
+    // A lease that is renewed is renewed after a third of it.
+    let longest = if asked.lease.is_some() {
+        left
+    } else {
+        left / 2
+    };
+    if longest <= asked.kill_after {
+        return Err(Failure::usage(format!(
+            "--kill-after has to be shorter than {longest:?}: the command is told to end so long before the lease ends"
+        )));
     }
     let mut command = Command::start(&asked.command, guard.fencing_token())?;
     let ended = attend(&lock, &guard, &mut command, &mut signals, asked.kill_after).await?;
@@ -115,7 +122,14 @@ async fn attend<K: LockKind>(
             .unwrap_or_else(Instant::now);
         tokio::select! {
             biased;
-            code = command.ended() => return Ok(Ended::Done(code?)),
+            code = command.ended() => {
+                if !told {
+                    return Ok(Ended::Done(code?));
+                }
+                // It was cut short, and what it has started may still be at work.
+                command.kill().await;
+                return Ok(Ended::Lost(LostReason::Expired));
+            }
             signal = signals.next() => command.pass_on(signal),
             reason = guard.lost() => {
                 // With its lease, it is another's in a moment; forced open, it may be already.

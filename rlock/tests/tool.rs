@@ -163,6 +163,22 @@ async fn a_signal_reaches_the_command_and_the_lock_is_released() {
     }
 }
 
+/// A command that ends when it is told to has been cut short, whatever it says; and what it has started ends with it.
+#[tokio::test]
+async fn a_command_that_obeys_has_not_done_its_work() {
+    let server = Server::start().await;
+    let script =
+        "(trap '' TERM; while :; do sleep 0.05; done) & trap 'exit 0' TERM; echo begun; wait";
+    let lease = ["--lease", "2s", "--kill-after", "1s"];
+    let words = [&["run", "a"][..], &lease, &["--", "sh", "-c", script]].concat();
+    let (child, mut lines) = begun(&server, &words).await;
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(76), "{}", text(&output.stderr));
+    let mut line = String::new();
+    let ended = tokio::time::timeout(GENEROUS, lines.read_line(&mut line)).await;
+    assert_eq!(ended.expect("nothing of it runs").unwrap(), 0);
+}
+
 /// The command is told to end before a fixed lease is over, and ended with it, together with what it has started.
 #[tokio::test]
 async fn a_command_does_not_outlive_its_lease() {
@@ -233,6 +249,21 @@ async fn wrong_usage_and_servers_that_are_not_there_have_codes_and_say_what_to_d
         (&["run", "a"][..], "COMMAND"),
         (&["run", "a", "--wait", "soon", "--", "true"], "soon"),
         (&["run", "a", "--lease", "1s", "--", "true"], "--kill-after"),
+        (
+            &["run", "a", "--kill-after", "21s", "--", "true"],
+            "--kill-after",
+        ),
+        (
+            &[
+                "run",
+                "a",
+                "--kill-after",
+                "18446744073709551615s",
+                "--",
+                "true",
+            ],
+            "--kill-after",
+        ),
         (&["show", "a", "--url", "http://127.0.0.1"], "http"),
         (&["show", ""], "name"),
     ] {

@@ -91,7 +91,13 @@ pub(super) fn of_nodes<'a>(
     for node in nodes {
         let node = node.as_ref();
         let (scheme, host) = node.split_once("://").unwrap_or(("redis", node));
-        security.get_or_insert(scheme.to_owned());
+        let first = security.get_or_insert_with(|| scheme.to_owned());
+        let is_encrypted = |scheme: &str| matches!(scheme, "rediss" | "valkeys");
+        if is_encrypted(first) != is_encrypted(scheme) {
+            return Err(Error::config(
+                "some nodes are to be reached by TLS and some without: give all of them rediss://, or none",
+            ));
+        }
         // A user, a path or a query there would be lost without a word.
         let is_plain = !host.is_empty() && !host.contains(['@', '/', '?', '#']);
         if !is_plain || !matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {

@@ -330,3 +330,14 @@ proptest::proptest! {
         }
     }
 }
+
+/// One scheme decides for all: a password must not go to the rest in the clear.
+#[test]
+fn nodes_with_and_without_tls_are_refused_together() {
+    let of = |nodes: [&'static str; 2]| of_nodes("cluster", [], nodes).map(drop);
+    for nodes in [["redis://a:1", "rediss://b:2"], ["valkeys://a:1", "b:2"]] {
+        let refused = of(nodes).unwrap_err().to_string();
+        assert!(refused.contains("TLS"), "{refused}");
+    }
+    assert!(of(["redis://a:1", "b:2"]).is_ok() && of(["rediss://a:1", "valkeys://b:2"]).is_ok());
+}
