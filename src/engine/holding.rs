@@ -32,6 +32,8 @@ struct Hold {
     watched: bool,
     /// How long it lasts by its own lease. Others of the same owner may keep the lock for longer.
     until: Instant,
+    /// The end that the server has been told: later than the lease gives when the hold was extended.
+    told: Instant,
     phase: Phase,
 }
 
@@ -39,6 +41,14 @@ impl Hold {
     /// The server has been told at `sent` to keep the lock for this lease at least.
     fn lasts_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
+        self.told = self.told.max(sent + self.lease.duration);
+    }
+
+    /// The lease that, sent at `now`, takes nothing from it.
+    fn lease_at(&self, now: Instant) -> Lease {
+        let left = self.told.saturating_duration_since(now);
+        let longer = (left > self.lease.duration).then(|| Lease::new(left).ok());
+        longer.flatten().unwrap_or_else(|| self.lease.clone())
     }
 }
 
@@ -114,6 +124,7 @@ impl Holding {
             lease: lease.clone(),
             watched,
             until,
+            told: sent + lease.duration,
             phase: Phase::Guarded,
         });
         self.valid_until = self.valid_until.max(until);
@@ -123,15 +134,16 @@ impl Holding {
         id
     }
 
-    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: the watchdog's lease, more than half of
-    /// which is left.
+    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: the watchdog's lease, which nobody has
+    /// extended, and more than half of which is left.
     pub(super) fn pass(&mut self, id: HoldId, now: Instant) -> Option<(Self, HoldId)> {
         let [hold] = &self.holds[..] else {
             return None;
         };
         let left = self.valid_until.saturating_duration_since(now);
-        if hold.id != id || !hold.watched || self.lost.is_some() || 2 * left <= hold.lease.duration
-        {
+        let lease = hold.lease.duration;
+        let passes = hold.id == id && hold.watched && self.lost.is_none();
+        if !passes || left > lease || 2 * left <= lease {
             return None;
         }
         let next = Self {
@@ -184,11 +196,11 @@ impl Holding {
         hold.map(|hold| hold.until)
     }
 
-    /// What is in force without `id`, or as it is: how many holds, and the longest of their leases.
-    pub(super) fn without(&self, id: Option<HoldId>) -> (u32, Option<&Lease>) {
+    /// What is in force without `id`, or as it is: how many holds, and the lease, counted from `now`, that keeps the longest.
+    pub(super) fn without(&self, id: Option<HoldId>, now: Instant) -> (u32, Option<Lease>) {
         let rest = || self.holds.iter().filter(|hold| Some(hold.id) != id);
         let lease = rest()
-            .map(|hold| &hold.lease)
+            .map(|hold| hold.lease_at(now))
             .max_by_key(|lease| lease.duration);
         (rest().count() as u32, lease)
     }
@@ -293,6 +305,7 @@ impl Holding {
                 hold.lease = lease.clone();
             }
             hold.until = hold.until.max(until);
+            hold.told = hold.told.max(sent + lease.duration);
         }
         Ok(())
     }

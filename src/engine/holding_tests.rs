@@ -75,7 +75,8 @@ fn p_r8_a_short_inner_lease_shortens_nothing_and_leaves_the_watchdog_in_force() 
     holding.grant(clock.at(0), &lease(WATCHDOG), true);
     let inner = holding.grant(clock.at(10), &lease(1_000), false);
     assert_eq!(holding.valid_until, clock.at(WATCHDOG - 302));
-    assert_eq!(holding.without(Some(inner)), (1, Some(&lease(WATCHDOG))));
+    let left = holding.without(Some(inner), clock.at(20));
+    assert_eq!(left, (1, Some(lease(WATCHDOG))));
     holding.remove(inner);
     assert!(matches!(holding.duty(clock.at(10_000)), Duty::Renew(_)));
 }
@@ -116,8 +117,8 @@ fn a_watched_hold_inside_a_fixed_one_is_renewed_only_while_it_lasts() {
         Duty::Wait,
         "its release has begun"
     );
-    let (holds, left) = holding.without(Some(inner));
-    assert_eq!((holds, left), (1, Some(&lease(2_000))));
+    let left = holding.without(Some(inner), clock.at(20_000));
+    assert_eq!(left, (1, Some(lease(2_000))));
     holding.shorten(clock.at(20_000), &lease(2_000));
     holding.remove(inner);
     assert_eq!(holding.next_duty(), Some(clock.at(20_000 + 2_000 - 22)));
@@ -149,17 +150,28 @@ fn leaked_holds_are_released_the_latest_first_and_guarded_ones_not_at_all() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Grant { lease: u64, watched: bool },
+    Grant {
+        lease: u64,
+        watched: bool,
+    },
     Release(prop::sample::Index),
     Renew,
+    Extend {
+        index: prop::sample::Index,
+        lease: u64,
+        then: Then,
+    },
     Pass(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let then = prop_oneof![Just(Then::Renewed), Just(Then::Fixed)];
+    let extension = (any::<prop::sample::Index>(), 10..100_000u64, then);
     let step = prop_oneof![
         3 => (10..100_000u64, any::<bool>()).prop_map(|(lease, watched)| Step::Grant { lease, watched }),
         2 => any::<prop::sample::Index>().prop_map(Step::Release),
         2 => Just(Step::Renew),
+        1 => extension.prop_map(|(index, lease, then)| Step::Extend { index, lease, then }),
         4 => (0..20_000u64).prop_map(Step::Pass),
     ];
     prop::collection::vec(step, 0..60)
@@ -183,9 +195,9 @@ proptest! {
                 }
                 Step::Release(index) if !ids.is_empty() => {
                     let id = ids.remove(index.index(ids.len()));
-                    let (holds, left) = holding.without(Some(id));
+                    let (holds, left) = holding.without(Some(id), clock.at(now));
                     prop_assert_eq!(holds as usize, ids.len());
-                    let Some(left) = left.cloned() else { break };
+                    let Some(left) = left else { break };
                     holding.shorten(clock.at(now), &left);
                     holding.remove(id);
                     holding.shortened(clock.at(now), &left, clock.at(now));
@@ -197,9 +209,16 @@ proptest! {
                     prop_assert!(holding.valid_until >= before, "a renewal never shortens");
                     server_until = server_until.max(now + renewal.duration.as_millis() as u64);
                 },
+                Step::Extend { index, lease: millis, then } if !ids.is_empty() => {
+                    let id = ids[index.index(ids.len())];
+                    holding.extend(id, clock.at(now), &lease(millis), then, clock.at(now)).unwrap();
+                    server_until = server_until.max(now + millis);
+                }
                 Step::Pass(millis) => now += millis,
-                Step::Release(_) => {}
+                Step::Release(_) | Step::Extend { .. } => {}
             }
+            let longest = ids.iter().map(|id| holding.lasts_until(*id).unwrap()).max();
+            prop_assert!(longest < Some(clock.at(server_until)));
             prop_assert!(ids.is_empty() || holding.valid_until < clock.at(server_until));
             prop_assert_eq!(holding.next_duty().is_some(), !ids.is_empty());
         }
@@ -235,6 +254,13 @@ fn only_hold_of_the_watchdogs_lease_is_passed_on_while_more_than_half_is_left() 
     assert!(
         holding.pass(id, clock.at(1)).is_none(),
         "its lease is its own"
+    );
+    let (mut holding, id) = granted(true);
+    let (now, long) = (clock.at(1), lease(600_000));
+    holding.extend(id, now, &long, Then::Renewed, now).unwrap();
+    assert!(
+        holding.pass(id, clock.at(2)).is_none(),
+        "the next one asked for no such lease"
     );
     let (mut holding, id) = granted(true);
     let inner = holding.grant(clock.at(1), &lease(WATCHDOG), true);

@@ -521,8 +521,7 @@ impl Tenure {
     /// What a release is to leave behind, as of `sent`: all but `id`, if there is one.
     pub(super) fn release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut holding = self.holding();
-        let (holds, lease) = holding.without(id);
-        let lease = lease.cloned();
+        let (holds, lease) = holding.without(id, sent);
         if let Some(lease) = &lease {
             holding.shorten(sent, lease);
         }

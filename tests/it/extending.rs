@@ -67,6 +67,27 @@ async fn an_outer_hold_keeps_what_it_was_extended_to() {
     outer.unlock().await.unwrap();
 }
 
+/// Renewals go on, and keep no more than the watchdog's lease: what an inner hold leaves is the end that was promised.
+#[tokio::test]
+async fn a_renewed_hold_keeps_what_it_was_extended_to() {
+    let (_server, client) = bed().await;
+    let lock = client.reentrant_lock("a");
+    let outer = lock.lock().await.unwrap();
+    outer.extend(LONG).await.unwrap();
+    for _ in 0..3 {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let (valid, left) = (
+            lasts(outer.valid_until()),
+            lock.remaining_lease().await.unwrap().unwrap(),
+        );
+        assert!(
+            valid > LONG * 3 / 4 && valid < left,
+            "{valid:?} of {left:?}"
+        );
+    }
+    outer.unlock().await.unwrap();
+}
+
 #[tokio::test]
 async fn what_is_lost_is_not_extended() {
     let (server, client) = bed().await;
