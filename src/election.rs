@@ -100,7 +100,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign).
+    /// As [`campaign`](Self::campaign), and [`Error::Lost`] when `body` came to its end after its term had ended:
+    /// [`Error::take_result`] takes what it came to.
     ///
     /// # Cancel safety
     ///
@@ -129,7 +130,10 @@ impl Election {
         pause: Duration,
         // An async closure lends itself to its future, which then could not be spawned.
         mut body: impl FnMut(Leader) -> F,
-    ) -> Result<F::Output, Error> {
+    ) -> Result<F::Output, Error>
+    where
+        F::Output: Send + 'static,
+    {
         let identity = identity.into();
         loop {
             let term = self.campaign(identity.clone()).await?;
@@ -140,12 +144,11 @@ impl Election {
             let done = tokio::select! {
                 biased;
                 _ = term.lost() => None,
-                done = body(leader) => Some(done),
+                // Made here, as what a body does before it is polled counts too.
+                done = async { body(leader).await } => Some(done),
             };
             if let Some(done) = done {
-                // A term that ends by itself just now is over as well.
-                let _ = term.resign().await;
-                return Ok(done);
+                return term.guard.unlock_after(done).await;
             }
             drop(term);
             sleep(pause).await;

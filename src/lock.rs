@@ -311,7 +311,7 @@ impl<K: Kind> Lock<K> {
     }
 
     /// The same lock, on other terms.
-    fn on(&self, change: impl FnOnce(&mut Terms)) -> Self {
+    pub(crate) fn on(&self, change: impl FnOnce(&mut Terms)) -> Self {
         let mut lock = self.clone();
         if let Ok(subject) = &mut lock.subject {
             change(Arc::make_mut(&mut subject.terms));

@@ -100,7 +100,8 @@ impl<K: Kind> Lock<K> {
     /// It runs for an owner of its own, so that no other job of the same task enters. When `body` is done, it returns; the
     /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then, or
     /// when the watchdog's lease is over, whichever is later. A `body` that fails is done like any other; one that is dropped,
-    /// or that panics, frees the lock at once.
+    /// or that panics, frees the lock at once. A fixed lease ([`with_lease`](Self::with_lease)) that is shorter than `least`
+    /// is made that long.
     ///
     /// # Errors
     ///
@@ -135,21 +136,26 @@ impl<K: Kind> Lock<K> {
     ) -> Result<Option<T>, Error> {
         Lease::new(least).map_err(Error::config)?;
         let owner = Owner::new();
-        let until = Instant::now() + least;
-        let Some(guard) = self.owned_by(&owner).try_lock().await? else {
+        let long = keeping(least)?;
+        let lock = self.owned_by(&owner).on(|terms| {
+            if !terms.watched && terms.lease.duration < long.duration {
+                terms.lease = long;
+            }
+        });
+        let Some(guard) = lock.try_lock().await? else {
             return Ok(None);
         };
+        let until = Instant::now() + least;
         let done = guard.run_here(owner, body).await?;
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             return guard.unlock_after(done).await.map(Some);
         }
-        // Longer than the rest, for the release to come while the hold is valid.
-        let lease = Lease::new(rest + rest / 50 + MARGIN).map_err(Error::config)?;
-        if let Err(lost @ Error::Lost { .. }) = guard.held().extend(lease, Then::Fixed).await {
+        let extended = guard.held().extend(keeping(rest)?, Then::Fixed).await;
+        if let Err(lost @ Error::Lost { .. }) = extended {
             return Err(lost.with_result(done));
         }
-        // Otherwise it stays the watchdog's, for as long as the process lives.
+        // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
         let runtime = guard.runtime().clone();
         // Made here, as the runtime may end before the task has begun.
         let lingers = Lingering(Some(guard));
@@ -163,6 +169,11 @@ impl<K: Kind> Lock<K> {
 
 /// What a release may take.
 const MARGIN: Duration = Duration::from_millis(500);
+
+/// A lease that is longer than `time`, for the release at its end to come while the hold is valid.
+fn keeping(time: Duration) -> Result<Lease, Error> {
+    Lease::new((time + time / 50 + MARGIN).min(Lease::MAX)).map_err(Error::config)
+}
 
 /// A hold whose lease ends it if the process does.
 struct Lingering<K: Kind>(Option<Guard<K>>);
@@ -196,7 +207,7 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Releases the hold under which `done` was made.
-    async fn unlock_after<T: Send + 'static>(self, done: T) -> Result<T, Error> {
+    pub(crate) async fn unlock_after<T: Send + 'static>(self, done: T) -> Result<T, Error> {
         match self.unlock().await {
             Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
             // The body has run under the lock, however the release goes on.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::wait_for;
@@ -104,6 +105,11 @@ impl Guard<Fenced> {
 impl<K: Kind> Drop for Guard<K> {
     fn drop(&mut self) {
         if let Some(guard) = self.0.take() {
+            // A guard that a thread kept to its end: nothing can be waited for by then, and the client's thread releases it.
+            let current = Handle::try_current();
+            if current.is_err_and(|error| error.is_thread_local_destroyed()) {
+                return drop(guard);
+            }
             let runtime = guard.runtime().clone();
             // What is not answered is carried on in the background, or ends with the lease.
             let _ = wait_for(&runtime, guard.unlock());

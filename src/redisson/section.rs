@@ -158,8 +158,13 @@ impl<'a> Section<'a> {
             };
             let value = (self.environment)(name).or(default.map(str::to_owned));
             let value = value.ok_or_else(|| {
-                let told =
-                    format!("the environment has no {name}: set it, or write ${{{name}:-default}}");
+                // A part of a password may look like a variable.
+                let may_be_secret = key.to_lowercase().contains("password") || text.contains('@');
+                let is_part = !before.is_empty() || !behind.is_empty();
+                let name = if may_be_secret && is_part { ".." } else { name };
+                let told = format!(
+                    "the environment has no variable for `${{{name}}}`: set it, or write `${{{name}:-default}}`"
+                );
                 self.error(key, told)
             })?;
             resolved.push_str(before);

@@ -154,6 +154,16 @@ timeout: unused
         "{told}"
     );
     assert!(refusal("singleServerConfig: { address: 'redis://${HOST' }").contains("`}`"));
+    for settings in [
+        "address: 'redis://a:1', password: 'p${s3cret}'",
+        "address: 'redis://:p${s3cret}@a:1'",
+    ] {
+        let told = refusal(&format!("singleServerConfig: {{ {settings} }}"));
+        assert!(
+            told.contains("environment") && !told.contains("s3cret"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redisson_lock::{Config, Error, LostReason, Owner, Released, blocking::LockClient};
+use redisson_lock::{
+    Config, Error, LostReason, Owner, Reentrant, Released,
+    blocking::{Guard, LockClient},
+};
 use testbed::{Server, eventually};
 
 /// For what should be a matter of milliseconds.
@@ -156,6 +159,34 @@ async fn what_is_dropped_before_the_process_ends_is_released() {
         assert_eq!(done.status.code(), Some(7), "{done:?}");
         assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
     }
+}
+
+/// What a thread keeps to its end is dropped when nothing of tokio's is left on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_thread_local_keeps_is_released() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<Guard<Reentrant>>> = const { std::cell::RefCell::new(None) };
+    }
+    let server = Server::start().await;
+    let client = {
+        let url = server.url();
+        plainly(move || LockClient::connect(url).unwrap()).await
+    };
+    let lock = client.reentrant_lock("a");
+    let thread = thread::spawn(move || {
+        // Made first, so that it goes last.
+        KEPT.with_borrow_mut(|kept| *kept = None);
+        let guard = lock.lock().unwrap();
+        KEPT.with_borrow_mut(|kept| *kept = Some(guard));
+    });
+    tokio::task::spawn_blocking(move || thread.join().unwrap())
+        .await
+        .unwrap();
+    eventually("it is released", SOON, async || {
+        server.command::<u32>(&["EXISTS", "a"]).await == 0
+    })
+    .await;
+    plainly(move || drop(client)).await;
 }
 
 /// One guard waits for its release by itself, the other one's is queued.

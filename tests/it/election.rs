@@ -131,4 +131,12 @@ async fn a_leader_that_is_deposed_stands_again_after_a_pause() {
     assert!(began.elapsed() >= 2 * pause);
     assert!(tokens.is_sorted() && tokens.len() == 3, "{tokens:?}");
     assert_eq!(election.leader().await, Ok(None));
+    // What came to its end unprotected is told apart.
+    let deposed = one.fenced_lock("leaders");
+    let body = |_| {
+        let lock = deposed.clone();
+        async move { lock.force_unlock().await.unwrap() }
+    };
+    let late = election.lead("me", pause, body).await;
+    assert_eq!(late.unwrap_err().take_result(), Some(true));
 }

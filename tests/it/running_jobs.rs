@@ -81,6 +81,37 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
     assert_eq!(server.command::<u32>(&["EXISTS", "long"]).await, 0);
 }
 
+/// A body may take longer than the lock's own lease, and the least time may be the longest lease there is.
+#[tokio::test]
+async fn the_least_time_is_a_lease_too() {
+    let (server, one, other) = bed().await;
+    let lock = one
+        .reentrant_lock("job")
+        .with_lease(Duration::from_millis(300));
+    let (began, least) = (Instant::now(), Duration::from_millis(1500));
+    let body = async |_: &_| tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(lock.run_at_least(least, body).await, Ok(Some(())));
+    let next = other
+        .reentrant_lock("job")
+        .try_lock_for(SOON)
+        .await
+        .unwrap();
+    assert!(began.elapsed() >= least);
+    next.unwrap().unlock().await.unwrap();
+    let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    for name in ["a", "b"] {
+        let lock = one.reentrant_lock(name);
+        let lock = if name == "a" {
+            lock.with_lease(SOON)
+        } else {
+            lock
+        };
+        assert_eq!(lock.run_at_least(century, async |_| 1).await, Ok(Some(1)));
+        let left = server.command::<u64>(&["PTTL", name]).await;
+        assert!(u128::from(left) > century.as_millis() / 2, "{left}");
+    }
+}
+
 /// The process ends with the job; the time goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_time_outlives_the_process() {
