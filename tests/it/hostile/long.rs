@@ -11,7 +11,7 @@ use super::{SOON, memory};
 /// Tasks at a time.
 const AT_ONCE: usize = 64;
 
-fn is_long() -> bool {
+pub fn is_long() -> bool {
     std::env::var_os("LONG").is_some()
 }
 
@@ -20,7 +20,7 @@ fn times(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
 
-fn descriptors() -> usize {
+pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
