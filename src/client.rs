@@ -393,6 +393,39 @@ impl LockClient {
         RedLock::of(self.reentrant_locks(names))
     }
 
+    /// What this client holds now and may rely on, the longest held first. Asks nobody.
+    ///
+    /// For a page of a program's state, and for the question why it does not end. A hold whose guard was dropped is not listed.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) {
+    /// for held in client.holds() {
+    ///     println!("{} for {:?}", held.name, held.since.elapsed());
+    /// }
+    /// # }
+    /// ```
+    pub fn holds(&self) -> Vec<HeldLock> {
+        self.engine.held()
+    }
+
+    /// Whether there are connections to all servers that locks are asked for at. Asks nobody: a server that has just stopped
+    /// answering still counts.
+    ///
+    /// For a readiness probe. Calls wait for a connection by themselves, within their limits.
+    ///
+    /// # Redisson
+    ///
+    /// None; `getRedisNodes(..).pingAll()` asks.
+    pub fn is_connected(&self) -> bool {
+        self.engine.is_connected()
+    }
+
     fn reentrant_locks(
         &self,
         names: impl IntoIterator<Item = impl Into<String>>,
@@ -498,6 +531,22 @@ fn shortened(name: String) -> String {
         Some((end, _)) => format!("{}...", &name[..end]),
         None => name,
     }
+}
+
+/// What one owner holds of one lock, of [`LockClient::holds`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock.
+    pub name: Arc<str>,
+    /// Who holds it, by the name that the server shows.
+    pub owner: OwnerId,
+    /// How many holds, guarded or leaked.
+    pub holds: u32,
+    /// Since when: the first of these holds.
+    pub since: Instant,
+    /// Until when they may be relied upon without another renewal.
+    pub valid_until: Instant,
 }
 
 /// What [`LockClient::shutdown`] could not release.

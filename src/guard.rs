@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::{EngineHandle, Held, Then, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
+    owner::Owner,
     wire::{Kind, Lease, Released, fenced::Fenced},
 };
 
@@ -82,6 +83,16 @@ impl<K: Kind> Guard<K> {
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
         self.held.release().await
+    }
+
+    /// The lock's name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    pub fn name(&self) -> &str {
+        self.held.tenure().name()
+    }
+
+    /// Whose hold it is: [`owned_by`](crate::Lock::owned_by) with this owner re-enters.
+    pub fn owner(&self) -> Owner {
+        self.held.tenure().owner().owner()
     }
 
     /// How many replicas had acknowledged the acquisition when it was answered. `None` where none were waited for

@@ -36,7 +36,7 @@ mod wire;
 
 pub use any_lock::AnyLock;
 pub use back_off::BackOff;
-pub use client::{LockClient, ShutdownReport, Unreleased};
+pub use client::{HeldLock, LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
 pub use durability::Durability;

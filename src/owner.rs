@@ -230,7 +230,8 @@ impl OwnerId {
         self.client
     }
 
-    pub(crate) fn owner(&self) -> Owner {
+    /// Which of the client's owners it is.
+    pub fn owner(&self) -> Owner {
         self.owner
     }
 

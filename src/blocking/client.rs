@@ -7,7 +7,7 @@ use super::{
     FairLock, FencedLock, MultiLock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
     RedLock, ReentrantLock, SimpleLock, SpinLock, wait_for,
 };
-use crate::{LockClientBuilder, ShutdownReport, error::Error};
+use crate::{HeldLock, LockClientBuilder, ShutdownReport, error::Error};
 
 /// A connection to Redis or Valkey, from which blocking locks are had: see [`crate::LockClient`].
 ///
@@ -93,6 +93,16 @@ impl LockClient {
     /// A majority of the reentrant locks `names`: see [`crate::LockClient::red_lock`].
     pub fn red_lock(&self, names: impl IntoIterator<Item = impl Into<String>>) -> RedLock {
         RedLock::new(self.0.red_lock(names), self.0.engine.runtime().clone())
+    }
+
+    /// What this client holds now and may rely on: see [`crate::LockClient::holds`].
+    pub fn holds(&self) -> Vec<HeldLock> {
+        self.asynchronous().holds()
+    }
+
+    /// Whether there are connections: see [`crate::LockClient::is_connected`].
+    pub fn is_connected(&self) -> bool {
+        self.asynchronous().is_connected()
     }
 
     /// Ends the client, for all its clones: see [`crate::LockClient::shutdown`].

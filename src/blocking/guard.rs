@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::wait_for;
-use crate::{Error, Fenced, Kind, LostReason, Released};
+use crate::{Error, Fenced, Kind, LostReason, Owner, Released};
 
 /// One hold on a lock of kind `K`, of blocking code: see [`crate::Guard`].
 ///
@@ -37,6 +37,16 @@ impl<K: Kind> Guard<K> {
     pub fn lost(&self) -> LostReason {
         let guard = self.guard();
         wait_for(guard.runtime(), guard.lost())
+    }
+
+    /// The lock's name: see [`crate::Guard::name`].
+    pub fn name(&self) -> &str {
+        self.guard().name()
+    }
+
+    /// Whose hold it is: see [`crate::Guard::owner`].
+    pub fn owner(&self) -> Owner {
+        self.guard().owner()
     }
 
     /// Whether the hold is lost, by all that is known and by the clock. Asks nobody, and waits for nothing.
@@ -105,12 +115,13 @@ impl Guard<Fenced> {
 impl<K: Kind> Drop for Guard<K> {
     fn drop(&mut self) {
         if let Some(guard) = self.0.take() {
-            // A guard that a thread kept to its end: nothing can be waited for by then, and the client's thread releases it.
+            let runtime = guard.runtime().clone();
+            // A guard that a thread kept to its end: nothing of tokio works here by then, not even its clock in tests.
             let current = Handle::try_current();
             if current.is_err_and(|error| error.is_thread_local_destroyed()) {
-                return drop(guard);
+                runtime.spawn(async move { drop(guard) });
+                return;
             }
-            let runtime = guard.runtime().clone();
             // What is not answered is carried on in the background, or ends with the lease.
             let _ = wait_for(&runtime, guard.unlock());
         }

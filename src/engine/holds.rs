@@ -373,7 +373,7 @@ impl Tenure {
         }
     }
 
-    pub(super) fn owner(&self) -> OwnerId {
+    pub(crate) fn owner(&self) -> OwnerId {
         self.owner
     }
 

@@ -71,7 +71,7 @@ pub(crate) use release::Held;
 
 use crate::sync::lock;
 use crate::{
-    client::{ShutdownReport, Unreleased},
+    client::{HeldLock, ShutdownReport, Unreleased},
     config::Config,
     durability::Durability,
     error::{Cause, Error, LostReason},
@@ -367,6 +367,26 @@ impl Engine {
             .tenure(place, place.count, OwnerId::new(self.id, owner));
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count())
+    }
+
+    /// All that somebody counts on, and may.
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
+        let now = Instant::now();
+        let mut tenures = self.slots.tenures(None);
+        tenures.retain(|tenure| tenure.lost(now).is_none() && tenure.live_count() > 0);
+        tenures.sort_by_key(|tenure| tenure.since);
+        let held = tenures.iter().map(|tenure| HeldLock {
+            name: tenure.place.name.clone(),
+            owner: tenure.owner(),
+            holds: tenure.live_count(),
+            since: tenure.since.into_std(),
+            valid_until: tenure.valid_until().into_std(),
+        });
+        held.collect()
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.lanes.is_connected()
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.

@@ -230,6 +230,16 @@ impl Lanes {
         self.redis.ready(self.redis.slot(&place.key)).await;
     }
 
+    /// Whether all slots can be asked for at once.
+    pub(crate) fn is_connected(&self) -> bool {
+        let slots = if self.redis.is_cluster() {
+            super::SLOTS
+        } else {
+            1
+        };
+        (0..slots).all(|slot| self.redis.is_ready(slot))
+    }
+
     /// Whether [`ready`](Self::ready) would complete at once.
     pub(crate) fn is_ready(&self, place: &Place) -> bool {
         self.redis.is_ready(self.redis.slot(&place.key))

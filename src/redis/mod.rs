@@ -71,6 +71,8 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What travels together is of one slot: on a cluster that of its keys, elsewhere always the same.
 pub(crate) type HashSlot = u16;
+/// How many slots a cluster has.
+const SLOTS: HashSlot = 16_384;
 
 /// One logical Redis server, and no more of it than locks need.
 pub(crate) trait Redis: Send + Sync {

@@ -18,6 +18,7 @@ mod few_replicas;
 mod handing_over;
 mod hazards;
 mod histories;
+mod holding;
 mod hostile;
 mod in_doubt;
 mod multi_lock;

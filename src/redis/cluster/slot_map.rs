@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The slots of a cluster.
-pub(super) const SLOTS: usize = 16_384;
+pub(super) const SLOTS: usize = crate::redis::SLOTS as usize;
 
 /// Nodes of a cluster that are taken up, at most; Redis itself is made for 1,000.
 const MOST_LISTED: usize = 2_000;

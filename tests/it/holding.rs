@@ -1,0 +1,123 @@
+//! What a client says of itself and of what it holds.
+
+use std::time::Duration;
+
+use redisson_lock::{Config, LockClient, Owner, blocking};
+use testbed::{Clustered, Server, eventually};
+
+/// For what should be a matter of milliseconds.
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_client_lists_what_it_holds_and_may_rely_on() {
+    let server = Server::start().await;
+    let config = Config {
+        name_prefix: "app:".into(),
+        ..Config::default()
+    };
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    assert_eq!(client.holds(), []);
+    let (one, other) = (Owner::new(), Owner::new());
+    let lock = client.reentrant_lock("a");
+    let outer = lock.owned_by(&one).lock().await.unwrap();
+    let inner = lock.owned_by(&one).lock().await.unwrap();
+    assert_eq!((outer.name(), outer.owner()), ("app:a", one));
+    let reads = client.read_write_lock("b");
+    let first = reads.read().owned_by(&one).lock().await.unwrap();
+    let second = reads.read().owned_by(&other).lock().await.unwrap();
+    let listed = || {
+        let holds = client.holds();
+        assert!(holds.is_sorted_by_key(|held| held.since));
+        assert!(holds.iter().all(|held| held.valid_until > held.since));
+        let mut listed: Vec<_> = holds
+            .iter()
+            .map(|held| (held.name.to_string(), held.owner.owner(), held.holds))
+            .collect();
+        listed.sort_by_key(|(name, owner, _)| (name.clone(), *owner != one));
+        listed
+    };
+    let (a, b) = ("app:a".to_owned(), "app:b".to_owned());
+    let all = [
+        (a.clone(), one, 2),
+        (b.clone(), one, 1),
+        (b.clone(), other, 1),
+    ];
+    assert_eq!(listed(), all);
+    // As the server shows it.
+    let shown = client.holds()[0].owner.to_string();
+    assert_eq!(server.command::<u32>(&["HGET", "app:a", &shown]).await, 2);
+    inner.leak();
+    assert_eq!(listed(), all);
+    drop(first);
+    assert_eq!(listed(), [(a.clone(), one, 2), (b.clone(), other, 1)]);
+    // Lost, as soon as the client hears of it.
+    client
+        .read_write_lock("b")
+        .read()
+        .force_unlock()
+        .await
+        .unwrap();
+    assert_eq!(listed(), [(a, one, 2)]);
+    drop((outer, second));
+    lock.owned_by(&one).unlock().await.unwrap();
+    eventually("all is released", SOON, async || client.holds().is_empty()).await;
+}
+
+/// A hold that is passed on within the client begins anew.
+#[tokio::test]
+async fn a_hold_belongs_to_its_own_owner() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let lock = client.reentrant_lock("a");
+    let (one, other) = (Owner::new(), Owner::new());
+    let guard = lock.owned_by(&one).lock().await.unwrap();
+    let since = client.holds()[0].since;
+    let waiter = lock.owned_by(&other);
+    let (next, _) = tokio::join!(waiter.lock(), async {
+        tokio::task::yield_now().await;
+        guard.unlock().await.unwrap()
+    });
+    let next = next.unwrap();
+    assert_eq!(next.owner(), other);
+    let holds = client.holds();
+    assert_eq!((holds.len(), holds[0].owner.owner()), (1, other));
+    assert!(holds[0].since > since);
+    next.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_knows_whether_it_is_connected() {
+    let mut config = Config::default();
+    config.command_wait = Duration::from_millis(200);
+    let server = Server::start().await;
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    assert!(client.is_connected());
+    server.kill();
+    eventually("it is not", SOON, async || !client.is_connected()).await;
+    server.restart().await;
+    eventually("it is again", SOON, async || client.is_connected()).await;
+
+    let cluster = Clustered::start().await;
+    let client = LockClient::connect(cluster.url()).await.unwrap();
+    eventually("to all masters", SOON, async || client.is_connected()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_blocking_side_says_it_too() {
+    let server = Server::start().await;
+    let url = server.url();
+    let program = move || {
+        let client = blocking::LockClient::connect(url).unwrap();
+        let owner = Owner::new();
+        let lock = client.reentrant_lock("a").owned_by(&owner);
+        let guard = lock.lock().unwrap();
+        assert!(client.is_connected());
+        assert_eq!(client.holds().len(), 1);
+        assert_eq!((guard.name(), guard.owner()), ("a", owner));
+        guard.unlock().unwrap();
+        assert_eq!(client.holds(), []);
+    };
+    tokio::task::spawn_blocking(program).await.unwrap();
+}
