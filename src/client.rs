@@ -421,7 +421,7 @@ impl LockClient {
     ///
     /// # Redisson
     ///
-    /// None; `getRedisNodes(..).pingAll()` asks.
+    /// None.
     pub fn is_connected(&self) -> bool {
         self.engine.is_connected()
     }
