@@ -1,6 +1,6 @@
 //! How a client is made.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -394,6 +394,16 @@ impl LockClientBuilder {
     #[cfg(feature = "blocking")]
     pub fn build_blocking(self) -> Result<crate::blocking::LockClient, Error> {
         crate::blocking::LockClient::build(self.own_runtime(true))
+    }
+}
+
+/// As [`build`](LockClientBuilder::build): `LockClient::builder().url(..).await`.
+impl IntoFuture for LockClientBuilder {
+    type Output = Result<LockClient, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.build())
     }
 }
 

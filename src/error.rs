@@ -213,6 +213,40 @@ impl Error {
         }
     }
 
+    /// Whether a hold was lost: what it protected may have been entered by somebody else since.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost { .. })
+    }
+
+    /// Whether the server could not be reached, or could not serve yet, within the limits of the call.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Error::Unavailable { .. })
+    }
+
+    /// Whether the same call may well succeed later without a change of program, set-up or data: the server could not be
+    /// reached, or had too few replicas. That a lock is busy is no error: `try_lock` answers `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let lock = client.reentrant_lock("order:42");
+    /// let guard = loop {
+    ///     match lock.lock().await {
+    ///         Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_secs(1)).await,
+    ///         result => break result?,
+    ///     }
+    /// };
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        self.is_unavailable() || matches!(self, Error::Replication { .. })
+    }
+
     /// Takes out of an [`Error::Lost`] what the body of a `run` came to, if it had run to its end: nobody knows for how long of
     /// it the lock was held. `T` is the type of that result; there is none for another type, and none a second time.
     ///

@@ -34,6 +34,20 @@ mod sync;
 pub mod test_util;
 mod wire;
 
+/// The kinds of locks, for signatures that name one: `Guard<kind::Fair>`.
+pub mod kind {
+    pub use crate::wire::{
+        fair::Fair,
+        fenced::Fenced,
+        non_reentrant::{NonReentrant, NonReentrantFair},
+        read::Read,
+        reentrant::Reentrant,
+        simple::Simple,
+        spin::Spin,
+        write::Write,
+    };
+}
+
 pub use any_lock::AnyLock;
 pub use back_off::BackOff;
 pub use client::{HeldLock, LockClient, ShutdownReport, Unreleased};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, LockClient, Owner, blocking};
+use redisson_lock::{Config, Durability, Error, Guard, LockClient, Owner, blocking, kind};
 use testbed::{Clustered, Server, eventually};
 
 /// For what should be a matter of milliseconds.
@@ -120,4 +120,44 @@ async fn the_blocking_side_says_it_too() {
         assert_eq!(client.holds(), []);
     };
     tokio::task::spawn_blocking(program).await.unwrap();
+}
+
+/// The question of callers: go on, try again, or give up?
+#[tokio::test]
+async fn an_error_says_what_to_do() {
+    let server = Server::start().await;
+    let config = Config {
+        command_wait: Duration::from_millis(200),
+        outage_wait: Duration::from_millis(200),
+        ..Config::default()
+    };
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.await.unwrap();
+    let lock = client.fair_lock("a");
+    let answers = |error: &Error| {
+        (
+            error.is_lost(),
+            error.is_unavailable(),
+            error.is_retryable(),
+        )
+    };
+    let guard: Guard<kind::Fair> = lock.lock().await.unwrap();
+    lock.force_unlock().await.unwrap();
+    assert_eq!(
+        answers(&guard.unlock().await.unwrap_err()),
+        (true, false, false)
+    );
+    let error = client.fair_lock("").lock().await.unwrap_err();
+    assert_eq!(answers(&error), (false, false, false));
+    let patient = LockClient::connect(server.url()).await.unwrap();
+    let durable = patient
+        .fair_lock("b")
+        .with_durability(Durability::Replicas(1));
+    let error = durable.lock().await.unwrap_err();
+    assert_eq!(answers(&error), (false, false, true), "{error}");
+    server.kill();
+    assert_eq!(
+        answers(&lock.lock().await.unwrap_err()),
+        (false, true, true)
+    );
 }
