@@ -5,6 +5,11 @@ use std::{ffi::OsString, time::Duration};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+/// What this program calls the process that ends a command with its lock.
+pub const LEASH: &str = "__leash";
+/// What it calls itself to end by a signal.
+pub const DIE: &str = "__die";
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done; with `run`, the code of the command, and 128 + n if signal n ended it
@@ -14,7 +19,8 @@ Exit codes:
   75   another owner has the lock
   76   the lock was lost while the command ran
   126  the command could not be run
-  127  the command was not found";
+  127  the command was not found
+  141  nothing reads the output any more";
 
 /// Locks on Redis and Valkey that exclude Redisson's: run a command under one, look at one, force one open.
 #[derive(Debug, Parser)]
@@ -24,7 +30,7 @@ pub struct Args {
     #[arg(long, env = "REDIS_URL", hide_env_values = true, global = true)]
     pub url: Option<String>,
 
-    /// Print one JSON object a line.
+    /// Print one JSON object a line; `run` prints one at its end.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -65,6 +71,10 @@ pub enum Verb {
     },
     /// Print the manual page.
     Man,
+    #[command(name = LEASH, hide = true)]
+    Leash { kill_after_ms: u64 },
+    #[command(name = DIE, hide = true)]
+    Die { signal: i32 },
 }
 
 #[derive(Debug, clap::Args)]
@@ -88,9 +98,10 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t)]
     pub if_held: IfHeld,
 
-    /// How long the command has to end after SIGTERM, before SIGKILL.
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
-    pub kill_after: Duration,
+    /// How long the command has to end after SIGTERM, before SIGKILL: at most half of the lease. By default 2s, or half of a
+    /// shorter lease. If the lock was forced open, at most 500ms, as another owner may have it.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub kill_after: Option<Duration>,
 
     /// The command, and its arguments.
     #[arg(last = true, required = true)]

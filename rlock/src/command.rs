@@ -1,165 +1,232 @@
-//! The command that is run, and signals.
+//! The command that is run.
 
 use std::{
     ffi::OsString,
-    io::{ErrorKind, IsTerminal, stdin},
-    os::unix::process::ExitStatusExt,
-    process::{ExitCode, ExitStatus},
-    time::Duration,
+    io::{self, ErrorKind},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::ExitStatus,
+    time::{Duration, Instant},
 };
 
-use redisson_lock::LostReason;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::{
-    process::{Child, Command as Process},
-    signal::unix::{self, SignalKind},
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_current_process_group, kill_process_group, waitid,
+};
+use tokio::process::{Child, Command as Process};
+
+use crate::{
+    Done, Failure,
+    cli::DIE,
+    exit,
+    leash::{Leash, this_program},
+    signals::{self, Heard, Signals},
+    terminal::{Terminal, has_job_control},
 };
 
-use crate::{Failure, exit};
-
-/// How the attendance of a command ended.
-pub enum Ended {
-    /// It has ended by itself, with this code.
-    Done(ExitCode),
-    /// The lock was lost, and the command was ended.
-    Lost(LostReason),
-}
-
-/// A signal to this program.
-#[derive(Clone, Copy)]
-pub struct Received(Signal);
-
-impl Received {
-    /// As a shell has it.
-    pub fn exit_code(self) -> ExitCode {
-        by_signal(self.0.as_raw())
-    }
-}
-
-fn by_signal(number: i32) -> ExitCode {
-    u8::try_from(128 + number).unwrap_or(u8::MAX).into()
-}
-
-/// The signals that end a program.
-pub struct Signals {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hang_up: unix::Signal,
-}
-
-impl Signals {
-    pub fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            unix::signal(kind).map_err(|error| Failure {
-                code: exit::FAILED,
-                message: format!("cannot listen to signals: {error}"),
-            })
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    pub async fn next(&mut self) -> Received {
-        Received(tokio::select! {
-            _ = self.interrupt.recv() => Signal::INT,
-            _ = self.terminate.recv() => Signal::TERM,
-            _ = self.hang_up.recv() => Signal::HUP,
-        })
-    }
-}
-
-/// A command that runs.
+/// A command that runs, in a group of processes of its own with all that it starts.
 pub struct Command {
     child: Child,
     pid: Option<Pid>,
-    /// It leads a group of its own, with what it starts. At a terminal it stays in the group of this program, as only the group in
-    /// the foreground may read; the terminal itself sends the signals of its keys to all of that.
-    has_group: bool,
+    leash: Leash,
+    terminal: Option<Terminal>,
+}
+
+/// What comes of attending a command.
+pub enum Attended {
+    /// It has ended by itself, or by a signal.
+    Ended(ExitStatus),
+    /// This program goes on after it was stopped. The command may be stopped yet.
+    Resumed,
 }
 
 impl Command {
-    pub fn start(words: &[OsString], token: Option<i64>) -> Result<Self, Failure> {
+    /// Starts it. It is ended at `valid_until`, unless that is [extended](Self::extend).
+    pub async fn start(
+        words: &[OsString],
+        token: Option<i64>,
+        kill_after: Duration,
+        valid_until: Instant,
+    ) -> Result<Self, Failure> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::usage("no command was given"));
         };
-        let has_group = !stdin().is_terminal();
-        let mut process = Process::new(program);
-        process.args(arguments).kill_on_drop(true);
-        if has_group {
-            process.process_group(0);
+        let leash = Leash::start(kill_after, valid_until).await?;
+        let mut terminal = Terminal::open();
+        if let Some(terminal) = &mut terminal
+            && terminal.is_for_a_command()
+        {
+            terminal.give_to(leash.group);
         }
+        let mut process = Process::new(program);
+        process
+            .args(arguments)
+            .kill_on_drop(true)
+            .process_group(leash.group.as_raw_nonzero().get());
         match token {
             Some(token) => process.env("RLOCK_TOKEN", token.to_string()),
             // One of an outer `rlock` is about another lock.
             None => process.env_remove("RLOCK_TOKEN"),
         };
-        let child = process.spawn().map_err(|error| Failure {
-            code: if error.kind() == ErrorKind::NotFound {
-                127
-            } else {
-                126
-            },
-            message: format!("{}: {error}", program.to_string_lossy()),
-        })?;
-        let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
-        Ok(Self {
-            child,
-            pid,
-            has_group,
-        })
+        match process.spawn() {
+            Ok(child) => Ok(Self {
+                pid: child.id().and_then(|id| Pid::from_raw(id as i32)),
+                child,
+                leash,
+                terminal,
+            }),
+            Err(error) => {
+                if let Some(terminal) = &terminal {
+                    terminal.take_back();
+                }
+                leash.let_go().await;
+                Err(Failure {
+                    code: match error.kind() {
+                        ErrorKind::NotFound => exit::NOT_FOUND,
+                        _ => exit::CANNOT_RUN,
+                    },
+                    message: format!("{}: {error}", program.to_string_lossy()),
+                })
+            }
+        }
     }
 
-    /// Completes when the command has ended.
-    pub async fn ended(&mut self) -> Result<ExitCode, Failure> {
-        let status = self.child.wait().await;
-        status.map(code_of).map_err(|error| Failure {
-            code: exit::FAILED,
-            message: format!("the command cannot be waited for: {error}"),
-        })
+    /// Lets it run until then.
+    pub async fn extend(&mut self, valid_until: Instant) {
+        self.leash.extend(valid_until).await;
     }
 
+    /// Passes signals on, and stops with it. Dropping the future changes nothing.
+    pub async fn attend(&mut self, signals: &mut Signals) -> io::Result<Attended> {
+        loop {
+            tokio::select! {
+                biased;
+                status = self.child.wait() => return status.map(Attended::Ended),
+                heard = signals.next() => match heard {
+                    Heard::Signal(signal) => self.signal(signal),
+                    Heard::Resumed => return Ok(Attended::Resumed),
+                    Heard::Child => self.follow(signals),
+                },
+            }
+        }
+    }
+
+    /// Lets it go on, in the foreground if this program is there.
+    pub fn resume(&mut self) {
+        if let Some(terminal) = &mut self.terminal
+            && terminal.is_ours()
+            && (terminal.was_given() || terminal.is_for_a_command())
+        {
+            terminal.give_to(self.leash.group);
+        }
+        self.signal(Signal::CONT);
+    }
+
+    /// Stops if the command was stopped: a shell sees only that, and gets the terminal by it.
+    fn follow(&mut self, signals: &mut Signals) {
+        let Some(stopped_by) = self.stopped_by() else {
+            return;
+        };
+        let wants_terminal = matches!(stopped_by, Signal::TTIN | Signal::TTOU);
+        match &mut self.terminal {
+            // It reads, or sets how the terminal works: it gets the terminal for that.
+            Some(terminal) if wants_terminal && terminal.is_ours() => {
+                terminal.give_to(self.leash.group);
+                self.signal(Signal::CONT);
+            }
+            Some(terminal) if has_job_control() => {
+                terminal.take_back();
+                signals.forget_resumed();
+                // With the script or the pipeline that this program is a part of, as the terminal would.
+                let _ = kill_current_process_group(Signal::STOP);
+            }
+            // Nothing would ever let it go on: what the kernel does with groups that no shell looks after.
+            _ if wants_terminal => {
+                self.signal(Signal::HUP);
+                self.signal(Signal::CONT);
+            }
+            _ if stopped_by == Signal::TSTP => self.signal(Signal::CONT),
+            // A `SIGSTOP` is somebody's wish, who can send a `SIGCONT`.
+            _ => {}
+        }
+    }
+
+    fn stopped_by(&self) -> Option<Signal> {
+        let looked = waitid(
+            WaitId::Pid(self.pid?),
+            WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+        );
+        let number = looked.ok()??.stopping_signal()?;
+        Signal::from_named_raw(number)
+    }
+
+    /// The number of the group is no other's as long as the leash is there.
     fn signal(&self, signal: Signal) {
-        // One that has ended meanwhile needs no signal.
-        if let Some(pid) = self.pid {
-            let _ = match self.has_group {
-                true => kill_process_group(pid, signal),
-                false => kill_process(pid, signal),
-            };
-        }
+        let _ = kill_process_group(self.leash.group, signal);
     }
 
-    pub fn pass_on(&self, Received(signal): Received) {
-        if self.has_group || signal == Signal::TERM {
-            self.signal(signal);
-        }
-    }
-
+    /// Tells it to end, even if it is stopped.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
     }
 
-    /// Tells it to end, and ends it if it does not.
-    pub async fn end_within(&mut self, time: Duration) {
+    /// Tells it to end, and ends it if it does not. Signals are passed on meanwhile.
+    pub async fn end_within(mut self, time: Duration, signals: &mut Signals) {
         self.terminate();
-        let _ = tokio::time::timeout(time, self.child.wait()).await;
+        let ending = async {
+            while let Ok(Attended::Resumed) = self.attend(signals).await {
+                self.resume();
+            }
+        };
+        let _ = tokio::time::timeout(time, ending).await;
         self.kill().await;
     }
 
-    pub async fn kill(&mut self) {
-        // The number of a command that has ended may be another's; that of its group is not while any of it runs.
-        if self.has_group || self.child.id().is_some() {
-            self.signal(Signal::KILL);
-        }
+    /// Ends all of it.
+    pub async fn kill(mut self) {
+        self.signal(Signal::KILL);
         let _ = self.child.wait().await;
+        self.finish().await;
+    }
+
+    /// Comes after its end.
+    pub async fn ended(self, status: ExitStatus) -> Done {
+        let was_given = self.terminal.as_ref().is_some_and(Terminal::was_given);
+        self.finish().await;
+        // What the terminal would have ended, had the command been in one group with it: a script, or a loop of a shell.
+        let by_a_key = status
+            .signal()
+            .and_then(Signal::from_named_raw)
+            .filter(|signal| matches!(*signal, Signal::INT | Signal::QUIT));
+        if let Some(signal) = by_a_key.filter(|_| was_given) {
+            let _ = kill_current_process_group(signal);
+            return Done::ByKey(signals::code(signal.as_raw()));
+        }
+        Done::Code(match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED),
+            (None, signal) => signals::code(signal.unwrap_or_default()),
+        })
+    }
+
+    async fn finish(self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back();
+        }
+        self.leash.let_go().await;
     }
 }
 
-fn code_of(status: ExitStatus) -> ExitCode {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED).into(),
-        (None, signal) => by_signal(signal.unwrap_or_default()),
+/// Ends this program by the signal of that exit code, if a key of the terminal has sent it: a shell breaks off a loop then, and not
+/// for a code.
+pub fn die_by_key(code: u8) {
+    let signals = [Signal::INT, Signal::QUIT];
+    let died_by = signals
+        .into_iter()
+        .find(|signal| signals::code(signal.as_raw()) == code);
+    if let Some(signal) = died_by {
+        // What is executed anew handles no signal.
+        let number = signal.as_raw().to_string();
+        let _ = std::process::Command::new(this_program())
+            .args([DIE, &number])
+            .exec();
     }
 }

@@ -2,14 +2,13 @@
 
 use std::{
     io::{BufRead, IsTerminal, Write, stderr, stdin},
-    process::ExitCode,
     time::Duration,
 };
 
 use redisson_lock::{Error, LockClient};
 use serde_json::json;
 
-use crate::{Failure, cli::Kind, exit};
+use crate::{Done, Failure, cli::Kind, exit, out::say};
 
 /// `$body` with `$lock`, the lock of that kind.
 macro_rules! with_lock {
@@ -85,9 +84,9 @@ pub async fn show(
     name: &str,
     kind: Kind,
     json: bool,
-) -> Result<ExitCode, Failure> {
-    println!("{}", state(client, name, kind).await?.line(name, json));
-    Ok(ExitCode::SUCCESS)
+) -> Result<Done, Failure> {
+    say(state(client, name, kind).await?.line(name, json))?;
+    Ok(Done::Code(0))
 }
 
 pub async fn unlock(
@@ -96,7 +95,7 @@ pub async fn unlock(
     kind: Kind,
     yes: bool,
     json: bool,
-) -> Result<ExitCode, Failure> {
+) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
     // One that is taken in a moment is not freed unasked.
     let freed = state.is_locked && {
@@ -106,22 +105,24 @@ pub async fn unlock(
         with_lock!(client, kind, name, |lock| lock.force_unlock().await)?
     };
     match json {
-        true => println!("{}", json!({ "name": name, "freed": freed })),
-        false if freed => println!("{}: freed", name.escape_debug()),
-        false => println!("{}: was free", name.escape_debug()),
+        true => say(json!({ "name": name, "freed": freed }).to_string())?,
+        false if freed => say(format!("{}: freed", name.escape_debug()))?,
+        false => say(format!("{}: was free", name.escape_debug()))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Done::Code(0))
 }
 
-/// Asks whether to go on. Without a terminal nobody could answer.
+/// Asks whether to go on, which takes a terminal.
 fn ask(state: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::usage(format!(
-            "{state}. Nobody can be asked without a terminal: give --yes to free it"
+            "{state}. The question whether to free it needs a terminal: give --yes to free it without"
         )));
     }
-    eprint!("{state}. Free it? Its holder may be at work. [y/N] ");
-    let _ = stderr().flush();
+    let _ = write!(
+        stderr(),
+        "{state}. Free it? Its holder may be at work. [y/N] "
+    );
     let mut answer = String::new();
     let _ = stdin().lock().read_line(&mut answer);
     match answer.trim() {

@@ -2,13 +2,22 @@
 
 mod cli;
 mod command;
+mod leash;
 mod locks;
+mod out;
 mod run;
+mod signals;
+mod terminal;
 
-use std::process::ExitCode;
+use std::{
+    io::{Write, stdout},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use redisson_lock::{Error, LockClient};
+use rustix::process::{Signal, getpid, kill_process};
 
 use cli::{Args, Verb};
 
@@ -19,6 +28,10 @@ mod exit {
     pub const FAILED: u8 = 70;
     pub const BUSY: u8 = 75;
     pub const LOST: u8 = 76;
+    pub const CANNOT_RUN: u8 = 126;
+    pub const NOT_FOUND: u8 = 127;
+    /// As a shell has the end by `SIGPIPE`.
+    pub const BROKEN_PIPE: u8 = 141;
 }
 
 /// What ends the program, other than success: the exit code, and what is said before.
@@ -28,6 +41,13 @@ struct Failure {
 }
 
 impl Failure {
+    fn silent(code: u8) -> Self {
+        Self {
+            code,
+            message: String::new(),
+        }
+    }
+
     fn usage(message: impl Into<String>) -> Self {
         Self {
             code: exit::USAGE,
@@ -51,42 +71,87 @@ impl From<Error> for Failure {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    play().into()
+}
+
+/// Returns the exit code.
+fn play() -> u8 {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
+            // Help is printed to standard output, which may be closed.
             let _ = error.print();
             return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => exit::USAGE.into(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+                _ => exit::USAGE,
             };
         }
     };
-    match play(args).await {
-        Ok(code) => code,
-        Err(Failure { code, message }) => {
-            eprintln!("rlock: {message}");
-            code.into()
+    let done = match args.verb {
+        // Before there are threads, which would take signals.
+        Verb::Leash { kill_after_ms } => Ok(leash::hold(Duration::from_millis(kill_after_ms))),
+        Verb::Die { signal } => Ok(die(signal)),
+        Verb::Completions { shell } => completions(shell),
+        Verb::Man => man(),
+        _ => on_runtime(args),
+    };
+    done.unwrap_or_else(|Failure { code, message }| {
+        if !message.is_empty() {
+            out::complain(&message);
         }
-    }
+        code
+    })
 }
 
-async fn play(args: Args) -> Result<ExitCode, Failure> {
-    match args.verb {
-        Verb::Completions { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "rlock", &mut std::io::stdout());
-            return Ok(ExitCode::SUCCESS);
-        }
-        Verb::Man => {
-            let page = clap_mangen::Man::new(Args::command());
-            let written = page.render(&mut std::io::stdout());
-            return written
-                .map(|()| ExitCode::SUCCESS)
-                .map_err(|error| Failure::usage(error.to_string()));
-        }
-        _ => {}
+fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "rlock", &mut script);
+    print(&script)
+}
+
+fn man() -> Result<u8, Failure> {
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(Args::command()).render(&mut page);
+    rendered.map_err(|error| Failure::usage(error.to_string()))?;
+    print(&page)
+}
+
+fn print(text: &[u8]) -> Result<u8, Failure> {
+    out::written(stdout().write_all(text).and_then(|()| stdout().flush()))?;
+    Ok(0)
+}
+
+fn die(signal: i32) -> u8 {
+    if let Some(named) = Signal::from_named_raw(signal) {
+        let _ = kill_process(getpid(), named);
+    }
+    signals::code(signal)
+}
+
+fn on_runtime(args: Args) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure {
+        code: exit::FAILED,
+        message: format!("tokio cannot start: {error}"),
+    })?;
+    let done = runtime.block_on(with_client(args));
+    runtime.shutdown_background();
+    if let Ok(Done::ByKey(code)) = done {
+        command::die_by_key(code);
+    }
+    done.map(|(Done::Code(code) | Done::ByKey(code))| code)
+}
+
+/// How a verb has ended.
+pub enum Done {
+    Code(u8),
+    /// A key of the terminal has ended the command.
+    ByKey(u8),
+}
+
+async fn with_client(args: Args) -> Result<Done, Failure> {
+    if let Verb::Run(asked) = &args.verb {
+        asked.check()?;
     }
     let Some(url) = args.url else {
         return Err(Failure::usage(
@@ -95,12 +160,12 @@ async fn play(args: Args) -> Result<ExitCode, Failure> {
     };
     let client = LockClient::connect(&url).await?;
     let done = match args.verb {
-        Verb::Run(asked) => run::run(&client, asked).await,
+        Verb::Run(asked) => run::run(&client, &asked, args.json).await,
         Verb::Show { name, kind } => locks::show(&client, &name, kind, args.json).await,
         Verb::Unlock {
             name, kind, yes, ..
         } => locks::unlock(&client, &name, kind, yes, args.json).await,
-        Verb::Completions { .. } | Verb::Man => Ok(ExitCode::SUCCESS),
+        _ => Ok(Done::Code(0)),
     };
     client.shutdown_and_release().await;
     done

@@ -1,20 +1,31 @@
 //! `run`: a command while a lock is held.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
-use redisson_lock::{Error, Fenced, Guard, Kind as LockKind, Lock, LockClient, LostReason};
-use tokio::time::{Instant, sleep_until};
+use redisson_lock::{Config, Error, Fenced, Guard, Kind as LockKind, Lock, LockClient, LostReason};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time::{interval, sleep_until};
 
 use crate::{
-    Failure,
+    Done, Failure,
     cli::{IfHeld, Kind, Run},
-    command::{Command, Ended, Signals},
+    command::{Attended, Command},
     exit,
     locks::with_lock,
+    out::say,
+    signals::{self, Heard, Signals},
 };
 
 /// How often the server is asked whether the lock is still held.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a command has to end unless the user says otherwise.
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// The same once another owner may have the lock.
+const KILL_AFTER_FORCE: Duration = Duration::from_millis(500);
 
 /// What a fenced lock's guard shows, and no other's.
 trait Token {
@@ -34,14 +45,84 @@ impl Token for Guard<Fenced> {
     }
 }
 
-pub async fn run(client: &LockClient, asked: Run) -> Result<ExitCode, Failure> {
-    with_lock!(client, asked.kind, &asked.name, |lock| run_under(
-        lock, &asked
-    )
-    .await)
+impl Run {
+    /// Refuses what cannot work, before anything is taken.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.wait.is_some() && self.if_held != IfHeld::Wait {
+            return Err(Failure::usage(
+                "--wait says how long to wait, and --if-held not to: give one of them",
+            ));
+        }
+        let longest = self.longest_kill_after();
+        if self.kill_after.is_some_and(|wait| wait > longest) {
+            return Err(Failure::usage(format!(
+                "--kill-after can be at most half of the lease, {longest:?}: the command is told to end so long before the \
+                 lease ends"
+            )));
+        }
+        Ok(())
+    }
+
+    fn longest_kill_after(&self) -> Duration {
+        self.lease
+            .unwrap_or_else(|| Config::default().watchdog_lease)
+            / 2
+    }
+
+    fn kill_after(&self) -> Duration {
+        let default = KILL_AFTER.min(self.longest_kill_after());
+        self.kill_after.unwrap_or(default)
+    }
 }
 
-async fn run_under<K: LockKind>(lock: Lock<K>, asked: &Run) -> Result<ExitCode, Failure>
+/// What `--json` tells at the end.
+#[derive(Default)]
+struct Report {
+    outcome: &'static str,
+    token: Option<i64>,
+    waited: Duration,
+    ran: Option<Duration>,
+    lost_by: Option<String>,
+}
+
+impl Report {
+    fn line(&self, asked: &Run, code: u8) -> Value {
+        json!({
+            "name": asked.name,
+            "outcome": self.outcome,
+            "exit_code": code,
+            "token": self.token,
+            "waited_ms": self.waited.as_millis() as u64,
+            "ran_ms": self.ran.map(|ran| ran.as_millis() as u64),
+            "lost_by": self.lost_by,
+        })
+    }
+}
+
+pub async fn run(client: &LockClient, asked: &Run, json: bool) -> Result<Done, Failure> {
+    let mut report = Report::default();
+    let done = with_lock!(client, asked.kind, &asked.name, |lock| run_under(
+        lock,
+        asked,
+        &mut report
+    )
+    .await);
+    let code = match &done {
+        Ok(Done::Code(code) | Done::ByKey(code)) => *code,
+        Err(failure) => failure.code,
+    };
+    if json && !report.outcome.is_empty() {
+        // What became of the command counts for more than whether anybody hears of it.
+        let _ = say(report.line(asked, code).to_string());
+    }
+    done
+}
+
+async fn run_under<K: LockKind>(
+    lock: Lock<K>,
+    asked: &Run,
+    report: &mut Report,
+) -> Result<Done, Failure>
 where
     Guard<K>: Token,
 {
@@ -50,42 +131,62 @@ where
         None => lock,
     };
     let mut signals = Signals::new()?;
-    let guard = tokio::select! {
-        taken = take(&lock, asked) => taken?,
+    let began = Instant::now();
+    let taken = tokio::select! {
+        taken = take(&lock, asked) => Ok(taken?),
         // Nothing is held, and nothing was begun.
-        signal = signals.next() => return Ok(signal.exit_code()),
+        signal = ending(&mut signals) => Err(signal),
     };
-    let Some(guard) = guard else {
-        return match asked.if_held {
-            IfHeld::Skip => Ok(ExitCode::SUCCESS),
-            IfHeld::Wait | IfHeld::Fail => Err(Failure {
-                code: exit::BUSY,
-                message: format!("another owner has {:?}", asked.name),
-            }),
-        };
-    };
-    let left = Instant::from_std(guard.valid_until()).saturating_duration_since(Instant::now());
-    // A lease that is renewed is renewed after a third of it.
-    let longest = if asked.lease.is_some() {
-        left
-    } else {
-        left / 2
-    };
-    if longest <= asked.kill_after {
-        return Err(Failure::usage(format!(
-            "--kill-after has to be shorter than {longest:?}: the command is told to end so long before the lease ends"
-        )));
-    }
-    let mut command = Command::start(&asked.command, guard.fencing_token())?;
-    let ended = attend(&lock, &guard, &mut command, &mut signals, asked.kill_after).await?;
-    match (ended, guard.unlock().await) {
-        (Ended::Lost(reason), _) => Err(lost(&asked.name, reason)),
-        (Ended::Done(_), Err(Error::Lost { reason, .. })) => Err(lost(&asked.name, reason)),
-        (Ended::Done(code), Err(error)) => {
-            eprintln!("rlock: the lock was not released, and ends with its lease: {error}");
-            Ok(code)
+    report.waited = began.elapsed();
+    let guard = match taken {
+        Ok(Some(guard)) => guard,
+        Ok(None) => {
+            report.outcome = "busy";
+            return match asked.if_held {
+                IfHeld::Skip => Ok(Done::Code(0)),
+                IfHeld::Wait | IfHeld::Fail => Err(Failure {
+                    code: exit::BUSY,
+                    message: format!("another owner has {:?}", asked.name),
+                }),
+            };
         }
-        (Ended::Done(code), Ok(_)) => Ok(code),
+        Err(signal) => {
+            report.outcome = "interrupted";
+            return Ok(Done::Code(signals::code(signal.as_raw())));
+        }
+    };
+    report.token = guard.fencing_token();
+    signals.begin_command()?;
+    let command = Command::start(
+        &asked.command,
+        report.token,
+        asked.kill_after(),
+        guard.valid_until(),
+    )
+    .await?;
+    let began = Instant::now();
+    let ended = attend(&lock, &guard, command, &mut signals, asked.kill_after()).await?;
+    report.ran = Some(began.elapsed());
+    let released = guard.unlock().await;
+    let reason = match (&ended, &released) {
+        (Ended::Lost(reason), _) => Some(*reason),
+        (Ended::Done(_), Err(Error::Lost { reason, .. })) => Some(*reason),
+        _ => None,
+    };
+    if let Some(reason) = reason {
+        report.outcome = "lost";
+        report.lost_by = Some(reason.to_string());
+        return Err(lost(&asked.name, reason));
+    }
+    if let Err(error) = released {
+        crate::out::complain(&format!(
+            "the lock was not released, and ends with its lease: {error}"
+        ));
+    }
+    report.outcome = "done";
+    match ended {
+        Ended::Done(done) => Ok(done),
+        Ended::Lost(reason) => Err(lost(&asked.name, reason)),
     }
 }
 
@@ -97,6 +198,15 @@ async fn take<K: LockKind>(lock: &Lock<K>, asked: &Run) -> Result<Option<Guard<K
     }
 }
 
+/// Completes with a signal that ends this program.
+async fn ending(signals: &mut Signals) -> Signal {
+    loop {
+        if let Heard::Signal(signal) = signals.next().await {
+            return signal;
+        }
+    }
+}
+
 fn lost(name: &str, reason: LostReason) -> Failure {
     Failure {
         code: exit::LOST,
@@ -104,51 +214,75 @@ fn lost(name: &str, reason: LostReason) -> Failure {
     }
 }
 
+/// How the attendance of a command ended.
+enum Ended {
+    /// It has ended by itself.
+    Done(Done),
+    /// The lock was lost, and the command was ended.
+    Lost(LostReason),
+}
+
 /// Waits for the command. Whatever it still does when the lock is another owner's would be unprotected: it is told to end before
 /// that, and ended.
 async fn attend<K: LockKind>(
     lock: &Lock<K>,
     guard: &Guard<K>,
-    command: &mut Command,
+    mut command: Command,
     signals: &mut Signals,
     kill_after: Duration,
 ) -> Result<Ended, Failure> {
+    let after_force = kill_after.min(KILL_AFTER_FORCE);
     let mut told = false;
+    let mut ticks = interval(LOOK_EVERY);
+    let mut gone = pin!(is_gone(lock));
     loop {
         // A lease that is renewed moves on.
-        let valid_until = Instant::from_std(guard.valid_until());
+        let valid_until = guard.valid_until();
+        command.extend(valid_until).await;
         let tell_at = valid_until
             .checked_sub(kill_after)
             .unwrap_or_else(Instant::now);
         tokio::select! {
             biased;
-            code = command.ended() => {
-                if !told {
-                    return Ok(Ended::Done(code?));
-                }
-                // It was cut short, and what it has started may still be at work.
-                command.kill().await;
-                return Ok(Ended::Lost(LostReason::Expired));
-            }
-            signal = signals.next() => command.pass_on(signal),
             reason = guard.lost() => {
                 // With its lease, it is another's in a moment; forced open, it may be already.
                 match reason {
                     LostReason::Expired => command.kill().await,
-                    _ => command.end_within(kill_after).await,
+                    _ => command.end_within(after_force, signals).await,
                 }
                 return Ok(Ended::Lost(reason));
             }
-            () = is_gone(lock) => {
-                command.end_within(kill_after).await;
+            attended = command.attend(signals) => match attended {
+                Ok(Attended::Ended(status)) if !told => {
+                    return Ok(Ended::Done(command.ended(status).await));
+                }
+                // It was cut short, and what it has started may still be at work.
+                Ok(Attended::Ended(_)) => {
+                    command.kill().await;
+                    return Ok(Ended::Lost(LostReason::Expired));
+                }
+                // While this program was stopped, the lease may have ended.
+                Ok(Attended::Resumed) if Instant::now() < guard.valid_until() => command.resume(),
+                Ok(Attended::Resumed) => {
+                    command.kill().await;
+                    return Ok(Ended::Lost(LostReason::Expired));
+                }
+                Err(error) => return Err(Failure {
+                    code: exit::FAILED,
+                    message: format!("the command cannot be waited for: {error}"),
+                }),
+            },
+            () = &mut gone => {
+                command.end_within(after_force, signals).await;
                 return Ok(Ended::Lost(LostReason::Gone));
             }
-            () = sleep_until(tell_at), if !told => {
-                if Instant::from_std(guard.valid_until()) <= valid_until {
+            () = sleep_until(tell_at.into()), if !told => {
+                if guard.valid_until() <= valid_until {
                     told = true;
                     command.terminate();
                 }
             }
+            _ = ticks.tick() => {}
         }
     }
 }

@@ -1,57 +1,14 @@
-//! The tool as its users have it: real processes and signals, and a real server.
+//! `run`: signals, leases and losses.
 
 use std::{
-    process::{Output, Stdio},
-    time::Duration,
+    process::Stdio,
+    time::{Duration, Instant},
 };
 
 use testbed::{Server, eventually};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-};
+use tokio::io::AsyncBufReadExt;
 
-const GENEROUS: Duration = Duration::from_secs(20);
-
-fn rlock(server: &Server, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
-    command.args(words).env("REDIS_URL", server.url());
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
-async fn done(server: &Server, words: &[&str]) -> Output {
-    rlock(server, words).output().await.unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim().to_owned()
-}
-
-/// A command under the lock that says that it has begun, and its process.
-async fn begun(server: &Server, words: &[&str]) -> (Child, BufReader<tokio::process::ChildStdout>) {
-    let mut child = rlock(server, words)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    tokio::time::timeout(GENEROUS, lines.read_line(&mut line))
-        .await
-        .expect("it begins")
-        .unwrap();
-    assert_eq!(line.trim(), "begun");
-    (child, lines)
-}
-
-async fn is_free(server: &Server, name: &str) -> bool {
-    server.command::<u32>(&["EXISTS", name]).await == 0
-}
-
-fn code(output: &Output) -> Option<i32> {
-    output.status.code()
-}
+use crate::{GENEROUS, begun, code, done, is_free, rlock, signal, text};
 
 #[tokio::test]
 async fn a_command_has_the_lock_and_its_code_is_that_of_the_tool() {
@@ -131,15 +88,6 @@ async fn a_lock_that_is_taken_is_waited_for_or_not() {
         (Some(0), "in")
     );
     assert!(is_free(&server, "a").await);
-}
-
-async fn signal(child: &Child, name: &str) {
-    let pid = child.id().expect("it runs").to_string();
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &pid])
-        .status()
-        .await;
-    assert!(sent.unwrap().success());
 }
 
 /// A signal reaches the command and what it has started, and the lock is free after it.
@@ -242,67 +190,159 @@ async fn a_lock_that_is_forced_open_ends_the_command() {
     assert_eq!(text(&output.stdout), "a: free");
 }
 
-#[tokio::test]
-async fn wrong_usage_and_servers_that_are_not_there_have_codes_and_say_what_to_do() {
-    let server = Server::start().await;
-    for (words, says) in [
-        (&["run", "a"][..], "COMMAND"),
-        (&["run", "a", "--wait", "soon", "--", "true"], "soon"),
-        (&["run", "a", "--lease", "1s", "--", "true"], "--kill-after"),
-        (
-            &["run", "a", "--kill-after", "21s", "--", "true"],
-            "--kill-after",
-        ),
-        (
-            &[
-                "run",
-                "a",
-                "--kill-after",
-                "18446744073709551615s",
-                "--",
-                "true",
-            ],
-            "--kill-after",
-        ),
-        (&["show", "a", "--url", "http://127.0.0.1"], "http"),
-        (&["show", ""], "name"),
-    ] {
-        let output = done(&server, words).await;
-        assert_eq!(
-            code(&output),
-            Some(64),
-            "{words:?}: {}",
-            text(&output.stderr)
-        );
-        assert!(
-            text(&output.stderr).contains(says),
-            "{words:?}: {}",
-            text(&output.stderr)
-        );
-    }
-    let mut nowhere = rlock(&server, &["show", "a"]);
-    let output = nowhere.env_remove("REDIS_URL").output().await.unwrap();
-    assert_eq!(code(&output), Some(64));
-    assert!(text(&output.stderr).contains("--url"));
-    let port = server.port();
-    drop(server);
-    let url = format!("redis://user:s3cret@127.0.0.1:{port}");
-    let mut gone = Command::new(env!("CARGO_BIN_EXE_rlock"));
-    let output = gone
-        .args(["--url", &url, "show", "a"])
-        .output()
-        .await
-        .unwrap();
-    assert_eq!(code(&output), Some(69), "{}", text(&output.stderr));
-    assert!(!text(&output.stderr).contains("s3cret"));
+/// All that the command has started, of which the tool knows the group only.
+const STUBBORN: &str =
+    "(trap '' TERM INT HUP; while :; do sleep 0.05; done) & echo begun; wait; wait";
+
+async fn ends(lines: &mut tokio::io::BufReader<tokio::process::ChildStdout>) {
+    let mut line = String::new();
+    let ended = tokio::time::timeout(GENEROUS, lines.read_line(&mut line)).await;
+    assert_eq!(ended.expect("nothing of it runs").unwrap(), 0, "{line}");
 }
 
 #[tokio::test]
-async fn completions_and_the_manual_page_need_no_server() {
-    for (words, says) in [(&["completions", "bash"][..], "rlock"), (&["man"], "76")] {
-        let mut tool = Command::new(env!("CARGO_BIN_EXE_rlock"));
-        let output = tool.args(words).output().await.unwrap();
-        assert_eq!(code(&output), Some(0));
-        assert!(text(&output.stdout).contains(says));
+async fn a_command_does_not_outlive_a_tool_that_is_killed() {
+    let server = Server::start().await;
+    let words = [
+        "run",
+        "a",
+        "--kill-after",
+        "300ms",
+        "--",
+        "sh",
+        "-c",
+        STUBBORN,
+    ];
+    let (mut child, mut lines) = begun(&server, &words).await;
+    let killed = Instant::now();
+    signal(&child, "KILL").await;
+    child.wait().await.unwrap();
+    ends(&mut lines).await;
+    // Long before the lease of 30 s is over.
+    assert!(killed.elapsed() < Duration::from_secs(5));
+    assert!(!is_free(&server, "a").await);
+}
+
+/// Stopped, the tool does not renew the lock.
+#[tokio::test]
+async fn a_command_does_not_outlive_its_lease_while_the_tool_is_stopped() {
+    let server = Server::start().await;
+    let script =
+        "echo begun; (trap '' TERM; echo $BASHPID; while :; do sleep 0.05; done) & wait; wait";
+    let words = ["run", "a", "--lease", "1s", "--", "bash", "-c", script];
+    let (child, mut lines) = begun(&server, &words).await;
+    let mut inner = String::new();
+    lines.read_line(&mut inner).await.unwrap();
+    let runs = async || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", inner.trim()));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    };
+    assert!(runs().await);
+    signal(&child, "STOP").await;
+    eventually("nothing of it runs", GENEROUS, async || !runs().await).await;
+    signal(&child, "CONT").await;
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(76), "{}", text(&output.stderr));
+}
+
+/// As `nohup` does, and shells without job control do to what they start with `&`.
+#[tokio::test]
+async fn a_signal_that_was_ignored_stays_so() {
+    let server = Server::start().await;
+    let inner = "echo begun; exec sleep 60";
+    let script = format!(
+        "trap '' INT HUP; exec {} run a -- sh -c '{inner}'",
+        env!("CARGO_BIN_EXE_rlock")
+    );
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", &script]).env("REDIS_URL", server.url());
+    shell.kill_on_drop(true).stdout(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).await.unwrap();
+    for name in ["INT", "HUP", "TERM"] {
+        signal(&child, name).await;
     }
+    assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
+    assert!(is_free(&server, "a").await);
+}
+
+/// Another owner may have the lock already, however long the command may take otherwise.
+#[tokio::test]
+async fn a_command_whose_lock_was_forced_open_is_ended_soon_and_hears_signals_until_then() {
+    let server = Server::start().await;
+    let script =
+        "trap 'echo told' TERM; trap 'echo asked' INT; echo begun; while :; do sleep 0.05; done";
+    let words = ["run", "a", "--kill-after", "15s", "--", "sh", "-c", script];
+    let (child, mut lines) = begun(&server, &words).await;
+    let forced = Instant::now();
+    let output = done(&server, &["unlock", "a", "--force", "--yes"]).await;
+    assert_eq!(code(&output), Some(0));
+    let mut next = async || {
+        let mut line = String::new();
+        lines.read_line(&mut line).await.unwrap();
+        line.trim().to_owned()
+    };
+    assert_eq!(next().await, "told");
+    signal(&child, "INT").await;
+    assert_eq!(next().await, "asked");
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(76), "{}", text(&output.stderr));
+    // A second until it is looked for, and half of one after that.
+    assert!(
+        forced.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        forced.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_run_tells_its_end_as_json() {
+    let server = Server::start().await;
+    let words = [
+        "run",
+        "a",
+        "--json",
+        "--kind",
+        "fenced",
+        "--",
+        "sh",
+        "-c",
+        "echo said; exit 3",
+    ];
+    let output = done(&server, &words).await;
+    let said = text(&output.stdout);
+    let (first, last) = said.split_once('\n').expect("two lines");
+    assert_eq!(first, "said");
+    let told: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(told["name"], "a");
+    assert_eq!(told["outcome"], "done");
+    assert_eq!(told["exit_code"], 3);
+    assert_eq!(told["token"], 1);
+    assert!(
+        told["ran_ms"].is_u64() && told["waited_ms"].is_u64(),
+        "{told}"
+    );
+    let script = "echo begun; exec sleep 60";
+    let (child, _lines) = begun(&server, &["run", "a", "--", "sh", "-c", script]).await;
+    for (how, expected) in [("skip", 0), ("fail", 75)] {
+        let words = ["run", "a", "--json", "--if-held", how, "--", "true"];
+        let output = done(&server, &words).await;
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&told["outcome"], &told["exit_code"]),
+            (&"busy".into(), &expected.into())
+        );
+        assert_eq!(code(&output), Some(expected));
+    }
+    let lost = ["run", "b", "--json", "--lease", "1s", "--", "sleep", "60"];
+    let output = done(&server, &lost).await;
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["outcome"], &told["exit_code"]),
+        (&"lost".into(), &76.into())
+    );
+    assert!(told["lost_by"].is_string());
+    drop(child);
 }

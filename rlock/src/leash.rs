@@ -1,0 +1,124 @@
+//! A process that ends a command with its lock, whatever becomes of this program: killed, it cannot do so itself, and stopped,
+//! it does not renew the lock.
+//!
+//! It leads the group of the command. So the group has a number that no other gets while the leash is there, the whole group
+//! can be ended, and none of the command runs before its leash. The parent-death signal of Linux would have to be set by
+//! unsafe code, reaches one process, and comes when a thread ends.
+
+use std::{
+    io::{BufRead, Write, stdin, stdout},
+    process::Stdio,
+    sync::mpsc::{RecvTimeoutError, channel},
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{Child, Command},
+    time::timeout,
+};
+
+use crate::{Failure, cli::LEASH, exit};
+
+/// How long a write to the leash may take: it reads at once unless it is stopped, and then so is the command.
+const WRITE_WAIT: Duration = Duration::from_millis(100);
+
+/// This program, although its file may have been replaced.
+pub fn this_program() -> std::path::PathBuf {
+    match cfg!(target_os = "linux") {
+        true => "/proc/self/exe".into(),
+        false => std::env::current_exe().unwrap_or_else(|_| "rlock".into()),
+    }
+}
+
+/// The end of it that this program holds.
+pub struct Leash {
+    process: Child,
+    pub group: Pid,
+    until: Option<Instant>,
+}
+
+impl Leash {
+    /// Starts one. A lock that ends with this program ends its command after `kill_after`.
+    pub async fn start(kill_after: Duration, valid_until: Instant) -> Result<Self, Failure> {
+        let failed = |error: String| Failure {
+            code: exit::FAILED,
+            message: format!("the command cannot be watched over: {error}"),
+        };
+        let mut command = Command::new(this_program());
+        command
+            .args([LEASH, &kill_after.as_millis().to_string()])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut ready = [0];
+        if let Some(mut output) = process.stdout.take() {
+            let read = output.read_exact(&mut ready).await;
+            read.map_err(|error| failed(error.to_string()))?;
+        }
+        let pid = process.id().and_then(|id| Pid::from_raw(id as i32));
+        let mut leash = Self {
+            process,
+            group: pid.ok_or_else(|| failed("it has ended".into()))?,
+            until: None,
+        };
+        leash.extend(valid_until).await;
+        Ok(leash)
+    }
+
+    /// Lets the command run until then.
+    pub async fn extend(&mut self, until: Instant) {
+        if self.until == Some(until) {
+            return;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if let Some(input) = &mut self.process.stdin {
+            let line = format!("{}\n", left.as_millis());
+            let written = timeout(WRITE_WAIT, input.write_all(line.as_bytes())).await;
+            if matches!(written, Ok(Ok(()))) {
+                self.until = Some(until);
+            }
+        }
+    }
+
+    /// Ends it. What is left of the group runs on.
+    pub async fn let_go(mut self) {
+        let _ = self.process.kill().await;
+    }
+}
+
+/// The other end: reads for how many milliseconds more the command may run, over and over.
+pub fn hold(kill_after: Duration) -> u8 {
+    // Ended otherwise, it would end more than its own group.
+    if getpgrp() != getpid() || SigSet::all().thread_block().is_err() {
+        return exit::USAGE;
+    }
+    let _ = stdout().write_all(b"!").and_then(|()| stdout().flush());
+    let (sender, received) = channel();
+    std::thread::spawn(move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            if let Ok(left) = line.parse() {
+                let _ = sender.send(Instant::now() + Duration::from_millis(left));
+            }
+        }
+    });
+    let mut until = Instant::now() + kill_after;
+    loop {
+        match received.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(later) => until = later,
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => {
+                let _ = kill_current_process_group(Signal::TERM);
+                let _ = kill_current_process_group(Signal::CONT);
+                std::thread::sleep(kill_after.min(until.saturating_duration_since(Instant::now())));
+                break;
+            }
+        }
+    }
+    let _ = kill_current_process_group(Signal::KILL);
+    exit::FAILED
+}

@@ -1,0 +1,28 @@
+//! What is printed.
+
+use std::io::{self, ErrorKind, Write};
+
+use crate::{Failure, exit};
+
+/// Prints a line to standard output. A reader that has closed its end wants no more: the program ends without a word then, as
+/// `SIGPIPE` would end it.
+pub fn say(line: impl AsRef<str>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    written(writeln!(out, "{}", line.as_ref()).and_then(|()| out.flush()))
+}
+
+/// What became of writing to standard output.
+pub fn written(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::silent(exit::BROKEN_PIPE),
+        _ => Failure {
+            code: exit::FAILED,
+            message: format!("the output cannot be written: {error}"),
+        },
+    })
+}
+
+/// Prints a line to standard error, where it can be.
+pub fn complain(message: &str) {
+    let _ = writeln!(io::stderr(), "rlock: {message}");
+}

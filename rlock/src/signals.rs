@@ -1,0 +1,130 @@
+//! Signals to this program.
+
+use std::future::pending;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::{Failure, exit};
+
+/// Signals that end a program unless it says otherwise.
+const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+/// Signals that are the command's business while there is one.
+const OF_THE_COMMAND: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP];
+
+/// The signals that are listened to. One that was ignored when the program began, as by `nohup`, stays so, and the command
+/// inherits that.
+pub struct Signals {
+    received: Vec<(Signal, unix::Signal)>,
+    ignored: u64,
+    command: Option<OfTheCommand>,
+}
+
+struct OfTheCommand {
+    /// A child has ended, or stopped.
+    child: unix::Signal,
+    resumed: unix::Signal,
+}
+
+/// What this program hears of.
+pub enum Heard {
+    Signal(Signal),
+    /// A child has ended, or stopped.
+    Child,
+    /// This program goes on after it was stopped.
+    Resumed,
+}
+
+impl Signals {
+    pub fn new() -> Result<Self, Failure> {
+        let mut signals = Self {
+            received: Vec::new(),
+            ignored: ignored(),
+            command: None,
+        };
+        signals.listen_to(&ENDING)?;
+        Ok(signals)
+    }
+
+    fn listen_to(&mut self, wanted: &[Signal]) -> Result<(), Failure> {
+        for signal in wanted {
+            if self.ignored & bit(*signal) == 0 {
+                self.received.push((*signal, listen(*signal)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens to what a command has to do with, too.
+    pub fn begin_command(&mut self) -> Result<(), Failure> {
+        self.listen_to(&OF_THE_COMMAND)?;
+        self.command = Some(OfTheCommand {
+            child: listen(Signal::CHILD)?,
+            resumed: listen(Signal::CONT)?,
+        });
+        Ok(())
+    }
+
+    /// Forgets that this program went on before.
+    pub fn forget_resumed(&mut self) {
+        if let Some(command) = &mut self.command
+            && let Ok(resumed) = listen(Signal::CONT)
+        {
+            command.resumed = resumed;
+        }
+    }
+
+    /// Completes with the next one. Dropping the future loses none.
+    pub async fn next(&mut self) -> Heard {
+        let received = std::future::poll_fn(|context| {
+            for (signal, stream) in &mut self.received {
+                if stream.poll_recv(context).is_ready() {
+                    return std::task::Poll::Ready(*signal);
+                }
+            }
+            std::task::Poll::Pending
+        });
+        let (child, resumed) = match &mut self.command {
+            None => (None, None),
+            Some(command) => (Some(&mut command.child), Some(&mut command.resumed)),
+        };
+        tokio::select! {
+            () = heard(resumed) => Heard::Resumed,
+            signal = received => Heard::Signal(signal),
+            () = heard(child) => Heard::Child,
+        }
+    }
+}
+
+async fn heard(stream: Option<&mut unix::Signal>) {
+    match stream {
+        Some(stream) => drop(stream.recv().await),
+        None => pending().await,
+    }
+}
+
+fn listen(signal: Signal) -> Result<unix::Signal, Failure> {
+    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| Failure {
+        code: exit::FAILED,
+        message: format!("cannot listen to signals: {error}"),
+    })
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+/// The signals that this program ignores, as the kernel tells: asking for it by `sigaction` would need unsafe code.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or_default()
+}
+
+/// The exit code of a program that a signal has ended, as a shell has it.
+pub fn code(number: i32) -> u8 {
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,137 @@
+//! The words of the command line, what is printed, and exit codes.
+
+use std::process::Stdio;
+
+use testbed::Server;
+use tokio::process::Command;
+
+use crate::{code, done, rlock, text};
+
+#[tokio::test]
+async fn wrong_usage_and_servers_that_are_not_there_have_codes_and_say_what_to_do() {
+    let server = Server::start().await;
+    for (words, says) in [
+        (&["run", "a"][..], "COMMAND"),
+        (&["run", "a", "--wait", "soon", "--", "true"], "soon"),
+        (
+            &[
+                "run",
+                "a",
+                "--lease",
+                "1s",
+                "--kill-after",
+                "600ms",
+                "--",
+                "true",
+            ],
+            "--kill-after",
+        ),
+        (
+            &[
+                "run",
+                "a",
+                "--wait",
+                "1s",
+                "--if-held",
+                "skip",
+                "--",
+                "true",
+            ],
+            "--if-held",
+        ),
+        (
+            &[
+                "run",
+                "a",
+                "--wait",
+                "1s",
+                "--if-held",
+                "fail",
+                "--",
+                "true",
+            ],
+            "--if-held",
+        ),
+        (
+            &["run", "a", "--kill-after", "21s", "--", "true"],
+            "--kill-after",
+        ),
+        (
+            &[
+                "run",
+                "a",
+                "--kill-after",
+                "18446744073709551615s",
+                "--",
+                "true",
+            ],
+            "--kill-after",
+        ),
+        (&["show", "a", "--url", "http://127.0.0.1"], "http"),
+        (&["show", ""], "name"),
+    ] {
+        let output = done(&server, words).await;
+        assert_eq!(
+            code(&output),
+            Some(64),
+            "{words:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(
+            text(&output.stderr).contains(says),
+            "{words:?}: {}",
+            text(&output.stderr)
+        );
+    }
+    let mut nowhere = rlock(&server, &["show", "a"]);
+    let output = nowhere.env_remove("REDIS_URL").output().await.unwrap();
+    assert_eq!(code(&output), Some(64));
+    assert!(text(&output.stderr).contains("--url"));
+    let port = server.port();
+    drop(server);
+    let url = format!("redis://user:s3cret@127.0.0.1:{port}");
+    let mut gone = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    let output = gone
+        .args(["--url", &url, "show", "a"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(code(&output), Some(69), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("s3cret"));
+}
+
+#[tokio::test]
+async fn completions_and_the_manual_page_need_no_server() {
+    for (words, says) in [(&["completions", "bash"][..], "rlock"), (&["man"], "76")] {
+        let mut tool = Command::new(env!("CARGO_BIN_EXE_rlock"));
+        let output = tool.args(words).output().await.unwrap();
+        assert_eq!(code(&output), Some(0));
+        assert!(text(&output.stdout).contains(says));
+    }
+}
+
+/// A reader that wants no more is no error: nothing is said, and the code is the one of `SIGPIPE`.
+#[tokio::test]
+async fn a_closed_pipe_ends_it_without_a_word() {
+    let server = Server::start().await;
+    for words in [
+        &["show", "a"][..],
+        &["show", "a", "--json"],
+        &["unlock", "a", "--force"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let mut tool = rlock(&server, words);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = tool.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        // The command keeps its own copy of the pipe.
+        drop(tool);
+        let output = child.wait_with_output().await.unwrap();
+        assert_eq!(
+            (code(&output), text(&output.stderr).as_str()),
+            (Some(141), ""),
+            "{words:?}"
+        );
+    }
+}
