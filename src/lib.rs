@@ -64,6 +64,8 @@ pub use lock::{
 pub use multi_guard::MultiGuard;
 pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use owner::{Owner, OwnerId};
+#[doc(hidden)]
+pub use redis::probe;
 pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;
 #[cfg(feature = "redisson-yaml")]

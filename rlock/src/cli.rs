@@ -50,6 +50,15 @@ pub enum Verb {
         #[arg(long, value_enum, default_value_t)]
         kind: Kind,
     },
+    /// List the locks that are held, or waited for, with their holders.
+    Ls {
+        /// The names to list, as a pattern of Redis: `*`, `?`, `[ab]`.
+        #[arg(default_value = "*")]
+        pattern: String,
+        /// Name keys too that are no locks.
+        #[arg(long)]
+        all: bool,
+    },
     /// Free a lock, no matter which owner has it. Its holder learns of it at its next renewal.
     Unlock {
         /// The name of the lock.

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Error, LockClient};
-use serde_json::json;
+use redisson_lock::{Error, LockClient, probe::Probe};
+use serde_json::{Value, json};
 
-use crate::{Done, Failure, cli::Kind, exit, out::say};
+use crate::{Done, Failure, cli::Kind, exit, fleet::Fleet, ls, out::say, table::Table};
 
 /// `$body` with `$lock`, the lock of that kind.
 macro_rules! with_lock {
@@ -57,35 +57,56 @@ async fn state(client: &LockClient, name: &str, kind: Kind) -> Result<State, Err
 }
 
 impl State {
-    fn line(&self, name: &str, json: bool) -> String {
-        let lease = self.lease.filter(|_| self.is_locked);
-        if json {
-            let lease = lease.map(|lease| lease.as_millis() as u64);
-            return json!({ "name": name, "locked": self.is_locked, "remaining_lease_ms": lease })
-                .to_string();
-        }
-        let state = match (self.is_locked, lease) {
+    fn lease(&self) -> Option<Duration> {
+        self.lease.filter(|_| self.is_locked)
+    }
+
+    fn json(&self, name: &str) -> Value {
+        let lease = self.lease().map(|lease| lease.as_millis() as u64);
+        json!({ "name": name, "locked": self.is_locked, "remaining_lease_ms": lease })
+    }
+
+    fn line(&self, name: &str) -> String {
+        let state = match (self.is_locked, self.lease()) {
             (false, _) => "free".to_owned(),
             (true, None) => "taken".to_owned(),
-            (true, Some(lease)) => {
-                let lease = Duration::from_millis(lease.as_millis() as u64);
-                format!(
-                    "taken, {} left of its lease",
-                    humantime::format_duration(lease)
-                )
-            }
+            (true, Some(lease)) => format!("taken, {} left of its lease", ls::shown(lease)),
         };
         format!("{}: {state}", name.escape_debug())
     }
 }
 
 pub async fn show(
+    url: &str,
     client: &LockClient,
     name: &str,
     kind: Kind,
     json: bool,
 ) -> Result<Done, Failure> {
-    say(state(client, name, kind).await?.line(name, json))?;
+    let state = state(client, name, kind).await?;
+    // A user may have the rights for locks, and not those to look around them.
+    let entry = match Fleet::connect(&Probe::of_url(url)?).await {
+        Ok(mut fleet) => fleet.at(name).await.ok().flatten(),
+        Err(_) => None,
+    };
+    if json {
+        let mut told = state.json(name);
+        if let (Some(told), Some(Value::Object(more))) =
+            (told.as_object_mut(), entry.map(|entry| entry.json()))
+        {
+            for (field, value) in more {
+                told.entry(field).or_insert(value);
+            }
+        }
+        say(told.to_string())?;
+        return Ok(Done::Code(0));
+    }
+    say(state.line(name))?;
+    if let Some(entry) = entry.filter(|_| state.is_locked) {
+        let mut table = Table::new(&ls::HEADINGS);
+        ls::rows(&entry).into_iter().for_each(|row| table.row(row));
+        say(table.text())?;
+    }
     Ok(Done::Code(0))
 }
 
@@ -100,7 +121,7 @@ pub async fn unlock(
     // One that is taken in a moment is not freed unasked.
     let freed = state.is_locked && {
         if !yes {
-            ask(&state.line(name, false))?;
+            ask(&state.line(name))?;
         }
         with_lock!(client, kind, name, |lock| lock.force_unlock().await)?
     };

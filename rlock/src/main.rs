@@ -2,11 +2,15 @@
 
 mod cli;
 mod command;
+mod entry;
+mod fleet;
 mod leash;
 mod locks;
+mod ls;
 mod out;
 mod run;
 mod signals;
+mod table;
 mod terminal;
 
 use std::{
@@ -134,7 +138,7 @@ fn on_runtime(args: Args) -> Result<u8, Failure> {
         code: exit::FAILED,
         message: format!("tokio cannot start: {error}"),
     })?;
-    let done = runtime.block_on(with_client(args));
+    let done = runtime.block_on(at_server(args));
     runtime.shutdown_background();
     if let Ok(Done::ByKey(code)) = done {
         command::die_by_key(code);
@@ -149,7 +153,7 @@ pub enum Done {
     ByKey(u8),
 }
 
-async fn with_client(args: Args) -> Result<Done, Failure> {
+async fn at_server(args: Args) -> Result<Done, Failure> {
     if let Verb::Run(asked) = &args.verb {
         asked.check()?;
     }
@@ -158,13 +162,21 @@ async fn with_client(args: Args) -> Result<Done, Failure> {
             "which server? Give --url, or set REDIS_URL, for example redis://127.0.0.1:6379",
         ));
     };
-    let client = LockClient::connect(&url).await?;
-    let done = match args.verb {
-        Verb::Run(asked) => run::run(&client, &asked, args.json).await,
-        Verb::Show { name, kind } => locks::show(&client, &name, kind, args.json).await,
+    let json = args.json;
+    match args.verb {
+        Verb::Ls { pattern, all } => ls::ls(&url, &pattern, all, json).await,
+        verb => with_client(&url, verb, json).await,
+    }
+}
+
+async fn with_client(url: &str, verb: Verb, json: bool) -> Result<Done, Failure> {
+    let client = LockClient::connect(url).await?;
+    let done = match verb {
+        Verb::Run(asked) => run::run(&client, &asked, json).await,
+        Verb::Show { name, kind } => locks::show(url, &client, &name, kind, json).await,
         Verb::Unlock {
             name, kind, yes, ..
-        } => locks::unlock(&client, &name, kind, yes, args.json).await,
+        } => locks::unlock(&client, &name, kind, yes, json).await,
         _ => Ok(Done::Code(0)),
     };
     client.shutdown_and_release().await;

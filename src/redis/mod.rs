@@ -29,6 +29,7 @@ mod line;
 mod link;
 mod locator;
 mod node;
+pub mod probe;
 mod resp;
 mod rights;
 mod server;

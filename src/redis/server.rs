@@ -217,7 +217,7 @@ impl Target {
         self
     }
 
-    fn locator(&mut self) -> Locator {
+    pub(super) fn locator(&mut self) -> Locator {
         match self.asked.take() {
             None => Locator::Fixed,
             Some(asked) => Locator::Asked(Arc::new(Nodes::new(

@@ -1,5 +1,6 @@
 //! The tool as its users have it: real processes and signals, and real servers.
 
+mod ls;
 mod pty;
 mod run;
 mod terminal;
@@ -27,6 +28,21 @@ pub fn rlock(server: &Server, words: &[&str]) -> Command {
 
 pub async fn done(server: &Server, words: &[&str]) -> Output {
     rlock(server, words).output().await.unwrap()
+}
+
+/// The same against servers that are several.
+pub async fn done_at(url: &str, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    command.args(words).env("REDIS_URL", url);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command.output().await.unwrap()
+}
+
+/// The objects that were printed, one a line.
+pub fn objects(output: &Output) -> Vec<serde_json::Value> {
+    let lines = text(&output.stdout);
+    let read = |line: &str| serde_json::from_str(line).expect("a line is an object");
+    lines.lines().map(read).collect()
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -1,0 +1,179 @@
+//! The servers that a URL names, and their answers.
+
+use redisson_lock::probe::{Address, Asked, Frame, Probe, SetUp};
+
+use crate::{Failure, exit};
+
+/// Commands that travel together.
+pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
+
+/// The masters that have the keys.
+pub struct Fleet {
+    pub masters: Vec<Asked>,
+    pub is_cluster: bool,
+}
+
+/// A node, as a line of `CLUSTER NODES` has it.
+pub struct Listed {
+    pub id: String,
+    pub address: Address,
+    pub flags: Vec<String>,
+    /// The id of its master, if it is a replica.
+    pub follows: Option<String>,
+    pub is_connected: bool,
+    pub slots: u32,
+}
+
+impl Listed {
+    pub fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|has| has == flag)
+    }
+}
+
+impl Fleet {
+    pub async fn connect(probe: &Probe) -> Result<Self, Failure> {
+        let mut first = probe.master().await?;
+        if *probe.set_up() != SetUp::Cluster {
+            return Ok(Self {
+                masters: vec![first],
+                is_cluster: false,
+            });
+        }
+        let listed = nodes(&mut first).await?;
+        let mut masters = Vec::new();
+        for node in listed
+            .iter()
+            .filter(|node| node.is("master") && node.slots > 0)
+        {
+            masters.push(probe.at(&node.address).await?);
+        }
+        Ok(Self {
+            masters,
+            is_cluster: true,
+        })
+    }
+}
+
+/// What a node of a cluster says of all.
+pub async fn nodes(asked: &mut Asked) -> Result<Vec<Listed>, Failure> {
+    let answer = asked.ask("CLUSTER", &["NODES"]).await?;
+    let text = text(&good(answer)?).unwrap_or_default();
+    let host = asked.host().unwrap_or_default().to_owned();
+    Ok(text
+        .lines()
+        .filter_map(|line| listed(line, &host))
+        .collect())
+}
+
+fn listed(line: &str, asked: &str) -> Option<Listed> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [id, address, flags, master, _, _, _, state, slots @ ..] = &words[..] else {
+        return None;
+    };
+    let (host, port) = address
+        .split([',', '@'])
+        .next()
+        .and_then(|address| address.rsplit_once(':'))?;
+    let host = if host.is_empty() { asked } else { host };
+    let count = |word: &&str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(last.parse::<u32>().ok()? - first.parse::<u32>().ok()? + 1)
+    };
+    Some(Listed {
+        id: (*id).to_owned(),
+        address: (host.to_owned(), port.parse().ok()?),
+        flags: flags.split(',').map(str::to_owned).collect(),
+        follows: (*master != "-").then(|| (*master).to_owned()),
+        is_connected: *state == "connected",
+        slots: slots
+            .iter()
+            .filter(|word| !word.starts_with('['))
+            .filter_map(count)
+            .sum(),
+    })
+}
+
+/// The answer, unless it is a refusal.
+pub fn good(frame: Frame) -> Result<Frame, Failure> {
+    match frame {
+        Frame::Error(message) if message.starts_with("NOPERM") => Err(Failure {
+            code: exit::FAILED,
+            message: format!(
+                "the user lacks a right that this verb needs (docs/rlock.md lists them): {message}"
+            ),
+        }),
+        Frame::Error(message) => Err(Failure {
+            code: exit::FAILED,
+            message: format!("Redis refused: {message}"),
+        }),
+        frame => Ok(frame),
+    }
+}
+
+pub fn text(frame: &Frame) -> Option<String> {
+    bytes(frame).map(|text| String::from_utf8_lossy(text).into_owned())
+}
+
+pub fn bytes(frame: &Frame) -> Option<&[u8]> {
+    match frame {
+        Frame::Text(text) | Frame::Status(text) => Some(text),
+        _ => None,
+    }
+}
+
+pub fn number(frame: &Frame) -> Option<i64> {
+    match frame {
+        Frame::Number(number) => Some(*number),
+        frame => text(frame)?.parse().ok(),
+    }
+}
+
+pub fn list(frame: &Frame) -> &[Frame] {
+    match frame {
+        Frame::List(frames) => frames,
+        _ => &[],
+    }
+}
+
+pub fn error(frame: &Frame) -> Option<&str> {
+    match frame {
+        Frame::Error(message) => Some(message),
+        _ => None,
+    }
+}
+
+/// Names and values, whichever version of the protocol carries them.
+pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
+    match frame {
+        Frame::Map(pairs) => pairs
+            .iter()
+            .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
+            .collect(),
+        frame => list(frame)
+            .chunks_exact(2)
+            .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_read() {
+        let master = "07c3 127.0.0.1:30004@31004,host1 myself,master - 0 1426238317239 4 connected 0-5460 7 [8->-e7d1]";
+        let node = listed(master, "asked").unwrap();
+        assert_eq!(node.address, ("127.0.0.1".to_owned(), 30004));
+        assert_eq!(
+            (node.slots, node.is("master"), node.follows),
+            (5462, true, None)
+        );
+        let replica = "67ed :30002@31002 slave,fail 07c3 0 1 2 disconnected";
+        let node = listed(replica, "asked").unwrap();
+        assert_eq!(node.address.0, "asked");
+        assert_eq!(node.follows.as_deref(), Some("07c3"));
+        assert!(!node.is_connected && node.is("fail"));
+        assert!(listed("odd", "asked").is_none());
+    }
+}

@@ -1,0 +1,202 @@
+//! `ls`: the locks of all masters.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use redisson_lock::probe::Probe;
+
+use crate::{
+    Done, Failure,
+    entry::{self, Entry, QUEUE, queued},
+    fleet::{Fleet, bytes, error, good, list, text},
+    out::say,
+    table::Table,
+};
+
+/// How many keys a server looks at between other commands.
+const COUNT: &str = "1000";
+
+/// What a look at all keys has found.
+pub struct Found {
+    pub locks: Vec<Entry>,
+    pub others: Vec<Entry>,
+}
+
+impl Fleet {
+    /// What stands at one name, if there is something.
+    pub async fn at(&mut self, name: &str) -> Result<Option<Entry>, Failure> {
+        for asked in &mut self.masters {
+            let kind = asked.ask("TYPE", &[name]).await?;
+            if error(&kind).is_some_and(|message| message.starts_with("MOVED")) {
+                continue;
+            }
+            good(kind)?;
+            let keys = vec![name.as_bytes().to_vec()];
+            let entries = entry::read(asked, keys, self.is_cluster).await?;
+            return Ok(entries.into_iter().next());
+        }
+        Ok(None)
+    }
+
+    /// Looks at all keys, some at a time, as others use the server meanwhile.
+    pub async fn find(&mut self, pattern: &str) -> Result<Found, Failure> {
+        let (mut found, mut others) = (BTreeMap::new(), BTreeMap::new());
+        for master in 0..self.masters.len() {
+            for key in self.entries_at(master, pattern).await? {
+                let all = match key.is_foreign() {
+                    true => &mut others,
+                    false => &mut found,
+                };
+                all.insert(key.name.clone(), key);
+            }
+            self.queues_at(master, pattern, &mut found).await?;
+        }
+        Ok(Found {
+            locks: found.into_values().collect(),
+            others: others.into_values().collect(),
+        })
+    }
+
+    async fn entries_at(&mut self, master: usize, pattern: &str) -> Result<Vec<Entry>, Failure> {
+        let mut entries = Vec::new();
+        let mut cursor = Some("0".to_owned());
+        while let Some(from) = cursor {
+            let (next, keys) = self.page(master, &from, pattern).await?;
+            let asked = &mut self.masters[master];
+            entries.extend(entry::read(asked, keys, self.is_cluster).await?);
+            cursor = next;
+        }
+        Ok(entries)
+    }
+
+    /// Adds fair locks that are free, and yet have waiters.
+    async fn queues_at(
+        &mut self,
+        master: usize,
+        pattern: &str,
+        found: &mut BTreeMap<String, Entry>,
+    ) -> Result<(), Failure> {
+        let mut patterns = vec![format!("{QUEUE}:{{{pattern}}}")];
+        // What could match a name that has braces of its own.
+        if pattern.contains(['{', '*', '?', '[']) {
+            patterns.push(format!("{QUEUE}:{pattern}"));
+        }
+        for pattern in patterns {
+            let mut cursor = Some("0".to_owned());
+            while let Some(from) = cursor {
+                let (next, keys) = self.page(master, &from, &pattern).await?;
+                let names = keys.iter().filter_map(|key| {
+                    let name = queued(str::from_utf8(key).ok()?)?;
+                    (!found.contains_key(name)).then(|| Entry::free(name.to_owned()))
+                });
+                let mut entries: Vec<_> = names.collect();
+                let asked = &mut self.masters[master];
+                entry::around(asked, &mut entries, self.is_cluster).await?;
+                entries.retain(|entry| entry.queue_length > 0);
+                found.extend(entries.into_iter().map(|entry| (entry.name.clone(), entry)));
+                cursor = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys from a cursor on, and the next cursor, if there are more.
+    async fn page(
+        &mut self,
+        master: usize,
+        cursor: &str,
+        pattern: &str,
+    ) -> Result<(Option<String>, Vec<Vec<u8>>), Failure> {
+        let words = [cursor, "MATCH", pattern, "COUNT", COUNT];
+        let page = good(self.masters[master].ask("SCAN", &words).await?)?;
+        let cursor = list(&page).first().and_then(text);
+        let keys = list(&page).get(1).map(list).unwrap_or_default();
+        let keys = keys.iter().filter_map(bytes).map(<[u8]>::to_vec).collect();
+        Ok((cursor.filter(|cursor| cursor != "0"), keys))
+    }
+}
+
+pub async fn ls(url: &str, pattern: &str, all: bool, json: bool) -> Result<Done, Failure> {
+    let mut fleet = Fleet::connect(&Probe::of_url(url)?).await?;
+    let Found { mut locks, others } = fleet.find(pattern).await?;
+    let hidden = match all {
+        true => 0,
+        false => others.len(),
+    };
+    if all {
+        locks.extend(others);
+    }
+    if json {
+        for lock in &locks {
+            say(lock.json().to_string())?;
+        }
+        return Ok(Done::Code(0));
+    }
+    if !locks.is_empty() {
+        let mut table = Table::new(&HEADINGS);
+        for lock in &locks {
+            rows(lock).into_iter().for_each(|row| table.row(row));
+        }
+        say(table.text())?;
+    }
+    let keys = |count: usize| match count {
+        1 => "1 key that is no lock".to_owned(),
+        count => format!("{count} keys that are no locks"),
+    };
+    match (locks.len(), hidden) {
+        (0, 0) => say("no locks")?,
+        (0, hidden) => say(format!("no locks; {} (--all names them)", keys(hidden)))?,
+        (_, 0) => {}
+        (_, hidden) => say(format!("and {} (--all names them)", keys(hidden)))?,
+    }
+    Ok(Done::Code(0))
+}
+
+pub const HEADINGS: [&str; 7] = ["NAME", "KIND", "HOLDER", "BY", "COUNT", "LEASE", "WAITING"];
+
+/// A row for each holder.
+pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
+    let name = lock.name.escape_debug().to_string();
+    let waiting = match lock.waiting() {
+        0 => String::new(),
+        waiting => waiting.to_string(),
+    };
+    let kind = lock.kind.text();
+    if lock.holders.is_empty() {
+        let holder = if lock.is_foreign() { "" } else { "(free)" };
+        let lease = lock.lease.map(shown).unwrap_or_default();
+        let empty = String::new;
+        return vec![[name, kind, holder.into(), empty(), empty(), lease, waiting]];
+    }
+    let mut rows: Vec<_> = lock
+        .holders
+        .iter()
+        .enumerate()
+        .map(|(index, holder)| {
+            let first = |text: &str| match index {
+                0 => text.to_owned(),
+                _ => String::new(),
+            };
+            [
+                first(&name),
+                first(&kind),
+                holder.owner.text.clone(),
+                holder.owner.language().to_owned(),
+                holder.count.to_string(),
+                holder.lease.map_or_else(|| "no end".to_owned(), shown),
+                first(&waiting),
+            ]
+        })
+        .collect();
+    let unnamed = lock.holder_count.saturating_sub(lock.holders.len() as u64);
+    if unnamed > 0 {
+        let mut row: [String; 7] = Default::default();
+        row[2] = format!("and {unnamed} more");
+        rows.push(row);
+    }
+    rows
+}
+
+/// Seconds and tenths of them.
+pub fn shown(time: Duration) -> String {
+    format!("{:.1}s", time.as_secs_f64())
+}

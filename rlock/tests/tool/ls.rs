@@ -1,0 +1,186 @@
+//! `ls` and `show`: what holds what.
+
+use serde_json::{Value, json};
+use testbed::{Clustered, Server, eventually};
+
+use crate::{GENEROUS, begun, code, done, done_at, objects, rlock, signal, text};
+
+const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
+
+fn named<'a>(objects: &'a [Value], name: &str) -> &'a Value {
+    let found = objects.iter().find(|object| object["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {objects:?}"))
+}
+
+#[tokio::test]
+async fn locks_are_listed_with_their_holders_and_waiters() {
+    let server = Server::start().await;
+    let script = ["--", "sh", "-c", "echo begun; exec sleep 60"];
+    let mut holders = Vec::new();
+    for kind in ["reentrant", "fair", "fenced", "read", "write", "simple"] {
+        let words = [&["run", kind, "--kind", kind][..], &script].concat();
+        holders.push(begun(&server, &words).await);
+    }
+    let reader = ["run", "read", "--kind", "read"];
+    holders.push(begun(&server, &[&reader[..], &script].concat()).await);
+    // As Java leaves it: a hold taken twice, one without a lease, and a waiter of a free lock.
+    for words in [
+        &["HSET", "java", JAVA, "2"][..],
+        &["PEXPIRE", "java", "20000"],
+        &["HSET", "endless", JAVA, "1"],
+        &["RPUSH", "redisson_lock_queue:{left}", JAVA],
+        &["HSET", "cart:7", "apples", "3"],
+        &["SETRANGE", "greeting", "0", "hello"],
+        &["RPUSH", "jobs", "one"],
+    ] {
+        server.command::<u32>(words).await;
+    }
+    let waits = rlock(&server, &["run", "fair", "--kind", "fair", "--", "true"]).spawn();
+    let mut waits = waits.unwrap();
+    let queued = async || {
+        server
+            .command::<u32>(&["LLEN", "redisson_lock_queue:{fair}"])
+            .await
+            == 1
+    };
+    eventually("one waits", GENEROUS, queued).await;
+    server.reset_calls().await;
+    let output = done(&server, &["ls", "--json"]).await;
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+    let listed = objects(&output);
+    for kind in ["reentrant", "fair", "fenced", "read", "write", "simple"] {
+        let lock = named(&listed, kind);
+        assert_eq!(lock["kind"], kind);
+        assert_eq!(lock["holders"][0]["language"], "Rust");
+        assert_eq!(lock["holders"][0]["count"], 1);
+        let lease = lock["holders"][0]["remaining_lease_ms"].as_u64();
+        assert!(lease.is_some_and(|lease| lease <= 30_000), "{lock}");
+    }
+    assert_eq!(named(&listed, "read")["holder_count"], 2);
+    assert_eq!(named(&listed, "write")["holders"][0]["writes"], true);
+    assert_eq!(named(&listed, "fair")["queue_length"], 1);
+    let java = named(&listed, "java");
+    assert_eq!(java["kind"], "reentrant");
+    assert_eq!(java["holders"][0]["owner"], JAVA);
+    assert_eq!(java["holders"][0]["language"], "Java");
+    assert_eq!(java["holders"][0]["count"], 2);
+    assert_eq!(named(&listed, "endless")["remaining_lease_ms"], Value::Null);
+    let left = named(&listed, "left");
+    assert_eq!(
+        (&left["kind"], &left["queue"]),
+        (&json!("fair"), &json!([JAVA]))
+    );
+    assert_eq!(left["holder_count"], 0);
+    assert_eq!(listed.len(), 9, "{listed:?}");
+    let calls = server.calls().await;
+    assert!(
+        !calls.contains_key("keys") && calls.contains_key("scan"),
+        "{calls:?}"
+    );
+
+    let output = done(&server, &["ls", "--json", "--all"]).await;
+    let all = objects(&output);
+    assert_eq!(named(&all, "cart:7")["kind"], json!({ "foreign": "hash" }));
+    assert_eq!(
+        named(&all, "greeting")["kind"],
+        json!({ "foreign": "string" })
+    );
+    assert_eq!(named(&all, "jobs")["kind"], json!({ "foreign": "list" }));
+    assert_eq!(all.len(), 12);
+
+    let output = done(&server, &["ls", "f*"]).await;
+    let shown = text(&output.stdout);
+    let names = shown
+        .lines()
+        .skip(1)
+        .map(|line| line.split(' ').next().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["fair", "fenced"]);
+    assert!(!shown.contains('\x1b'), "no colours without a terminal");
+    let output = done(&server, &["ls"]).await;
+    assert!(text(&output.stdout).ends_with("and 3 keys that are no locks (--all names them)"));
+
+    let output = done(&server, &["show", "java"]).await;
+    assert!(
+        text(&output.stdout).contains(JAVA),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = done(&server, &["show", "java", "--json"]).await;
+    let told = objects(&output);
+    assert_eq!(
+        (&told[0]["locked"], &told[0]["holders"][0]["owner"]),
+        (&true.into(), &JAVA.into())
+    );
+    signal(&waits, "TERM").await;
+    waits.wait().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_locks_has_none() {
+    let server = Server::start().await;
+    let output = done(&server, &["ls"]).await;
+    assert_eq!(
+        (code(&output), text(&output.stdout).as_str()),
+        (Some(0), "no locks")
+    );
+    let output = done(&server, &["ls", "--json"]).await;
+    assert_eq!(text(&output.stdout), "");
+}
+
+/// With the rights for a reentrant lock alone, a lock is shown without what is around it, and not listed.
+#[tokio::test]
+async fn a_user_without_rights_to_look_is_told_so() {
+    let server = Server::start().await;
+    let user = "on >secret ~app:* &redisson_lock__channel:{app:* -@all +eval +evalsha +pttl +hmget +hset \
+                +pexpire +exists +hexists +publish +del +subscribe +unsubscribe";
+    let words = [
+        &["ACL", "SETUSER", "app", "resetchannels"][..],
+        &user.split(' ').collect::<Vec<_>>(),
+    ];
+    let words: Vec<_> = words
+        .concat()
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect();
+    server.command::<()>(&words).await;
+    server.command::<()>(&["HSET", "app:a", JAVA, "1"]).await;
+    let url = format!("redis://app:secret@127.0.0.1:{}", server.port());
+    let output = done_at(&url, &["show", "app:a"]).await;
+    assert_eq!(text(&output.stdout), "app:a: taken");
+    let output = done_at(&url, &["ls"]).await;
+    assert_eq!(code(&output), Some(70));
+    assert!(
+        text(&output.stderr).contains("scan"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[tokio::test]
+async fn locks_of_all_masters_of_a_cluster_are_listed() {
+    let cluster = Clustered::masters(3).await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        let name = cluster.name_on(node, "job").await;
+        let set = ["HSET", &name, JAVA, "1"];
+        cluster.servers[node].command::<u32>(&set).await;
+        names.push(name);
+    }
+    names.sort();
+    let output = done_at(&cluster.url(), &["ls", "job*", "--json"]).await;
+    let listed = objects(&output);
+    let mut found: Vec<_> = listed
+        .iter()
+        .map(|lock| lock["name"].as_str().unwrap())
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, names, "{}", text(&output.stderr));
+    for name in &names {
+        let output = done_at(&cluster.url(), &["show", name]).await;
+        assert!(
+            text(&output.stdout).contains(JAVA),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}

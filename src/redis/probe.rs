@@ -1,0 +1,212 @@
+//! What the command-line tool asks the servers of a URL beyond locks. It may be changed at any time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+pub use super::connection::Frame;
+use super::{
+    connection::{Endpoint, ServerConfig},
+    link::{Connector, Link},
+    locator::{Locator, Question},
+    server::Target,
+};
+use crate::error::Error;
+
+/// How long a connection may take to open.
+const OPEN_WAIT: Duration = Duration::from_secs(3);
+/// How long a server may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// Host and port of a server.
+pub type Address = (String, u16);
+
+/// What sort of set-up a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetUp {
+    /// One server.
+    Single,
+    /// The master of this service, by the word of sentinels.
+    Sentinel(String),
+    /// Whichever of some servers is the master.
+    Replicated,
+    /// A cluster.
+    Cluster,
+}
+
+/// The servers that a URL names.
+#[derive(Debug)]
+pub struct Probe {
+    server: ServerConfig,
+    sentinels: Option<ServerConfig>,
+    locator: Locator,
+    set_up: SetUp,
+    given: Vec<Address>,
+}
+
+impl Probe {
+    /// Reads a URL. Connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub fn of_url(url: &str) -> Result<Self, Error> {
+        let mut target = Target::url(url)?;
+        let server = target.server.clone();
+        let (set_up, sentinels, given) = match (&target.asked, &target.seeds) {
+            (Some(asked), _) => match &asked.question {
+                Question::MasterOf(service) => (
+                    SetUp::Sentinel(service.clone()),
+                    Some(asked.server.clone()),
+                    asked.addresses.clone(),
+                ),
+                Question::AreYou => (SetUp::Replicated, None, asked.addresses.clone()),
+            },
+            (None, Some(seeds)) => (SetUp::Cluster, None, seeds.clone()),
+            (None, None) => (SetUp::Single, None, Vec::new()),
+        };
+        Ok(Self {
+            server,
+            sentinels,
+            locator: target.locator(),
+            set_up,
+            given,
+        })
+    }
+
+    /// What sort of set-up it is.
+    pub fn set_up(&self) -> &SetUp {
+        &self.set_up
+    }
+
+    /// The sentinels, servers or nodes that the URL names, if it is not one server alone.
+    pub fn given(&self) -> &[Address] {
+        &self.given
+    }
+
+    /// The user that servers are asked as, if the URL names one.
+    pub fn user(&self) -> Option<&str> {
+        self.server.username.as_deref()
+    }
+
+    /// Connects to the master, of a cluster to the first of the nodes that answers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockClient::connect`](crate::LockClient::connect).
+    pub async fn master(&self) -> Result<Asked, Error> {
+        if self.set_up == SetUp::Cluster {
+            let mut failed = Error::unavailable("the URL names no node");
+            for address in &self.given {
+                match self.at(address).await {
+                    Ok(asked) => return Ok(asked),
+                    Err(error) => failed = error,
+                }
+            }
+            return Err(failed);
+        }
+        open(Connector::new(self.server.clone(), 1).to(&self.locator)).await
+    }
+
+    /// Connects to the server at `address`, whatever its role is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockClient::connect`](crate::LockClient::connect).
+    pub async fn at(&self, address: &Address) -> Result<Asked, Error> {
+        open(Connector::new(self.server.at(address.clone()), 1)).await
+    }
+
+    /// Connects to the sentinel at `address`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockClient::connect`](crate::LockClient::connect).
+    pub async fn sentinel_at(&self, address: &Address) -> Result<Asked, Error> {
+        let server = self.sentinels.as_ref().unwrap_or(&self.server);
+        open(Connector::new(server.at(address.clone()), 1)).await
+    }
+}
+
+async fn open(connector: Connector) -> Result<Asked, Error> {
+    let link = connector.clone().within(OPEN_WAIT).connect().await?;
+    Ok(Asked {
+        link,
+        endpoint: connector.endpoint(),
+    })
+}
+
+/// A connection to one server.
+pub struct Asked {
+    link: Link,
+    endpoint: Endpoint,
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Asked({})", self.endpoint)
+    }
+}
+
+impl Asked {
+    /// Where the server is, to be shown.
+    pub fn place(&self) -> String {
+        self.endpoint.to_string()
+    }
+
+    /// Its host, unless it is reached by a unix socket.
+    pub fn host(&self) -> Option<&str> {
+        match &self.endpoint {
+            Endpoint::Tcp((host, _)) => Some(host),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
+    /// Sends a command and returns its answer, which may be an error frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`].
+    pub async fn ask(
+        &mut self,
+        name: &'static str,
+        words: &[impl AsRef<[u8]>],
+    ) -> Result<Frame, Error> {
+        let words = words.iter().map(|word| word.as_ref().to_vec()).collect();
+        let mut answers = self.ask_all(vec![(name, words)]).await?;
+        answers
+            .pop()
+            .ok_or_else(|| Error::unavailable("the server did not answer"))
+    }
+
+    /// Sends commands together and returns their answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`].
+    pub async fn ask_all(
+        &mut self,
+        commands: Vec<(&'static str, Vec<Vec<u8>>)>,
+    ) -> Result<Vec<Frame>, Error> {
+        let connection = self.link.connection.clone();
+        let asking = async {
+            let answers = commands.into_iter().map(|(name, words)| {
+                connection.send(name, words.into_iter().map(Bytes::from).collect())
+            });
+            let answers = join_all(answers).await;
+            let answers: Result<Vec<_>, _> = answers.into_iter().collect();
+            answers.map_err(|reason| reason.as_ref().to_owned())
+        };
+        match timeout(ANSWER_WAIT, self.link.router.run(asking)).await {
+            Err(_) => Err(Error::unavailable(format!(
+                "{} did not answer within {ANSWER_WAIT:?}",
+                self.endpoint
+            ))),
+            Ok(answers) => {
+                answers.map_err(|reason| Error::unavailable(format!("{}: {reason}", self.endpoint)))
+            }
+        }
+    }
+}
