@@ -13,6 +13,8 @@ pub const DIE: &str = "__die";
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done; with `run`, the code of the command, and 128 + n if signal n ended it
+  1    `doctor` warns of something
+  2    `doctor` has found a problem
   64   wrong usage
   69   Redis could not be reached
   70   Redis refused, or something else failed
@@ -72,6 +74,17 @@ pub enum Verb {
         /// Do not ask.
         #[arg(long)]
         yes: bool,
+    },
+    /// Look whether the servers are set up so that locks are safe. Exits with 0, with 1 after a warning, 2 after a problem.
+    Doctor {
+        /// The server, instead of --url.
+        server: Option<String>,
+        /// The name of a lock that is taken for a moment, and that rights are looked at for.
+        #[arg(long, default_value = "rlock:doctor")]
+        name: String,
+        /// A kind that is in use: lacking rights for it are a problem. Can be given several times; by default, all are looked at.
+        #[arg(long = "kind", value_enum)]
+        kinds: Vec<Kind>,
     },
     /// Print a completion script.
     Completions {

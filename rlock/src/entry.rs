@@ -143,7 +143,7 @@ impl Fields {
 }
 
 /// `prefix` in front of `name`, in its hash slot.
-fn prefixed(prefix: &str, name: &str) -> String {
+pub fn prefixed(prefix: &str, name: &str) -> String {
     match name.contains('{') {
         true => format!("{prefix}:{name}"),
         false => format!("{prefix}:{{{name}}}"),

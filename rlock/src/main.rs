@@ -2,6 +2,7 @@
 
 mod cli;
 mod command;
+mod doctor;
 mod entry;
 mod fleet;
 mod leash;
@@ -157,13 +158,18 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
     if let Verb::Run(asked) = &args.verb {
         asked.check()?;
     }
-    let Some(url) = args.url else {
+    let own = match &args.verb {
+        Verb::Doctor { server, .. } => server.clone(),
+        _ => None,
+    };
+    let Some(url) = own.or(args.url) else {
         return Err(Failure::usage(
             "which server? Give --url, or set REDIS_URL, for example redis://127.0.0.1:6379",
         ));
     };
     let json = args.json;
     match args.verb {
+        Verb::Doctor { name, kinds, .. } => doctor::doctor(&url, &name, &kinds, json).await,
         Verb::Ls { pattern, all } => ls::ls(&url, &pattern, all, json).await,
         verb => with_client(&url, verb, json).await,
     }

@@ -1,5 +1,6 @@
 //! The tool as its users have it: real processes and signals, and real servers.
 
+mod doctor;
 mod ls;
 mod pty;
 mod run;

@@ -1,0 +1,84 @@
+//! Whether a release wakes a waiter of another client: scripts, messages and subscriptions, as they are used.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Config, Error, LockClient};
+
+use super::Findings;
+use crate::Failure;
+
+/// A waiter that hears nothing would ask by itself after this time, which is too late to be taken for a message.
+const POLL: Duration = Duration::from_secs(20);
+/// How long a message may take.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
+/// How long the waiter waits before the release. Should it not listen yet by then, it enters all the same, as it asks again
+/// when it does.
+const LISTENS_WITHIN: Duration = Duration::from_millis(300);
+
+pub async fn look(url: &str, name: &str, findings: &mut Findings) -> Result<(), Failure> {
+    let mut config = Config::default();
+    config.poll_floor = POLL;
+    let client = async || {
+        let builder = LockClient::builder().url(url);
+        builder.config(config.clone()).build().await
+    };
+    let (holder, waiter) = match (client().await, client().await) {
+        (Ok(holder), Ok(waiter)) => (holder, waiter),
+        (Err(error), _) | (_, Err(error)) => {
+            findings.problem(
+                "messages",
+                format!("a client cannot connect: {error}"),
+                "See the other findings.",
+            );
+            return Ok(());
+        }
+    };
+    let looked = pass(&holder, &waiter, name, findings).await;
+    holder.shutdown_and_release().await;
+    waiter.shutdown_and_release().await;
+    if let Err(error) = looked {
+        let to_do = "See the other findings; another name can be given by --name.";
+        findings.problem(
+            "messages",
+            format!("a lock {name:?} does not work: {error}"),
+            to_do,
+        );
+    }
+    Ok(())
+}
+
+async fn pass(
+    holder: &LockClient,
+    waiter: &LockClient,
+    name: &str,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let lease = POLL * 2;
+    let lock = holder.reentrant_lock(name).with_lease(lease);
+    let Some(held) = lock.try_lock().await? else {
+        findings.note("messages", format!("not looked at: {name:?} is taken"));
+        return Ok(());
+    };
+    let lock = waiter.reentrant_lock(name).with_lease(lease);
+    let waiting = tokio::spawn(async move {
+        let guard = lock.try_lock_for(ARRIVES_WITHIN + LISTENS_WITHIN).await?;
+        Ok::<_, Error>(guard.map(|guard| (guard, Instant::now())))
+    });
+    tokio::time::sleep(LISTENS_WITHIN).await;
+    let released = Instant::now();
+    held.unlock().await?;
+    match waiting.await {
+        Ok(Ok(Some((guard, entered)))) => {
+            let after = entered.saturating_duration_since(released);
+            findings.fine("messages", format!("a release woke another client after {after:.1?}"));
+            guard.unlock().await?;
+        }
+        Ok(Err(error)) => return Err(error),
+        Ok(Ok(None)) | Err(_) => findings.problem(
+            "messages",
+            format!("a release did not wake another client within {ARRIVES_WITHIN:?}"),
+            "Waiters poll every 5 s instead. Check the rights to channels (&..), and proxies that do not pass pub/sub on.",
+        ),
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! The rights of the user, by the table of docs/operations.md.
+
+use std::collections::BTreeSet;
+
+use redisson_lock::probe::{Asked, Probe, SetUp};
+
+use super::Findings;
+use crate::{
+    Failure,
+    cli::Kind,
+    entry::prefixed,
+    fleet::{error, list, number, text},
+};
+
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
+/// Says of each command whether the user may run it: 1, 0, or -1 where the server does not know it. Each is written with line
+/// ends between its words, which no name of a lock has.
+const SCRIPT: &str = "\
+if not redis.acl_check_cmd then return 'none' end
+local rights = {}
+for index, command in ipairs(ARGV) do
+  local words = {}
+  for word in string.gmatch(command, '[^\\n]+') do words[#words + 1] = word end
+  local known, may = pcall(redis.acl_check_cmd, unpack(words))
+  rights[index] = not known and -1 or may and 1 or 0
+end
+return rights";
+
+/// The rights that stand together on the page.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Section {
+    title: String,
+    commands: Vec<String>,
+    /// What keys and channels begin with; the name of a lock follows.
+    keys: Vec<String>,
+    channels: Vec<String>,
+}
+
+fn sections() -> Vec<Section> {
+    let text = PAGE.split("## Rights (ACL)").nth(1).unwrap_or_default();
+    let block = text.split("```text").nth(1).unwrap_or_default();
+    let block = block.split("```").next().unwrap_or_default();
+    let mut sections = Vec::<Section>::new();
+    for line in block.lines() {
+        if let Some(title) = line.strip_prefix("# ") {
+            sections.push(Section {
+                title: title.to_owned(),
+                ..Section::default()
+            });
+        } else if let (Some(rights), Some(section)) =
+            (line.strip_prefix("ACL SETUSER app "), sections.last_mut())
+        {
+            for right in rights.split(' ') {
+                let (sort, rest) = right.split_at(1);
+                match sort {
+                    "+" => section.commands.push(rest.to_owned()),
+                    "~" => section.keys.push(rest.to_owned()),
+                    "&" => section.channels.push(rest.to_owned()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    sections
+}
+
+/// What the pattern of the page is for a lock of this name.
+fn named(pattern: &str, name: &str) -> String {
+    let prefix = pattern.strip_suffix("app:*").unwrap_or(pattern);
+    match prefix.strip_suffix('{') {
+        None => name.to_owned(),
+        Some("") => match name.contains('{') {
+            true => format!("{name}:marker"),
+            false => format!("{{{name}}}:marker"),
+        },
+        Some(prefix) => prefixed(prefix.trim_end_matches(':'), name),
+    }
+}
+
+/// A command with what it is about, if that is a key or a channel.
+struct Check {
+    right: String,
+    about: Option<String>,
+    words: Vec<String>,
+}
+
+impl Section {
+    fn checks(&self, name: &str) -> Vec<Check> {
+        let mut checks = Vec::new();
+        for command in &self.commands {
+            let words: Vec<String> = command.split('|').map(str::to_owned).collect();
+            let (sigil, about) = match &**command {
+                "subscribe" | "unsubscribe" | "publish" | "spublish" | "ssubscribe"
+                | "sunsubscribe" => ('&', &self.channels),
+                "eval" | "evalsha" | "time" | "ping" | "role" | "info" | "select" | "asking"
+                | "wait" | "waitaof" => (' ', &Vec::new()),
+                command if command.contains('|') => (' ', &Vec::new()),
+                _ => ('~', &self.keys),
+            };
+            let mut check = |about: Option<String>| {
+                let mut words = words.clone();
+                words.extend(about.clone());
+                // Enough of them for any command to find its keys; these take each word for one.
+                if !matches!(&**command, "del" | "exists" | "subscribe" | "unsubscribe") {
+                    words.extend(["0", "0", "0"].map(str::to_owned));
+                }
+                checks.push(Check {
+                    right: format!("+{command}"),
+                    about: about.map(|about| format!("{sigil}{about}")),
+                    words,
+                });
+            };
+            match about.is_empty() {
+                true => check(None),
+                false => about
+                    .iter()
+                    .for_each(|pattern| check(Some(named(pattern, name)))),
+            }
+        }
+        checks
+    }
+}
+
+/// The kinds that need the rights of the section.
+fn kinds_of(title: &str) -> &'static [Kind] {
+    match title {
+        "reentrant, non-reentrant" => &[Kind::Reentrant],
+        "fenced" => &[Kind::Fenced],
+        "fair, non-reentrant-fair" => &[Kind::Fair],
+        "read, write" => &[Kind::Read, Kind::Write],
+        "simple" => &[Kind::Simple],
+        _ => &[],
+    }
+}
+
+/// Whether the rights of the section matter to this set-up.
+fn is_about(title: &str, set_up: &SetUp) -> bool {
+    match title {
+        "sentinel" => matches!(set_up, SetUp::Sentinel(_)),
+        "replicated" => *set_up == SetUp::Replicated,
+        "cluster" => *set_up == SetUp::Cluster,
+        "durability" => *set_up != SetUp::Single,
+        // Another user's, or a setting that is seldom used.
+        "sentinel: on every sentinel" | "another database" | "wait_for_disk" => false,
+        _ => true,
+    }
+}
+
+pub async fn look(
+    probe: &Probe,
+    asked: &mut Asked,
+    name: &str,
+    kinds: &[Kind],
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let mut usable = 0;
+    let user = probe.user().unwrap_or("default");
+    for section in sections() {
+        let of_kind = kinds_of(&section.title);
+        let is_wanted = of_kind.iter().any(|kind| kinds.contains(kind));
+        let is_left_out = !of_kind.is_empty() && !kinds.is_empty() && !is_wanted;
+        if !is_about(&section.title, probe.set_up()) || is_left_out {
+            continue;
+        }
+        let checks = section.checks(name);
+        let commands = checks.iter().map(|check| check.words.join("\n"));
+        let words: Vec<String> = [SCRIPT.to_owned(), "0".to_owned()]
+            .into_iter()
+            .chain(commands)
+            .collect();
+        let answer = asked.ask("EVAL", &words).await?;
+        if let Some(message) = error(&answer) {
+            findings.problem(
+                "rights",
+                format!("scripts are refused: {message}"),
+                &format!("ACL SETUSER {user} +eval +evalsha"),
+            );
+            return Ok(());
+        }
+        if text(&answer).is_some() {
+            findings.note("rights", "this server cannot tell them; Redis 7.0 can");
+            return Ok(());
+        }
+        let allowed: Vec<_> = list(&answer).iter().map(number).collect();
+        let missing = missing(&checks, &allowed);
+        let title = &section.title;
+        if missing.is_empty() {
+            usable += of_kind.len();
+            findings.fine("rights", format!("{title}: user {user} has them all"));
+            continue;
+        }
+        let missing = missing.join(" ");
+        let says = format!("{title}: user {user} lacks {missing}");
+        let to_do =
+            format!("ACL SETUSER {user} {missing} (for all names: docs/operations.md, Rights)");
+        match &**title {
+            "optional" => findings.note("rights", says),
+            "durability" => findings.warn("rights", says, &to_do),
+            _ if !of_kind.is_empty() && !is_wanted => {
+                findings.note("rights", format!("{says}: this kind cannot be used"));
+            }
+            "spin" => findings.note("rights", says),
+            _ => findings.problem("rights", says, &to_do),
+        }
+    }
+    if usable == 0 && kinds.is_empty() {
+        let says = format!("user {user} can use no kind of lock with the name {name:?}");
+        findings.problem(
+            "rights",
+            says,
+            "Give it the rights of docs/operations.md, or --name.",
+        );
+    }
+    Ok(())
+}
+
+/// Commands that the user may not run on anything, and what it may run nothing on. Where both could be missing, both are named.
+fn missing(checks: &[Check], allowed: &[Option<i64>]) -> Vec<String> {
+    let none = |fits: &dyn Fn(&Check) -> bool| {
+        let mut of = checks.iter().zip(allowed).filter(|(check, _)| fits(check));
+        of.all(|(_, allowed)| *allowed == Some(0))
+    };
+    let rights: BTreeSet<_> = checks.iter().map(|check| &check.right).collect();
+    let about: BTreeSet<_> = checks
+        .iter()
+        .filter_map(|check| check.about.as_ref())
+        .collect();
+    let rights = rights
+        .into_iter()
+        .filter(|right| none(&|check| check.right == **right));
+    let about = about
+        .into_iter()
+        .filter(|about| none(&|check| check.about.as_ref() == Some(*about)));
+    rights.chain(about).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_rights_of_each_kind() {
+        let sections = sections();
+        let titles: Vec<_> = sections.iter().map(|section| &*section.title).collect();
+        for title in [
+            "every client",
+            "reentrant, non-reentrant",
+            "fair, non-reentrant-fair",
+            "fenced",
+            "read, write",
+            "simple",
+            "cluster",
+            "optional",
+        ] {
+            assert!(titles.contains(&title), "{titles:?}");
+        }
+        let fair = &sections[titles
+            .iter()
+            .position(|title| title.starts_with("fair"))
+            .unwrap()];
+        assert!(fair.commands.contains(&"zadd".to_owned()));
+        let keys = fair.keys.iter().map(|key| named(key, "a"));
+        assert_eq!(
+            keys.collect::<Vec<_>>(),
+            ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"]
+        );
+        assert_eq!(named("{app:*", "a"), "{a}:marker");
+        assert_eq!(
+            named("redisson_lock__channel:{app:*", "{a}:b"),
+            "redisson_lock__channel:{a}:b"
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! One server: version, role, memory, persistence, replicas, and its clock.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use redisson_lock::probe::{Asked, Probe, SetUp};
+
+use super::Findings;
+use crate::{
+    Failure,
+    fleet::{error, good, list, number, pairs, text},
+};
+
+/// By how much clocks of servers may differ with the default lease: docs/operations.md, "Clocks".
+const MOST_DIFFERENCE: Duration = Duration::from_millis(302);
+/// How far behind a replica may be.
+const MOST_LAG: u64 = 2;
+
+type Info = BTreeMap<String, String>;
+
+fn read(answer: &str) -> Info {
+    let fields = answer.lines().filter_map(|line| line.split_once(':'));
+    fields
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+fn whole(info: &Info, field: &str) -> u64 {
+    let value = info.get(field).and_then(|value| value.parse().ok());
+    value.unwrap_or_default()
+}
+
+/// A setting, if the user may ask for it.
+pub async fn setting(asked: &mut Asked, name: &str) -> Result<Option<String>, Failure> {
+    let answer = asked.ask("CONFIG", &["GET", name]).await?;
+    Ok(pairs(&answer).into_iter().next().map(|(_, value)| value))
+}
+
+/// Looks at a master, and at its replicas.
+pub async fn look(
+    probe: &Probe,
+    asked: &mut Asked,
+    findings: &mut Findings,
+    clocks: &mut Clocks,
+) -> Result<(), Failure> {
+    let place = asked.place();
+    let answer = asked.ask("INFO", &[] as &[&str]).await?;
+    if error(&answer).is_some_and(|message| message.starts_with("NOPERM")) {
+        findings.note(
+            "server",
+            format!(
+                "{place}: the user may not ask for INFO: run the doctor as one that may (+info +config|get)"
+            ),
+        );
+        return Ok(());
+    }
+    let info = read(&text(&good(answer)?).unwrap_or_default());
+    if !version(&place, &info, findings) {
+        return Ok(());
+    }
+    role(probe, &place, &info, findings);
+    memory(&place, &info, findings);
+    persistence(probe, &place, &info, asked, findings).await?;
+    let replicas = replicas(probe, &place, &info, findings);
+    idle(&place, asked, findings).await?;
+    clocks.read(asked).await?;
+    for address in replicas {
+        match probe.at(&address).await {
+            Ok(mut replica) => clocks.read(&mut replica).await?,
+            Err(_) => findings.note(
+                "replica",
+                format!(
+                    "{}:{} cannot be reached from here; after a failover, clients must reach it",
+                    address.0, address.1
+                ),
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the rest can be looked at.
+fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
+    if info
+        .get("redis_mode")
+        .is_some_and(|mode| mode == "sentinel")
+    {
+        findings.problem(
+            "server",
+            format!("{place} is a sentinel, which has no locks"),
+            "Use redis-sentinel://host:port/service.",
+        );
+        return false;
+    }
+    let (program, version) = match info.get("valkey_version") {
+        Some(version) => ("Valkey", version.clone()),
+        None => (
+            "Redis",
+            info.get("redis_version").cloned().unwrap_or_default(),
+        ),
+    };
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok())
+        .unwrap_or_default();
+    let says = format!("{place} is {program} {version}");
+    match major {
+        0..=5 => findings.problem("version", says, "Upgrade to Redis 6.0 or later."),
+        6 => findings.warn(
+            "version",
+            says,
+            "Redis 7.0 or later is tested fully, and knows rights to channels and messages within shards.",
+        ),
+        _ => findings.fine("version", says),
+    }
+    true
+}
+
+fn role(probe: &Probe, place: &str, info: &Info, findings: &mut Findings) {
+    let is_cluster = whole(info, "cluster_enabled") == 1;
+    if *probe.set_up() != SetUp::Cluster && is_cluster {
+        findings.problem(
+            "role",
+            format!("{place} is a node of a cluster, and the URL names one server"),
+            "Use redis-cluster://.",
+        );
+    } else if info.get("role").is_some_and(|role| role == "slave") {
+        let master = format!(
+            "{}:{}",
+            info.get("master_host").map_or("", |host| host),
+            info.get("master_port").map_or("", |port| port)
+        );
+        findings.problem(
+            "role",
+            format!("{place} is a replica of {master}: it refuses locks"),
+            "Name the master, or use redis-sentinel:// or redis-replicated://, which find it.",
+        );
+    }
+}
+
+fn memory(place: &str, info: &Info, findings: &mut Findings) {
+    let (limit, used) = (whole(info, "maxmemory"), whole(info, "used_memory"));
+    let policy = info
+        .get("maxmemory_policy")
+        .map_or("unknown", |policy| policy);
+    if limit > 0 && policy != "noeviction" {
+        findings.problem(
+            "memory",
+            format!("{place}: maxmemory-policy is {policy}: a full server evicts held locks"),
+            "Set maxmemory-policy noeviction, or use a server of its own for locks.",
+        );
+    } else if limit > 0 && used > limit / 10 * 9 {
+        findings.warn(
+            "memory",
+            format!("{place}: {used} of {limit} bytes are used: a full server refuses new locks"),
+            "Raise maxmemory, or find what fills it.",
+        );
+    } else {
+        let limit = match limit {
+            0 => "no maxmemory".to_owned(),
+            limit => format!("maxmemory {limit}"),
+        };
+        findings.fine("memory", format!("{place}: {limit}, policy {policy}"));
+    }
+}
+
+async fn persistence(
+    probe: &Probe,
+    place: &str,
+    info: &Info,
+    asked: &mut Asked,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    if info
+        .get("aof_last_write_status")
+        .is_some_and(|status| status == "err")
+        || info
+            .get("rdb_last_bgsave_status")
+            .is_some_and(|status| status == "err")
+    {
+        findings.problem(
+            "persistence",
+            format!(
+                "{place}: the last write to the disk failed; the server may refuse locks (MISCONF)"
+            ),
+            "Look at the server's log, and at its disk.",
+        );
+    }
+    if whole(info, "aof_enabled") == 0 {
+        findings.warn(
+            "persistence",
+            format!("{place}: appendonly is no: a restart forgets locks that are held"),
+            match probe.set_up() {
+                SetUp::Single => {
+                    "Set appendonly yes; or bear that two may be in after a restart (docs/operations.md, Persistence)."
+                }
+                _ => {
+                    "Set appendonly yes, or keep a master from being restarted before the failover: it would come back empty."
+                }
+            },
+        );
+        return Ok(());
+    }
+    let fsync = setting(asked, "appendfsync").await?;
+    let says = match fsync.as_deref() {
+        Some("always") => {
+            "appendonly yes, appendfsync always: a restart forgets nothing".to_owned()
+        }
+        Some(fsync) => {
+            format!("appendonly yes, appendfsync {fsync}: a restart may forget the last second")
+        }
+        None => "appendonly yes".to_owned(),
+    };
+    findings.fine("persistence", format!("{place}: {says}"));
+    Ok(())
+}
+
+/// Returns where the replicas are.
+fn replicas(
+    probe: &Probe,
+    place: &str,
+    info: &Info,
+    findings: &mut Findings,
+) -> Vec<(String, u16)> {
+    let mut addresses = Vec::new();
+    let mut behind = Vec::new();
+    for number in 0.. {
+        let Some(line) = info.get(&format!("slave{number}")) else {
+            break;
+        };
+        let fields: Info = line
+            .split(',')
+            .filter_map(|field| field.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let (Some(host), port) = (fields.get("ip"), whole(&fields, "port")) else {
+            continue;
+        };
+        let is_online = fields.get("state").is_some_and(|state| state == "online");
+        if !is_online || whole(&fields, "lag") > MOST_LAG {
+            behind.push(format!("{host}:{port}"));
+        }
+        if is_online {
+            addresses.push((host.clone(), u16::try_from(port).unwrap_or_default()));
+        }
+    }
+    if !behind.is_empty() {
+        findings.warn(
+            "replicas",
+            format!("{place}: behind or not in step: {}", behind.join(", ")),
+            "A failover to one of these loses locks: look at its log and its network.",
+        );
+    }
+    let is_alone = *probe.set_up() == SetUp::Single;
+    match (addresses.len(), is_alone) {
+        (0, true) => findings.note("replicas", format!("{place} has none: the locks live on one server")),
+        (0, false) => findings.warn(
+            "replicas",
+            format!("{place} has none: when it fails, its locks are gone"),
+            "Add two.",
+        ),
+        (1, false) => findings.warn(
+            "replicas",
+            format!("{place} has one: Durability::Majority and min-replicas-to-write stop all locks without it"),
+            "Add a second one.",
+        ),
+        (number, _) => findings.fine("replicas", format!("{place} has {number}, in step")),
+    }
+    // It is told only where it is set.
+    let has_least = info.contains_key("min_slaves_good_slaves");
+    if !is_alone && !addresses.is_empty() && !has_least {
+        findings.warn(
+            "min-replicas",
+            format!("{place}: min-replicas-to-write is 0: a master that is cut off grants locks that its successor does not know"),
+            "Set min-replicas-to-write 1, with two replicas (docs/operations.md).",
+        );
+    }
+    addresses
+}
+
+async fn idle(place: &str, asked: &mut Asked, findings: &mut Findings) -> Result<(), Failure> {
+    let timeout = setting(asked, "timeout").await?;
+    if let Some(seconds) = timeout.and_then(|timeout| timeout.parse::<u64>().ok())
+        && (1..=10).contains(&seconds)
+    {
+        findings.warn(
+            "timeout",
+            format!("{place}: connections that are idle for {seconds} s are closed"),
+            "Set timeout 0, or more than 10: a quiet connection sends a PING every 5 s.",
+        );
+    }
+    Ok(())
+}
+
+/// How far the clocks of servers are ahead of this machine's.
+#[derive(Default)]
+pub struct Clocks {
+    began: Option<(Instant, Duration)>,
+    ahead: Vec<(String, f64)>,
+}
+
+impl Clocks {
+    async fn read(&mut self, asked: &mut Asked) -> Result<(), Failure> {
+        let sent = Instant::now();
+        let answer = asked.ask("TIME", &[] as &[&str]).await?;
+        // The middle of the way there and back is the best guess.
+        let at = sent + sent.elapsed() / 2;
+        let [seconds, micros] = list(&answer) else {
+            return Ok(());
+        };
+        let (Some(seconds), Some(micros)) = (number(seconds), number(micros)) else {
+            return Ok(());
+        };
+        let told = Duration::from_secs(seconds.unsigned_abs())
+            + Duration::from_micros(micros.unsigned_abs());
+        let (began, first) = *self.began.get_or_insert((at, told));
+        let expected = first.as_secs_f64() + at.saturating_duration_since(began).as_secs_f64();
+        self.ahead
+            .push((asked.place(), told.as_secs_f64() - expected));
+        Ok(())
+    }
+
+    pub fn compare(&self, findings: &mut Findings) {
+        let by_time = |a: &&(String, f64), b: &&(String, f64)| a.1.total_cmp(&b.1);
+        let ends = (
+            self.ahead.iter().min_by(by_time),
+            self.ahead.iter().max_by(by_time),
+        );
+        let (Some((first, early)), Some((last, late))) = ends else {
+            return;
+        };
+        if self.ahead.len() < 2 {
+            return;
+        }
+        let difference = Duration::from_secs_f64((late - early).max(0.0));
+        let says = format!(
+            "those of {} servers differ by {difference:.0?}",
+            self.ahead.len()
+        );
+        if difference > MOST_DIFFERENCE {
+            findings.warn(
+                "clocks",
+                format!("{says}: {last} is ahead of {first}"),
+                "Keep them together by NTP: after a failover, leases end that much too early.",
+            );
+        } else {
+            findings.fine("clocks", says);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What sentinels and clusters say of themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redisson_lock::{
+    Config,
+    probe::{Address, Asked, Probe},
+};
+
+use super::{Findings, server::setting};
+use crate::{
+    Failure,
+    fleet::{Fleet, error, good, list, nodes, pairs, text},
+};
+
+/// Compares the time until a failover begins with what is left of a lease then: docs/operations.md, "Timeouts".
+fn detection(findings: &mut Findings, setting: &str, millis: u64) {
+    let lease = Config::default().watchdog_lease;
+    let least = lease.as_millis() as u64 / 3 * 2;
+    let says = format!("{setting} is {millis} ms");
+    // Election and reconnection take some seconds more.
+    if millis + 5_000 >= least {
+        findings.warn(
+            "timeouts",
+            format!("{says}: with the default lease of {lease:?}, each failover loses holds"),
+            &format!("Set {setting} 5000, or a longer watchdog_lease."),
+        );
+    } else {
+        findings.fine(
+            "timeouts",
+            format!("{says}, less than two thirds of the default lease"),
+        );
+    }
+}
+
+pub async fn sentinels(
+    probe: &Probe,
+    service: &str,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let mut known: BTreeSet<Address> = probe.given().iter().cloned().collect();
+    let mut masters = BTreeMap::<Address, Vec<String>>::new();
+    let mut asked = BTreeSet::new();
+    let mut detections = BTreeSet::new();
+    while let Some(address) = known.iter().find(|known| !asked.contains(*known)).cloned() {
+        asked.insert(address.clone());
+        let place = format!("{}:{}", address.0, address.1);
+        let Ok(mut sentinel) = probe.sentinel_at(&address).await else {
+            findings.warn(
+                "sentinel",
+                format!("{place} cannot be reached"),
+                "Start it, or take it out of the URL.",
+            );
+            continue;
+        };
+        let answer = sentinel.ask("SENTINEL", &["MASTER", service]).await?;
+        if let Some(message) = error(&answer) {
+            findings.warn(
+                "sentinel",
+                format!("{place} does not know {service:?}: {message}"),
+                "Let it monitor the service, or take it out of the URL.",
+            );
+            continue;
+        }
+        let view: BTreeMap<_, _> = pairs(&answer).into_iter().collect();
+        let field = |name: &str| view.get(name).map_or("", |value| value);
+        let number = |name: &str| field(name).parse::<u64>().unwrap_or_default();
+        let master = (
+            field("ip").to_owned(),
+            u16::try_from(number("port")).unwrap_or_default(),
+        );
+        masters.entry(master).or_default().push(place.clone());
+        detections.insert(number("down-after-milliseconds"));
+        if field("flags") != "master" {
+            findings.problem(
+                "sentinel",
+                format!("{place} has the master as {}", field("flags")),
+                "A failover goes on, or is needed: look at the master, and at the sentinels' logs.",
+            );
+        }
+        let quorum = sentinel.ask("SENTINEL", &["CKQUORUM", service]).await?;
+        match error(&quorum).filter(|message| !message.starts_with("NOPERM")) {
+            Some(message) => findings.problem(
+                "quorum",
+                format!("{place}: {message}"),
+                "No failover can be agreed on: start the missing sentinels, or lower the quorum.",
+            ),
+            None => findings.fine(
+                "sentinel",
+                format!(
+                    "{place}: {} of {} sentinels have to agree, {} replicas",
+                    number("quorum"),
+                    number("num-other-sentinels") + 1,
+                    number("num-slaves")
+                ),
+            ),
+        }
+        let others = sentinel.ask("SENTINEL", &["SENTINELS", service]).await?;
+        for other in list(&others) {
+            let other: BTreeMap<_, _> = pairs(other).into_iter().collect();
+            if let (Some(ip), Some(port)) = (other.get("ip"), other.get("port"))
+                && let Ok(port) = port.parse()
+            {
+                known.insert((ip.clone(), port));
+            }
+        }
+    }
+    if asked.len() < 3 {
+        findings.warn(
+            "sentinels",
+            format!(
+                "there are {}: without a majority there is no failover",
+                asked.len()
+            ),
+            "Run three, on machines of their own.",
+        );
+    }
+    if masters.len() > 1 {
+        let views = masters
+            .iter()
+            .map(|((host, port), sentinels)| format!("{host}:{port} by {}", sentinels.join(", ")));
+        findings.problem(
+            "sentinels",
+            format!(
+                "they name different masters: {}",
+                views.collect::<Vec<_>>().join("; ")
+            ),
+            "A failover goes on, or some sentinels are cut off.",
+        );
+    }
+    for millis in detections {
+        detection(findings, "down-after-milliseconds", millis);
+    }
+    Ok(())
+}
+
+pub async fn cluster(
+    probe: &Probe,
+    fleet: &mut Fleet,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let mut first = probe.master().await?;
+    let listed = nodes(&mut first).await?;
+    for node in &listed {
+        let place = format!("{}:{}", node.address.0, node.address.1);
+        if node.is("fail") || node.is("fail?") {
+            findings.problem(
+                "cluster",
+                format!("{place} is taken for down"),
+                "Start it, or take it out of the cluster (CLUSTER FORGET).",
+            );
+        } else if !node.is_connected && !node.is("myself") {
+            findings.warn(
+                "cluster",
+                format!("{place} has no link to {}", first.place()),
+                "Look at the network between the nodes: the port of the bus is 10000 higher.",
+            );
+        }
+        let follows = |other: &&crate::fleet::Listed| other.follows.as_ref() == Some(&node.id);
+        if node.is("master") && node.slots > 0 && listed.iter().find(follows).is_none() {
+            findings.warn(
+                "cluster",
+                format!("{place} has no replica: when it fails, its slots are gone"),
+                "Add one (CLUSTER REPLICATE).",
+            );
+        }
+    }
+    let slots: u32 = listed.iter().map(|node| node.slots).sum();
+    let mut views = BTreeSet::new();
+    let mut detections = BTreeSet::new();
+    for master in &mut fleet.masters {
+        views.insert(view(master).await?);
+        if let Some(millis) = setting(master, "cluster-node-timeout").await? {
+            detections.extend(millis.parse::<u64>());
+        }
+        let info = good(master.ask("CLUSTER", &["INFO"]).await?);
+        // A user for locks may not ask for it.
+        let info = info.ok().and_then(|info| text(&info)).unwrap_or_default();
+        if info.contains("cluster_state:fail") {
+            findings.problem(
+                "cluster",
+                format!("{} takes the cluster for down", master.place()),
+                "Slots have no owner, or it sees no majority of the masters: see CLUSTER NODES.",
+            );
+        }
+    }
+    match (slots, views.len()) {
+        (16_384, 0 | 1) => findings.fine(
+            "cluster",
+            format!(
+                "{} nodes, {} masters, all slots, one view of all",
+                listed.len(),
+                fleet.masters.len()
+            ),
+        ),
+        (16_384, _) => findings.warn(
+            "cluster",
+            "its masters have different views of who has which slot",
+            "Slots are being moved, or nodes are cut off from each other; redis-cli --cluster check tells more.",
+        ),
+        (slots, _) => findings.problem(
+            "cluster",
+            format!("{slots} of 16384 slots have an owner"),
+            "Locks in the others cannot be taken: redis-cli --cluster fix.",
+        ),
+    }
+    for millis in detections {
+        detection(findings, "cluster-node-timeout", millis);
+    }
+    Ok(())
+}
+
+/// Who has how many slots, as a node sees it.
+async fn view(master: &mut Asked) -> Result<Vec<(String, u32)>, Failure> {
+    let mut view: Vec<_> = nodes(master)
+        .await?
+        .into_iter()
+        .filter(|node| node.slots > 0)
+        .map(|node| (node.id, node.slots))
+        .collect();
+    view.sort();
+    Ok(view)
+}

@@ -1,0 +1,179 @@
+//! `doctor`: what is wrong with a server is found, and what is right is not called wrong.
+
+use serde_json::Value;
+use testbed::{Clustered, Replicated, Server, Watched};
+
+use crate::{code, done_at, objects, text};
+
+/// The exit code and the findings.
+async fn examined(url: &str, more: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let output = done_at(url, &[&["doctor", "--json"], more].concat()).await;
+    let told = text(&output.stderr);
+    assert!(told.is_empty(), "{told}");
+    (code(&output), objects(&output))
+}
+
+/// What was found about this, not being fine.
+fn bad<'a>(findings: &'a [Value], about: &str) -> Vec<&'a Value> {
+    let fits = |finding: &&Value| finding["about"] == about && finding["level"] != "ok";
+    findings.iter().filter(fits).collect()
+}
+
+fn levels(findings: &[Value], level: &str) -> usize {
+    findings
+        .iter()
+        .filter(|found| found["level"] == level)
+        .count()
+}
+
+#[tokio::test]
+async fn a_good_server_is_fine() {
+    let server = Server::start_with(&["--appendonly", "yes"]).await;
+    let (code, findings) = examined(&server.url(), &[]).await;
+    assert_eq!(code, Some(0), "{findings:#?}");
+    assert_eq!(
+        levels(&findings, "warning") + levels(&findings, "problem"),
+        0
+    );
+    let messages = findings.iter().find(|found| found["about"] == "messages");
+    assert_eq!(messages.unwrap()["level"], "ok");
+    assert_eq!(
+        server.command::<u32>(&["DBSIZE"]).await,
+        0,
+        "it leaves nothing"
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_server_is_found_and_what_to_do_is_told() {
+    let options = [
+        "--maxmemory",
+        "100mb",
+        "--maxmemory-policy",
+        "volatile-lru",
+        "--timeout",
+        "5",
+    ];
+    let server = Server::start_with(&options).await;
+    let (code, findings) = examined(&server.url(), &[]).await;
+    assert_eq!(code, Some(2));
+    for (about, level) in [
+        ("memory", "problem"),
+        ("persistence", "warning"),
+        ("timeout", "warning"),
+    ] {
+        let found = bad(&findings, about);
+        assert_eq!(found.len(), 1, "{about}: {findings:#?}");
+        assert_eq!(found[0]["level"], level);
+        assert!(found[0]["to_do"].is_string());
+    }
+    let output = done_at("redis://nowhere:1", &["doctor", &server.url()]).await;
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("noeviction") && shown.contains("problems: 1"),
+        "{shown}"
+    );
+    assert!(!shown.contains('\x1b'), "no colours without a terminal");
+    let url = server.url();
+    drop(server);
+    let output = done_at(&url, &["doctor"]).await;
+    assert_eq!(crate::code(&output), Some(69), "{}", text(&output.stderr));
+}
+
+/// A user as docs/operations.md has it for reentrant and fair locks, but for one right.
+#[tokio::test]
+async fn rights_that_are_missing_are_named() {
+    let server = Server::start_with(&["--appendonly", "yes"]).await;
+    let user = "on >secret resetchannels -@all ~app:* ~redisson_lock_queue:{app:* ~redisson_lock_timeout:{app:* \
+        &redisson_lock__channel:{app:* +eval +evalsha +subscribe +unsubscribe +pttl +hmget +hset +pexpire +exists +hexists \
+        +publish +del +time +lindex +llen +lpop +lpos +lpush +lrange +lrem +rpush +zcard +zrem +zscore";
+    let words: Vec<_> = user.split(' ').filter(|word| !word.is_empty()).collect();
+    let words = [&["ACL", "SETUSER", "app"], &words[..]].concat();
+    server.command::<()>(&words).await;
+    let url = format!("redis://app:secret@127.0.0.1:{}", server.port());
+    let (code, findings) = examined(&url, &["--name", "app:x"]).await;
+    assert_eq!(
+        code,
+        Some(0),
+        "a kind that may not be in use is no warning: {findings:#?}"
+    );
+    let named = ["--name", "app:x", "--kind", "reentrant"];
+    let (code, findings) = examined(&url, &named).await;
+    assert_eq!(code, Some(0), "{findings:#?}");
+    let (code, findings) = examined(&url, &["--name", "app:x", "--kind", "fair"]).await;
+    assert_eq!(code, Some(2), "{findings:#?}");
+    let problem = findings.iter().find(|found| found["level"] == "problem");
+    let to_do = problem.unwrap()["to_do"].as_str().unwrap();
+    assert!(to_do.starts_with("ACL SETUSER app +zadd ("), "{to_do}");
+    let (code, findings) = examined(&url, &["--name", "other:x"]).await;
+    assert_eq!(code, Some(2), "{findings:#?}");
+    server
+        .command::<()>(&["ACL", "SETUSER", "app", "+zadd"])
+        .await;
+    let (code, _) = examined(&url, &["--name", "app:x", "--kind", "fair"]).await;
+    assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn a_replica_is_no_server_for_locks() {
+    let replicated = Replicated::start(1).await;
+    let (code, findings) = examined(&replicated.servers[1].url(), &[]).await;
+    assert_eq!(code, Some(2));
+    assert!(
+        bad(&findings, "role")[0]["finding"]
+            .as_str()
+            .unwrap()
+            .contains("replica")
+    );
+    let (_, findings) = examined(&replicated.url(), &[]).await;
+    assert!(bad(&findings, "role").is_empty(), "{findings:#?}");
+    assert_eq!(bad(&findings, "min-replicas").len(), 1);
+    assert_eq!(bad(&findings, "replicas").len(), 1, "one is too few");
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_each() {
+    let options = ["--min-replicas-to-write", "1", "--appendonly", "yes"];
+    let watched = Watched::start_with(&options).await;
+    let (code, findings) = examined(&watched.url(), &[]).await;
+    assert_eq!(code, Some(0), "{findings:#?}");
+    let sentinels = findings.iter().filter(|found| found["about"] == "sentinel");
+    assert_eq!(sentinels.count(), 3);
+    for sentinel in &watched.sentinels {
+        let slow = [
+            "SENTINEL",
+            "SET",
+            Watched::SERVICE,
+            "down-after-milliseconds",
+            "30000",
+        ];
+        sentinel.command::<()>(&slow).await;
+    }
+    let (code, findings) = examined(&watched.url(), &[]).await;
+    assert_eq!(code, Some(1), "{findings:#?}");
+    assert_eq!(bad(&findings, "timeouts").len(), 1);
+    watched.sentinels[1].kill();
+    watched.sentinels[2].kill();
+    let (_, findings) = examined(&watched.url(), &[]).await;
+    assert_eq!(bad(&findings, "sentinel").len(), 2, "{findings:#?}");
+    // At a sentinel itself there are no locks.
+    let output = done_at(&watched.sentinels[0].url(), &["doctor"]).await;
+    assert_ne!(crate::code(&output), Some(0));
+}
+
+#[tokio::test]
+async fn a_cluster_is_looked_at_as_a_whole() {
+    let cluster = Clustered::masters(3).await;
+    let (code, findings) = examined(&cluster.url(), &[]).await;
+    assert_eq!(code, Some(1), "{findings:#?}");
+    assert_eq!(
+        bad(&findings, "cluster").len(),
+        3,
+        "no master has a replica"
+    );
+    let versions = findings.iter().filter(|found| found["about"] == "version");
+    assert_eq!(versions.count(), 3);
+    let (code, findings) = examined(&cluster.servers[0].url(), &[]).await;
+    assert_eq!(code, Some(2));
+    assert_eq!(bad(&findings, "role").len(), 1);
+}
