@@ -75,6 +75,23 @@ pub enum Verb {
         #[arg(long)]
         yes: bool,
     },
+    /// Watch locks being taken and released: a table on a terminal (q ends it), and otherwise lines.
+    Watch {
+        /// The names to watch, as a pattern of Redis: `*`, `?`, `[ab]`.
+        #[arg(default_value = "*")]
+        pattern: String,
+        /// How often to look. What is taken and released in between is not seen.
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "1s")]
+        every: Duration,
+    },
+    /// Measure how fast locks are from here, on names that begin with `rlock:bench:`.
+    Bench {
+        /// The server, instead of --url.
+        server: Option<String>,
+        /// How long to measure each row.
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+        time: Duration,
+    },
     /// Look whether the servers are set up so that locks are safe. Exits with 0, with 1 after a warning, 2 after a problem.
     Doctor {
         /// The server, instead of --url.
@@ -91,8 +108,11 @@ pub enum Verb {
         /// The shell to complete for.
         shell: Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print the manual page, or that of a verb.
+    Man {
+        /// The verb.
+        verb: Option<String>,
+    },
     #[command(name = LEASH, hide = true)]
     Leash { kill_after_ms: u64 },
     #[command(name = DIE, hide = true)]

@@ -1,5 +1,6 @@
 //! `rlock`: locks of Redisson's format from the command line.
 
+mod bench;
 mod cli;
 mod command;
 mod doctor;
@@ -13,6 +14,7 @@ mod run;
 mod signals;
 mod table;
 mod terminal;
+mod watch;
 
 use std::{
     io::{Write, stdout},
@@ -98,7 +100,7 @@ fn play() -> u8 {
         Verb::Leash { kill_after_ms } => Ok(leash::hold(Duration::from_millis(kill_after_ms))),
         Verb::Die { signal } => Ok(die(signal)),
         Verb::Completions { shell } => completions(shell),
-        Verb::Man => man(),
+        Verb::Man { verb } => man(verb.as_deref()),
         _ => on_runtime(args),
     };
     done.unwrap_or_else(|Failure { code, message }| {
@@ -115,9 +117,17 @@ fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     print(&script)
 }
 
-fn man() -> Result<u8, Failure> {
+fn man(verb: Option<&str>) -> Result<u8, Failure> {
+    let mut command = Args::command();
+    if let Some(verb) = verb {
+        command.build();
+        let found = command.find_subcommand(verb).cloned();
+        let found = found
+            .ok_or_else(|| Failure::usage(format!("there is no verb {verb:?}: see rlock help")))?;
+        command = found;
+    }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(Args::command()).render(&mut page);
+    let rendered = clap_mangen::Man::new(command).render(&mut page);
     rendered.map_err(|error| Failure::usage(error.to_string()))?;
     print(&page)
 }
@@ -159,7 +169,7 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
         asked.check()?;
     }
     let own = match &args.verb {
-        Verb::Doctor { server, .. } => server.clone(),
+        Verb::Doctor { server, .. } | Verb::Bench { server, .. } => server.clone(),
         _ => None,
     };
     let Some(url) = own.or(args.url) else {
@@ -170,6 +180,8 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
     let json = args.json;
     match args.verb {
         Verb::Doctor { name, kinds, .. } => doctor::doctor(&url, &name, &kinds, json).await,
+        Verb::Watch { pattern, every } => watch::watch(&url, &pattern, every, json).await,
+        Verb::Bench { time, .. } => bench::bench(&url, time, json).await,
         Verb::Ls { pattern, all } => ls::ls(&url, &pattern, all, json).await,
         verb => with_client(&url, verb, json).await,
     }

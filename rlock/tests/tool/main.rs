@@ -5,6 +5,7 @@ mod ls;
 mod pty;
 mod run;
 mod terminal;
+mod watch;
 mod words;
 
 use std::{

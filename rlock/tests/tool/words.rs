@@ -102,7 +102,11 @@ async fn wrong_usage_and_servers_that_are_not_there_have_codes_and_say_what_to_d
 
 #[tokio::test]
 async fn completions_and_the_manual_page_need_no_server() {
-    for (words, says) in [(&["completions", "bash"][..], "rlock"), (&["man"], "76")] {
+    for (words, says) in [
+        (&["completions", "bash"][..], "rlock"),
+        (&["man"], "76"),
+        (&["man", "run"], "if\\-held"),
+    ] {
         let mut tool = Command::new(env!("CARGO_BIN_EXE_rlock"));
         let output = tool.args(words).output().await.unwrap();
         assert_eq!(code(&output), Some(0));
