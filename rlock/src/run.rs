@@ -6,7 +6,6 @@ use std::{
 };
 
 use redisson_lock::{Config, Error, Fenced, Guard, Kind as LockKind, Lock, LockClient, LostReason};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::{interval, sleep_until};
 
@@ -17,7 +16,7 @@ use crate::{
     exit,
     locks::with_lock,
     out::say,
-    signals::{self, Heard, Signals},
+    signals::{self, Signals},
 };
 
 /// How often the server is asked whether the lock is still held.
@@ -135,7 +134,7 @@ where
     let taken = tokio::select! {
         taken = take(&lock, asked) => Ok(taken?),
         // Nothing is held, and nothing was begun.
-        signal = ending(&mut signals) => Err(signal),
+        signal = signals.ending() => Err(signal),
     };
     report.waited = began.elapsed();
     let guard = match taken {
@@ -195,15 +194,6 @@ async fn take<K: LockKind>(lock: &Lock<K>, asked: &Run) -> Result<Option<Guard<K
         (IfHeld::Wait, None) => lock.lock().await.map(Some),
         (IfHeld::Wait, Some(wait)) => lock.try_lock_for(wait).await,
         (IfHeld::Skip | IfHeld::Fail, _) => lock.try_lock().await,
-    }
-}
-
-/// Completes with a signal that ends this program.
-async fn ending(signals: &mut Signals) -> Signal {
-    loop {
-        if let Heard::Signal(signal) = signals.next().await {
-            return signal;
-        }
     }
 }
 

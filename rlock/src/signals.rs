@@ -74,6 +74,15 @@ impl Signals {
         }
     }
 
+    /// Completes with a signal that ends a program.
+    pub async fn ending(&mut self) -> Signal {
+        loop {
+            if let Heard::Signal(signal) = self.next().await {
+                return signal;
+            }
+        }
+    }
+
     /// Completes with the next one. Dropping the future loses none.
     pub async fn next(&mut self) -> Heard {
         let received = std::future::poll_fn(|context| {

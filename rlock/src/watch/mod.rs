@@ -9,7 +9,10 @@ use std::{
 };
 
 use redisson_lock::probe::Probe;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::{
     Done, Failure,
@@ -17,7 +20,7 @@ use crate::{
     exit,
     fleet::Fleet,
     out::{complain, say},
-    signals::{self, Heard, Signals},
+    signals::{self, Signals},
 };
 use changes::{Change, changes};
 
@@ -28,8 +31,21 @@ struct Watcher {
     fleet: Option<Fleet>,
 }
 
+/// The locks at some time.
+struct Look {
+    began: Instant,
+    locks: Result<Vec<Entry>, Failure>,
+}
+
 impl Watcher {
-    async fn look(&mut self) -> Result<Vec<Entry>, Failure> {
+    async fn look(&mut self) -> Look {
+        Look {
+            began: Instant::now(),
+            locks: self.find().await,
+        }
+    }
+
+    async fn find(&mut self) -> Result<Vec<Entry>, Failure> {
         let mut fleet = match self.fleet.take() {
             Some(fleet) => fleet,
             None => Fleet::connect(&self.probe).await?,
@@ -37,6 +53,23 @@ impl Watcher {
         let found = fleet.find(&self.pattern).await?;
         self.fleet = Some(fleet);
         Ok(found.locks)
+    }
+
+    /// Looks from now on, in a task: a server that does not answer holds up neither keys nor signals.
+    fn looks(mut self, every: Duration) -> mpsc::Receiver<Look> {
+        let (sender, looks) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                if sender.send(self.look().await).await.is_err() {
+                    return;
+                }
+            }
+        });
+        looks
     }
 }
 
@@ -51,34 +84,37 @@ pub async fn watch(url: &str, pattern: &str, every: Duration, json: bool) -> Res
     };
     let mut signals = Signals::new()?;
     // What is wrong from the beginning does not pass.
-    let first = watcher.look().await?;
+    let first = tokio::select! {
+        first = watcher.look() => first,
+        signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
+    };
+    let (began, first) = (first.began, first.locks?);
+    let pattern = watcher.pattern.clone();
+    let looks = watcher.looks(every);
     match stdout().is_terminal() && !json {
-        true => screen::show(watcher, first, every, &mut signals).await,
-        false => lines(watcher, first, every, json, &mut signals).await,
+        true => screen::show(pattern, first, looks, &mut signals).await,
+        false => lines(began, first, looks, json, &mut signals).await,
     }
 }
 
 async fn lines(
-    mut watcher: Watcher,
-    first: Vec<Entry>,
-    every: Duration,
+    mut looked: Instant,
+    mut before: Vec<Entry>,
+    mut looks: mpsc::Receiver<Look>,
     json: bool,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
-    tell(&changes(&[], &first, Duration::ZERO), json)?;
-    let (mut before, mut looked) = (first, Instant::now());
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tell(&changes(&[], &before, Duration::ZERO), json)?;
     let mut is_away = false;
     loop {
-        tokio::select! {
-            heard = signals.next() => if let Heard::Signal(signal) = heard {
-                return Ok(Done::Code(signals::code(signal.as_raw())));
-            },
-            _ = ticks.tick() => {}
-        }
-        let began = Instant::now();
-        match watcher.look().await {
+        let look = tokio::select! {
+            look = looks.recv() => look,
+            signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
+        };
+        let Some(Look { began, locks }) = look else {
+            return Ok(Done::Code(0));
+        };
+        match locks {
             Ok(after) => {
                 if std::mem::take(&mut is_away) {
                     complain("the server answers again");

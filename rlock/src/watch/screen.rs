@@ -10,17 +10,14 @@ use ratatui::{
     text::Line,
     widgets::{Cell, Row, Table},
 };
-use tokio::{
-    sync::mpsc,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::sync::mpsc;
 
-use super::{Watcher, changes};
+use super::{Look, changes};
 use crate::{
     Done, Failure,
     entry::Entry,
     exit, ls,
-    signals::{self, Heard, Signals},
+    signals::{self, Signals},
     table::has_colours,
 };
 
@@ -42,13 +39,13 @@ enum Asked {
 }
 
 pub async fn show(
-    watcher: Watcher,
+    pattern: String,
     first: Vec<Entry>,
-    every: Duration,
+    looks: mpsc::Receiver<Look>,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
     let screen = Screen {
-        pattern: watcher.pattern.clone(),
+        pattern,
         locks: first,
         changed: BTreeSet::new(),
         trouble: None,
@@ -56,7 +53,7 @@ pub async fn show(
         has_colours: has_colours(),
     };
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let shown = keep(screen, watcher, every, &mut terminal, signals).await;
+    let shown = keep(screen, looks, &mut terminal, signals).await;
     ratatui::restore();
     shown
 }
@@ -70,26 +67,23 @@ fn failed(error: std::io::Error) -> Failure {
 
 async fn keep(
     mut screen: Screen,
-    mut watcher: Watcher,
-    every: Duration,
+    mut looks: mpsc::Receiver<Look>,
     terminal: &mut DefaultTerminal,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
     let mut events = events();
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
     loop {
         terminal.draw(|frame| screen.draw(frame)).map_err(failed)?;
         tokio::select! {
-            heard = signals.next() => if let Heard::Signal(signal) = heard {
-                return Ok(Done::Code(signals::code(signal.as_raw())));
-            },
+            signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),
             event = events.recv() => match event.map(|event| screen.takes(&event)) {
                 None | Some(Some(Asked::Quit)) => return Ok(Done::Code(0)),
                 Some(Some(Asked::Redraw) | None) => {}
             },
-            _ = ticks.tick() => screen.look(&mut watcher).await?,
+            look = looks.recv() => match look {
+                Some(look) => screen.take(look.locks)?,
+                None => return Ok(Done::Code(0)),
+            },
         }
     }
 }
@@ -108,8 +102,8 @@ fn events() -> mpsc::UnboundedReceiver<Event> {
 }
 
 impl Screen {
-    async fn look(&mut self, watcher: &mut Watcher) -> Result<(), Failure> {
-        match watcher.look().await {
+    fn take(&mut self, locks: Result<Vec<Entry>, Failure>) -> Result<(), Failure> {
+        match locks {
             Ok(locks) => {
                 let changes = changes(&self.locks, &locks, Duration::ZERO);
                 self.changed = changes.into_iter().map(|change| change.name).collect();

@@ -1,6 +1,9 @@
 //! `watch`, on a terminal and into a pipe, and `bench`.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use testbed::Server;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -93,8 +96,13 @@ async fn an_outage_is_told_once_and_survived() {
             .unwrap()
             .contains("released")
     );
+    // One that hangs does not hold up a signal.
+    server.pause();
+    let stopped = Instant::now();
+    tokio::time::sleep(Duration::from_millis(200)).await;
     signal(&watcher, "TERM").await;
     assert_eq!(watcher.wait().await.unwrap().code(), Some(128 + 15));
+    assert!(stopped.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
