@@ -22,7 +22,9 @@ use tokio::{
 pub const GENEROUS: Duration = Duration::from_secs(20);
 
 pub fn rlock(server: &Server, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    // A shell that has started the tests with `&` has them ignore some signals, and the tool would too.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_rlock")]);
     command.args(words).env("REDIS_URL", server.url());
     command.stdin(Stdio::null()).kill_on_drop(true);
     command

@@ -30,7 +30,7 @@ impl Pty {
         let shell = ["bash", "--norc", "--noprofile", "--noediting", "-i"];
         let mut pty = Self::start(server, &shell);
         // The words of the command itself are not its output.
-        pty.line("PS1=; stty -echo; set -b; echo rea''dy");
+        pty.line("PS1='a'sks:; stty -echo; set -b; echo rea''dy");
         pty.shows("ready\r\n").await;
         pty
     }
@@ -55,7 +55,7 @@ impl Pty {
             .open(path.to_str().unwrap())
             .unwrap();
         let child = Command::new("setsid")
-            .arg("--ctty")
+            .args(["--ctty", "env", "--default-signal"])
             .args(words)
             .env("REDIS_URL", server.url())
             .env("T", env!("CARGO_BIN_EXE_rlock"))
@@ -86,6 +86,11 @@ impl Pty {
 
     pub fn keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the shell asks for a line, which it may forget that was typed before.
+    pub async fn asks(&mut self) {
+        self.shows("asks:").await;
     }
 
     /// Types a line.

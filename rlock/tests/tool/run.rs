@@ -254,8 +254,10 @@ async fn a_signal_that_was_ignored_stays_so() {
         "trap '' INT HUP; exec {} run a -- sh -c '{inner}'",
         env!("CARGO_BIN_EXE_rlock")
     );
-    let mut shell = tokio::process::Command::new("sh");
-    shell.args(["-c", &script]).env("REDIS_URL", server.url());
+    let mut shell = tokio::process::Command::new("env");
+    shell
+        .args(["--default-signal", "sh", "-c", &script])
+        .env("REDIS_URL", server.url());
     shell.kill_on_drop(true).stdout(Stdio::piped());
     let mut child = shell.spawn().unwrap();
     let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap());

@@ -5,7 +5,7 @@ use testbed::{Server, eventually};
 use crate::{GENEROUS, is_free, pty::Pty};
 
 /// A command whose inner process tells what it hears, as an editor does that a script has started.
-const TELLS: &str = r#"$T run a -- sh -c 'sh -c "trap \"echo inner heard\" INT QUIT; echo beg\"\"un; while :; do sleep 0.05; done"; :'"#;
+const TELLS: &str = r#"$T run a -- sh -c 'trap : INT QUIT; sh -c "trap \"echo inner heard\" INT QUIT; echo beg\"\"un; while :; do sleep 0.05; done"; :'"#;
 
 async fn is_taken(server: &Server) {
     let taken = async || !is_free(server, "a").await;
@@ -30,6 +30,7 @@ async fn keys_reach_all_that_the_command_has_started() {
     // So does a signal to the tool.
     shell.keys("\x1a");
     shell.shows("Stopped").await;
+    shell.asks().await;
     shell.line("kill -TERM %1; fg; echo co''de=$?");
     shell.shows("code=143").await;
     is_released(&server).await;
@@ -40,26 +41,29 @@ async fn keys_end_the_command_and_the_loop_around_it() {
     let server = Server::start().await;
     let mut shell = Pty::shell(&server).await;
     for (key, code) in [("\x03", 130), ("\x1c", 131)] {
-        shell.line("$T run a -- sh -c 'echo beg\"\"un; sleep 60'");
+        shell.line("$T run a -- sh -c 'echo beg\"\"un; exec sleep 60'");
         shell.shows("begun").await;
         shell.keys(key);
+        shell.asks().await;
         shell.line("echo co''de=$?");
         shell.shows(&format!("code={code}")).await;
         is_released(&server).await;
     }
     // A loop of the shell, and a script, go no further.
-    shell.line("for i in 1 2; do $T run a -- sh -c 'echo beg\"\"un; sleep 60'; echo ne''xt; done");
+    shell.line("for i in 1 2; do $T run a -- sh -c 'echo beg\"\"un; exec sleep 60'; echo ne''xt; done");
     shell.shows("begun").await;
     shell.keys("\x03");
+    shell.asks().await;
     shell.line("echo do''ne");
     let shown = shell.shows("done").await;
     assert!(
         !shown.contains("next") && !shown.contains("begun"),
         "{shown:?}"
     );
-    shell.line("sh -c '$T run a -- sh -c \"echo be''gun; sleep 60\"; echo ne\"\"xt'");
+    shell.line("sh -c '$T run a -- sh -c \"echo be''gun; exec sleep 60\"; echo ne\"\"xt'");
     shell.shows("begun").await;
     shell.keys("\x03");
+    shell.asks().await;
     shell.line("echo do''ne");
     let shown = shell.shows("done").await;
     assert!(!shown.contains("next"), "{shown:?}");
@@ -77,10 +81,12 @@ async fn a_command_is_stopped_by_a_key_and_goes_on() {
     shell.shows("got one").await;
     shell.keys("\x1a");
     shell.shows("Stopped").await;
+    shell.asks().await;
     is_taken(&server).await;
     // In the background it may not read: it stops by itself.
     shell.line("bg; wait %1; jobs");
     shell.shows("Stopped").await;
+    shell.asks().await;
     shell.line("fg");
     shell.line("two");
     shell.shows("got two").await;
@@ -97,6 +103,7 @@ async fn a_command_that_is_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.shows("begun").await;
     shell.keys("\x1a");
     shell.shows("Stopped").await;
+    shell.asks().await;
     is_released(&server).await;
     shell.line("fg; echo co''de=$?");
     let shown = shell.shows("code=").await;
@@ -118,16 +125,18 @@ async fn a_command_in_a_pipeline_may_read_from_the_terminal() {
     shell.shows("got one").await;
     shell.shows("done").await;
     // A key ends both ends of a pipeline.
-    shell.line("$T run a -- sh -c 'echo beg\"\"un; sleep 60' | cat");
+    shell.line("$T run a -- sh -c 'echo beg\"\"un; exec sleep 60' | cat");
     shell.shows("begun").await;
     shell.keys("\x03");
+    shell.asks().await;
     shell.line("echo do''ne");
     shell.shows("done").await;
     is_released(&server).await;
-    shell.line("$T run a -- sh -c 'echo beg\"\"un; sleep 60' | cat");
+    shell.line("$T run a -- sh -c 'echo beg\"\"un; exec sleep 60' | cat");
     shell.shows("begun").await;
     shell.keys("\x1a");
     shell.shows("Stopped").await;
+    shell.asks().await;
     is_taken(&server).await;
     shell.line("kill -TERM %1; fg");
     is_released(&server).await;
@@ -152,7 +161,7 @@ async fn a_session_of_its_own_cannot_be_stopped() {
 async fn a_terminal_that_is_closed_ends_the_command() {
     let server = Server::start().await;
     let mut shell = Pty::shell(&server).await;
-    shell.line("$T run a -- sh -c 'echo beg\"\"un; sleep 60'");
+    shell.line("$T run a -- sh -c 'echo beg\"\"un; exec sleep 60'");
     shell.shows("begun").await;
     drop(shell);
     is_released(&server).await;
