@@ -64,10 +64,10 @@ pub use lock::{
 pub use multi_guard::MultiGuard;
 pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use owner::{Owner, OwnerId};
-#[doc(hidden)]
-pub use redis::probe;
 pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;
+#[doc(hidden)]
+pub use redis::probe;
 #[cfg(feature = "redisson-yaml")]
 pub use redisson::RedissonConfig;
 pub use wire::{

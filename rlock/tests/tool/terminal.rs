@@ -50,7 +50,9 @@ async fn keys_end_the_command_and_the_loop_around_it() {
         is_released(&server).await;
     }
     // A loop of the shell, and a script, go no further.
-    shell.line("for i in 1 2; do $T run a -- sh -c 'echo beg\"\"un; exec sleep 60'; echo ne''xt; done");
+    shell.line(
+        "for i in 1 2; do $T run a -- sh -c 'echo beg\"\"un; exec sleep 60'; echo ne''xt; done",
+    );
     shell.shows("begun").await;
     shell.keys("\x03");
     shell.asks().await;
