@@ -154,6 +154,14 @@ async fn a_user_without_rights_to_look_is_told_so() {
         "{}",
         text(&output.stderr)
     );
+    // The rights that docs/rlock.md names are enough for the names that the user may read.
+    let rights = "+scan +type +pttl +hscan +hlen +getrange +llen +lrange +exists +pubsub ~redisson_lock_queue:{app:*";
+    assert!(include_str!("../../../docs/rlock.md").contains(rights.split(" ~").next().unwrap()));
+    let rights: Vec<_> = rights.split(' ').collect();
+    let grant = [&["ACL", "SETUSER", "app"], &rights[..]].concat();
+    server.command::<()>(&grant).await;
+    let output = done_at(&url, &["ls", "app:*", "--json"]).await;
+    assert_eq!(named(&objects(&output), "app:a")["holder_count"], 1);
 }
 
 #[tokio::test]
