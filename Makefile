@@ -112,6 +112,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	@for example in fenced_store axum_service blocking_worker; do \
 		tools/run-tests.sh $$example "on redis-server" || exit 1; \
 	done
+	$(CARGO) test --quiet $(PACKAGES) --bin rlock
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	$(RUN) --threads 12 it "on redis-server" $(SKIPPED_ON_REDIS:%=--skip %)
@@ -140,6 +141,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@for example in fenced_store axum_service blocking_worker; do \
 		tools/run-tests.sh $$example "on redis-server" || exit 1; \
 	done
+	$(CARGO) test --quiet $(PACKAGES) --bin rlock
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
