@@ -54,13 +54,13 @@ impl Command {
         if let Some(terminal) = &mut terminal
             && terminal.is_for_a_command()
         {
-            terminal.give_to(leash.group);
+            terminal.give_to(leash.number());
         }
         let mut process = Process::new(program);
         process
             .args(arguments)
             .kill_on_drop(true)
-            .process_group(leash.group.as_raw_nonzero().get());
+            .process_group(leash.number().as_raw());
         match token {
             Some(token) => process.env("RLOCK_TOKEN", token.to_string()),
             // One of an outer `rlock` is about another lock.
@@ -115,7 +115,7 @@ impl Command {
             && terminal.is_ours()
             && (terminal.was_given() || terminal.is_for_a_command())
         {
-            terminal.give_to(self.leash.group);
+            terminal.give_to(self.leash.number());
         }
         self.signal(Signal::CONT);
     }
@@ -129,7 +129,7 @@ impl Command {
         match &mut self.terminal {
             // It reads, or sets how the terminal works: it gets the terminal for that.
             Some(terminal) if wants_terminal && terminal.is_ours() => {
-                terminal.give_to(self.leash.group);
+                terminal.give_to(self.leash.number());
                 self.signal(Signal::CONT);
             }
             Some(terminal) if has_job_control() => {

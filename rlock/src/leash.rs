@@ -12,8 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signal::SigSet;
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group};
+use nix::{
+    sys::signal::SigSet,
+    unistd::{getpgrp, getpid},
+};
+use rustix::process::{Pid, Signal, kill_current_process_group};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
@@ -68,6 +71,11 @@ impl Leash {
         };
         leash.extend(valid_until).await;
         Ok(leash)
+    }
+
+    /// The number of its group, as the terminal takes it.
+    pub fn number(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(self.group.as_raw_nonzero().get())
     }
 
     /// Lets the command run until then.

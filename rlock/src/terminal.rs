@@ -5,10 +5,10 @@ use std::{
     io::{IsTerminal, stdin, stdout},
 };
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};
-use rustix::{
-    process::{Pid, getpgid, getpgrp, getppid, getsid},
-    termios::{tcgetpgrp, tcsetpgrp},
+// Groups and sessions of another namespace have the number 0, for which rustix has no value.
+use nix::{
+    sys::signal::{SigSet, SigmaskHow, Signal as Number},
+    unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp},
 };
 
 /// The terminal that this program was started from.
@@ -28,7 +28,7 @@ impl Terminal {
     }
 
     fn foreground(&self) -> Option<Pid> {
-        tcgetpgrp(&self.tty).ok()
+        tcgetpgrp(&self.tty).ok().filter(is_here)
     }
 
     /// Whether the keys of the terminal are for this program's group.
@@ -75,7 +75,7 @@ impl Terminal {
 /// Whether a shell looks after this program's group, and can let it go on after it was stopped.
 pub fn has_job_control() -> bool {
     let (group, session) = (getpgrp(), getsid(None).ok());
-    let mut above = getppid();
+    let mut above = Some(getppid()).filter(is_here);
     while let Some(pid) = above {
         if getsid(Some(pid)).ok() != session {
             return false;
@@ -88,10 +88,15 @@ pub fn has_job_control() -> bool {
     false
 }
 
+/// Whether it belongs to this namespace, and so has a number.
+fn is_here(pid: &Pid) -> bool {
+    pid.as_raw() > 0
+}
+
 /// As `/proc` tells, where there is one.
 fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
-    Pid::from_raw(parent)
+    Some(Pid::from_raw(parent)).filter(is_here)
 }
