@@ -7,6 +7,7 @@
 //! | [`operations`] | Which set-up, which rights, which figures to watch? |
 //! | [`testing_your_code`] | How is code tested that takes locks? |
 //! | [`protocol`] | What do Redisson and this crate write to Redis? |
+//! | [`from_redisson`], [`from_other_libraries`] | What is the equal of this call or setting? |
 //! | [`design`] | How does the crate work, and why so? |
 
 /// A page links to others as files, for readers of the repository. `links.md` comes first and defines the same labels as modules:
@@ -23,6 +24,8 @@ macro_rules! page {
 page!(design, "design.md");
 page!(fair_lock, "fair-lock.md");
 page!(fenced_lock, "fenced-lock.md");
+page!(from_other_libraries, "from-other-libraries.md");
+page!(from_redisson, "from-redisson.md");
 page!(groups, "groups.md");
 page!(guarantees, "guarantees.md");
 page!(operations, "operations.md");

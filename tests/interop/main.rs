@@ -7,6 +7,7 @@ mod conformance;
 mod failover;
 mod fair;
 mod fenced;
+mod from_redisson;
 mod ground;
 mod holding;
 mod kinds;

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Modifier;
 import java.net.URLDecoder;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
@@ -16,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
@@ -108,11 +110,25 @@ public final class Peer {
         VERBS.put("watch", Peer::watch);
         // label: interrupts that label's lock, trylock or work; false if none was running.
         VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
+        // CLASS [regex]: its own public methods, whose names match, as name(Type,Type).
+        VERBS.put("methods", Peer::methods);
         // ms: holds up this label only.
         VERBS.put("sleep", (peer, self, args) -> {
             Thread.sleep(args.nextLong("ms"));
             return "";
         });
+    }
+
+    private static String methods(Peer peer, Worker self, Args args) throws ClassNotFoundException {
+        Class<?> type = Class.forName(args.next("class"));
+        String regex = args.hasNext() ? args.next("regex") : ".*";
+        return Stream.of(type.getDeclaredMethods())
+                .filter(method -> Modifier.isPublic(method.getModifiers()) && !method.isSynthetic())
+                .filter(method -> method.getName().matches(regex))
+                .map(method -> method.getName() + Stream.of(method.getParameterTypes())
+                        .map(Class::getSimpleName)
+                        .collect(Collectors.joining(",", "(", ")")))
+                .collect(Collectors.joining(" "));
     }
 
     private final RedissonClient client;
