@@ -44,11 +44,6 @@ local function suspect_all_of(dead, queue, places, now, place)
   end
 end
 
-local function server_time()
-  local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
 -- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
 -- and one of ours that was removed.
 local function first_in_line(queue, places, owner, place)

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::{
     back_off::BackOff,
     client_builder::LockClientBuilder,
+    count_down_latch::CountDownLatch,
     election::Election,
     engine::{EngineHandle, Subject},
     error::Error,
@@ -16,8 +17,10 @@ use crate::{
     },
     multi_lock::{MultiLock, RedLock},
     owner::OwnerId,
+    permit_expirable_semaphore::PermitExpirableSemaphore,
     read_write_lock::ReadWriteLock,
-    wire::Kind,
+    semaphore::Semaphore,
+    wire::{Kind, site::Site},
 };
 
 /// A connection to Redis or Valkey, from which locks are had.
@@ -322,6 +325,78 @@ impl LockClient {
         self.lock(name.into())
     }
 
+    /// The semaphore `name`: a number of permits that all services share.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getSemaphore(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let pool = client.semaphore("pool");
+    /// pool.try_set_permits(10).await?;
+    /// let permit = pool.acquire().await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getSemaphore")]
+    pub fn semaphore(&self, name: impl Into<String>) -> Semaphore {
+        let site = self.named(name.into()).map(Site::semaphore).map(Arc::new);
+        Semaphore::new(self.engine.clone(), site)
+    }
+
+    /// The semaphore `name` whose permits have an id and an end.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getPermitExpirableSemaphore(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let pool = client.permit_expirable_semaphore("pool");
+    /// pool.try_set_permits(10).await?;
+    /// let permit = pool.acquire(Duration::from_secs(30)).await?;
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getPermitExpirableSemaphore")]
+    pub fn permit_expirable_semaphore(&self, name: impl Into<String>) -> PermitExpirableSemaphore {
+        let site = self.named(name.into());
+        let site = site.map(Site::semaphore).map(Arc::new);
+        PermitExpirableSemaphore::new(self.engine.clone(), site)
+    }
+
+    /// The latch `name`: opens when all have counted down.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getCountDownLatch(name)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let ready = client.count_down_latch("ready");
+    /// ready.try_set_count(3).await?;
+    /// ready.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "getCountDownLatch")]
+    pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
+        let site = self.named(name.into());
+        let site = site.map(Site::count_down_latch).map(Arc::new);
+        CountDownLatch::new(self.engine.clone(), site)
+    }
+
     /// The election `name`: at any time at most one candidate leads. See [`Election`].
     ///
     /// It is the [fenced lock](Self::fenced_lock) of the same name, with the identity of the leader beside it.
@@ -433,24 +508,29 @@ impl LockClient {
         names.into_iter().map(|name| self.reentrant_lock(name))
     }
 
-    fn lock<K: Kind>(&self, name: String) -> Lock<K> {
+    /// The name with what the settings put in front of it.
+    fn named(&self, name: String) -> Result<Arc<str>, Box<Error>> {
         let name = match &*self.engine.config.name_prefix {
             "" => name,
             prefix => format!("{prefix}{name}"),
         };
-        let subject = match self.engine.check_name(&name) {
-            Ok(()) => Ok(Subject {
-                place: Arc::new(K::WIRE.place(name.into(), &self.engine.config)),
-                terms: self.engine.terms.clone(),
-            }),
+        match self.engine.check_name(&name) {
+            Ok(()) => Ok(name.into()),
             Err(reason) => Err(Box::new(Error::InvalidName {
                 name: shortened(name),
                 reason,
             })),
+        }
+    }
+
+    fn lock<K: Kind>(&self, name: String) -> Lock<K> {
+        let subject = |name| Subject {
+            place: Arc::new(K::WIRE.place(name, &self.engine.config)),
+            terms: self.engine.terms.clone(),
         };
         Lock {
             engine: self.engine.clone(),
-            subject,
+            subject: self.named(name).map(subject),
             owner: None,
             kind: PhantomData,
         }

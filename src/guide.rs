@@ -3,6 +3,7 @@
 //! | page | it answers |
 //! | --- | --- |
 //! | [`fair_lock`], [`read_write_lock`], [`fenced_lock`], [`other_locks`], [`simple_lock`], [`groups`] | What does this kind of lock do, and which keys does it use? |
+//! | [`semaphore`], [`permit_expirable_semaphore`], [`count_down_latch`] | The same of what is no lock. |
 //! | [`guarantees`] | What can be relied upon, under which conditions? |
 //! | [`operations`] | Which set-up, which rights, which figures to watch? |
 //! | [`testing_your_code`] | How is code tested that takes locks? |
@@ -21,6 +22,7 @@ macro_rules! page {
     };
 }
 
+page!(count_down_latch, "count-down-latch.md");
 page!(design, "design.md");
 page!(fair_lock, "fair-lock.md");
 page!(fenced_lock, "fenced-lock.md");
@@ -30,8 +32,10 @@ page!(groups, "groups.md");
 page!(guarantees, "guarantees.md");
 page!(operations, "operations.md");
 page!(other_locks, "other-locks.md");
+page!(permit_expirable_semaphore, "permit-expirable-semaphore.md");
 page!(protocol, "protocol.md");
 page!(read_write_lock, "read-write-lock.md");
+page!(semaphore, "semaphore.md");
 page!(simple_lock, "simple-lock.md");
 // Its example needs the feature.
 #[cfg(feature = "test-util")]

@@ -9,6 +9,7 @@ pub mod blocking;
 mod client;
 mod client_builder;
 mod config;
+mod count_down_latch;
 mod durability;
 mod election;
 mod engine;
@@ -21,6 +22,7 @@ mod lock;
 mod multi_guard;
 mod multi_lock;
 mod owner;
+mod permit_expirable_semaphore;
 mod quorum;
 mod read_write_lock;
 mod redis;
@@ -28,6 +30,7 @@ mod redis;
 mod redisson;
 mod run;
 mod seldom;
+mod semaphore;
 mod server_text;
 mod sync;
 #[cfg(feature = "test-util")]
@@ -53,6 +56,7 @@ pub use back_off::BackOff;
 pub use client::{HeldLock, LockClient, ShutdownReport, Unreleased};
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
+pub use count_down_latch::CountDownLatch;
 pub use durability::Durability;
 pub use election::{Election, Leader, Term};
 pub use error::{Cause, Error, LostReason, Unprotected};
@@ -64,12 +68,14 @@ pub use lock::{
 pub use multi_guard::MultiGuard;
 pub use multi_lock::{GroupLock, MultiLock, RedLock};
 pub use owner::{Owner, OwnerId};
+pub use permit_expirable_semaphore::{ExpirablePermit, PermitExpirableSemaphore};
 pub use quorum::{All, Majority, Quorum};
 pub use read_write_lock::ReadWriteLock;
 #[doc(hidden)]
 pub use redis::probe;
 #[cfg(feature = "redisson-yaml")]
 pub use redisson::RedissonConfig;
+pub use semaphore::{Permit, Semaphore};
 pub use wire::{
     Kind, Released,
     fair::Fair,

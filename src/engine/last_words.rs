@@ -111,13 +111,18 @@ impl Engine {
 
     /// Releases those of the holds that nobody counts on any more, if the runtime has ended and left that to others.
     pub(super) fn release_without_tasks(&self, tenures: &[Arc<Tenure>]) {
+        self.run_without_tasks(|| tenures.iter().filter_map(left_behind).collect());
+    }
+
+    /// Runs these, if the runtime has ended and left that to others.
+    pub(super) fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) {
         let words = &self.last_words;
         let is_due =
             words.is_due.load(Ordering::Relaxed) && words.target.is_reached_from_anywhere();
         if !is_due || words.is_vain.load(Ordering::Relaxed) {
             return;
         }
-        let requests: Vec<_> = tenures.iter().filter_map(left_behind).collect();
+        let requests = requests();
         if !requests.is_empty() {
             words.say(requests, &self.config);
         }

@@ -16,6 +16,7 @@
 //! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
 //! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
+//! | [`synchronizers`] | who at a semaphore or latch is told | takes permits, waits, gives them back |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
@@ -43,6 +44,7 @@ mod release;
 mod room;
 mod row;
 mod runtime;
+mod synchronizers;
 mod uses;
 mod waiters;
 mod wakeup;
@@ -68,6 +70,7 @@ pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;
+pub(crate) use synchronizers::{HeldPermit, HeldPermits};
 
 use crate::sync::lock;
 use crate::{
@@ -86,6 +89,7 @@ use last_words::{LastWords, Survivor};
 use own_thread::OwnThread;
 use release::Jobs;
 use row::Crowds;
+use synchronizers::Synchronizers;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
 
@@ -105,6 +109,7 @@ pub(crate) struct Engine {
     watchdog: Watchdog,
     wakeups: Wakeups,
     crowds: Crowds,
+    synchronizers: Synchronizers,
     jobs: Jobs,
     last_words: LastWords,
     lines: LogLines,
@@ -211,6 +216,7 @@ impl EngineHandle {
             id,
             terms: Arc::new(terms),
             lanes: Lanes::new(redis.clone(), Handle::current()),
+            synchronizers: Synchronizers::new(redis.clone(), id, &config),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
             slots: Slots::default(),
@@ -275,6 +281,7 @@ impl Engine {
         self.is_closed.store(true, Ordering::Release);
         self.closed.cancel();
         self.wakeups.close();
+        self.synchronizers.close();
         self.tell_crowds();
     }
 

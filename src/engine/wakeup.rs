@@ -418,6 +418,7 @@ impl Engine {
                         self.intend(&place, length);
                     }
                 }
+                () = self.synchronizers.due() => self.synchronizers.poll(),
                 () = &mut looking => {}
                 () = &mut looking_after => {}
                 () = self.ended.cancelled() => return,
@@ -444,6 +445,7 @@ impl Engine {
     }
 
     fn happened(self: &Arc<Self>, event: Event) {
+        self.synchronizers.happened(&event);
         let mut contradicted = Vec::new();
         self.wakeups.room.tell(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {

@@ -24,7 +24,7 @@ impl Sealed for Fair {
     };
 }
 
-static ACQUIRE: Script = script!(keys = 3, "expiry", "fair_acquire");
+static ACQUIRE: Script = script!(keys = 3, "expiry", "clock", "fair_acquire");
 static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");

@@ -12,6 +12,11 @@
 //! | the counter of a fenced lock | `redisson_lock_token:{name}` |
 //! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
 //! | a writer that waits keeps new readers out | `{name}:write_intent`, `{name}:write_intent:rest` |
+//! | a semaphore's permits, or a latch's count (a number) | the name |
+//! | the channel of a semaphore | `redisson_sc:{name}` |
+//! | the permits of an expirable one that are taken (zset of ids) | `{name}:timeout` |
+//! | the channel of a latch | `redisson_countdownlatch__channel__{name}` |
+//! | what makes operations on a number repeatable (hash) | `{name}:attempts` |
 //!
 //! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.
@@ -19,14 +24,18 @@
 pub(crate) mod election;
 pub(crate) mod fair;
 pub(crate) mod fenced;
+pub(crate) mod latch;
 pub(crate) mod message;
 pub(crate) mod name;
 pub(crate) mod non_reentrant;
 pub(crate) mod packed;
+pub(crate) mod permit;
 pub(crate) mod read;
 pub(crate) mod reentrant;
 pub(crate) mod script;
+pub(crate) mod semaphore;
 pub(crate) mod simple;
+pub(crate) mod site;
 pub(crate) mod spin;
 pub(crate) mod write;
 

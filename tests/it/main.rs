@@ -32,5 +32,6 @@ mod sentinel;
 mod simple_lock;
 mod spin_lock;
 mod starvation;
+mod synchronizers;
 mod witness;
 mod yielding;

@@ -5,6 +5,7 @@ mod needed;
 mod optional;
 mod set_ups;
 mod steps;
+mod synchronizers;
 
 use testbed::Server;
 

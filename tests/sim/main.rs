@@ -23,6 +23,7 @@ mod replicas;
 mod shrink;
 mod singles;
 mod successions;
+mod synchronizers;
 mod takeovers;
 mod upheaval;
 mod watch;

@@ -33,11 +33,30 @@ fn scripts(kind: &str) -> Vec<String> {
             of("write", &["intend"]),
         ]
         .concat(),
+        "semaphore" => [
+            of("semaphore", &["acquire", "release", "drain"]),
+            of("number", &["begin", "inspect"]),
+        ]
+        .concat(),
+        "permit-expirable-semaphore" => [
+            of(
+                "permit",
+                &["acquire", "release", "extend", "left", "count", "set"],
+            ),
+            of("semaphore", &["release"]),
+            of("number", &["begin"]),
+        ]
+        .concat(),
+        "count-down-latch" => [
+            of("latch", &["count_down", "look", "delete"]),
+            of("number", &["begin", "inspect"]),
+        ]
+        .concat(),
         other => of(other, &PLAIN),
     }
 }
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 12] = [
     "reentrant",
     "non-reentrant",
     "spin",
@@ -47,6 +66,9 @@ const KINDS: [&str; 9] = [
     "read",
     "write",
     "simple",
+    "semaphore",
+    "permit-expirable-semaphore",
+    "count-down-latch",
 ];
 
 /// The commands that a script calls, in lower case. `PUBLISH` is a local of `batch.lua`, as clusters have another.
@@ -125,7 +147,17 @@ fn no_script_is_left_out() {
             name.strip_suffix(".lua").map(str::to_owned)
         })
         .collect();
-    let shared = ["batch", "expiry", "read_write", "run", "shorten"];
+    let shared = [
+        "attempts",
+        "batch",
+        "clock",
+        "expiry",
+        "number",
+        "permits",
+        "read_write",
+        "run",
+        "shorten",
+    ];
     left.retain(|name| !of_kinds.contains(name) && !shared.contains(&&**name));
     assert_eq!(left, [""; 0]);
 }

@@ -32,6 +32,14 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
         "write_release" => &["read_write", "shorten"],
         "reentrant_release" | "fair_release" => &["shorten"],
         "read_acquire" | "read_renew" => &["read_write", "expiry"],
+        "fair_acquire" => &["expiry", "clock"],
+        "semaphore_acquire" | "semaphore_release" | "semaphore_drain" | "number_begin"
+        | "latch_count_down" | "latch_delete" => &["attempts", "number"],
+        "number_inspect" | "latch_look" | "permit_set" => &["number"],
+        "permit_release" => &["attempts", "number", "clock"],
+        "permit_acquire" | "permit_extend" | "permit_left" | "permit_count" => {
+            &["number", "clock", "permits"]
+        }
         _ if script.ends_with("acquire") || script.ends_with("renew") => &["expiry"],
         _ => &[],
     };

@@ -13,7 +13,7 @@ pub const C: &str = "22222222-2222-4222-8222-222222222222:4611686018427387907";
 /// And of Redisson.
 pub const JAVA: &str = "33333333-3333-4333-8333-333333333333:47";
 
-pub const ACQUIRE: &str = script!("expiry", "fair_acquire");
+pub const ACQUIRE: &str = script!("expiry", "clock", "fair_acquire");
 pub const RELEASE: &str = script!("shorten", "fair_release");
 pub const ABANDON: &str = script!("fair_abandon");
 pub const FORCE_RELEASE: &str = script!("fair_force_release");

@@ -1,0 +1,16 @@
+-- Asks how long a permit lasts.
+--
+-- KEYS  ends: zset of permits and when they end, in ms of this server's clock
+-- ARGV  id: of the permit
+-- Replies
+--   DONE    detail: ms that are left, -1 for no end
+--   ABSENT  nobody has the permit, or its end has come  detail: 0
+local keys, args = 1, 1
+local function operation(k, id)
+  local score = call('ZSCORE', KEYS[k], id)
+  local left = score and left_until(score, server_time())
+  if not left or left ~= -1 and left <= 0 then
+    return ABSENT, 0
+  end
+  return DONE, left
+end

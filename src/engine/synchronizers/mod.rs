@@ -1,0 +1,768 @@
+//! Semaphores and latches: asks, waits, gives permits back.
+//!
+//! Permits have no owner and no lease, so none of what the locks' engine knows of holders concerns them. What they share with
+//! locks is the way to Redis, the jobs that outlive a dropped future, and the shape of a wait: ask, subscribe, ask again, wait to be
+//! told. [`waiters`] decides who is told.
+
+mod attempts;
+mod waiters;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+use uuid::Uuid;
+
+use super::{
+    CallError, Engine, Event, PASSING_PAUSE, Refusal, Request,
+    ask::Limit,
+    carried::{Caller, Carried},
+    holding::validity,
+    runtime,
+};
+use crate::{
+    config::Config,
+    durability::Durability,
+    error::{Cause, Error},
+    redis::{BoxFuture, Redis},
+    sync::{Mutex, MutexGuard, lock},
+    wire::{
+        Lease, latch,
+        permit::{self, Id},
+        script::{Detail, Outcome},
+        semaphore,
+        site::{Attempt, Site},
+    },
+};
+use attempts::{Attempts, Ongoing};
+use waiters::{State, WaiterId, Waiters, Wanted};
+
+/// What a client has going on at semaphores and latches.
+pub(super) struct Synchronizers {
+    waiters: Mutex<Waiters>,
+    /// A poll has become an earlier one.
+    earlier: Notify,
+    attempts: Attempts,
+    redis: Arc<dyn Redis>,
+}
+
+impl Synchronizers {
+    pub(super) fn new(redis: Arc<dyn Redis>, id: Uuid, config: &Config) -> Self {
+        Self {
+            waiters: Mutex::new(Waiters::new(config.poll_floor)),
+            earlier: Notify::new(),
+            attempts: Attempts::new(id, config.outage_wait),
+            redis,
+        }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        lock(&self.waiters)
+    }
+
+    /// Tells waiters of what happens on the connections.
+    pub(super) fn happened(&self, event: &Event) {
+        let (mut waiters, now) = (self.waiters(), Instant::now());
+        if waiters.is_empty() {
+            return;
+        }
+        match event {
+            Event::Message { channel, payload } => {
+                let number = std::str::from_utf8(payload).ok();
+                // What no Redisson sends wakes nobody.
+                if let Some(number) = number.and_then(|text| text.parse().ok()) {
+                    waiters.message(channel, number, now);
+                }
+            }
+            Event::MessagesMissed | Event::Reconnected => waiters.missed(|_| true, now),
+            Event::Moved(slots) | Event::MissedIn(slots) => {
+                waiters.missed(|channel| slots.contains(&self.redis.slot(channel)), now);
+            }
+        }
+    }
+
+    /// Everybody is to see that the client is closed.
+    pub(super) fn close(&self) {
+        self.waiters().missed(|_| true, Instant::now());
+    }
+
+    /// Completes when those who have heard nothing for long are to be [told](Self::poll). One task waits.
+    pub(super) async fn due(&self) {
+        loop {
+            let next = self.waiters().next_poll();
+            let earlier = self.earlier.notified();
+            match next {
+                None => earlier.await,
+                Some(next) if timeout_at(next, earlier).await.is_err() => return,
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn learned(&self, site: &Site, Rest { left, end }: Rest) {
+        self.waiters().left(site, left, end, Instant::now());
+        if end.is_some() {
+            self.earlier.notify_one();
+        }
+    }
+
+    pub(super) fn poll(&self) {
+        self.waiters().poll(Instant::now());
+    }
+}
+
+/// What came of sending a request once.
+enum Answer {
+    Outcome(Outcome),
+    Refused(Refusal),
+    /// It is to be sent again. The server may have run it all the same.
+    NotNow {
+        reason: String,
+        is_in_doubt: bool,
+    },
+}
+
+/// What an answer tells beside how the try went.
+#[derive(Clone, Copy)]
+struct Rest {
+    /// How many permits are left.
+    left: i64,
+    /// When the next one ends that is taken.
+    end: Option<Instant>,
+}
+
+impl Rest {
+    fn plain(left: i64) -> Self {
+        Self { left, end: None }
+    }
+
+    fn with_end(left: i64, millis: i64) -> Self {
+        let millis = u64::try_from(millis).ok();
+        let end = |millis: u64| Instant::now() + Duration::from_millis(millis.max(1));
+        Self {
+            left,
+            end: millis.map(end),
+        }
+    }
+}
+
+/// How one try went.
+enum Tried<T> {
+    Granted(T, Rest),
+    Busy(Rest),
+    Unanswered { reason: String },
+}
+
+/// A waiter, from its join to its leave.
+struct Waiting<'a> {
+    engine: &'a Arc<Engine>,
+    site: &'a Arc<Site>,
+    id: WaiterId,
+    signal: Arc<Notify>,
+    /// Completes when messages are sure to arrive.
+    subscribed: Option<BoxFuture<Result<(), CallError>>>,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(engine: &'a Arc<Engine>, site: &'a Arc<Site>, wanted: Wanted, behind: bool) -> Self {
+        let all = &engine.synchronizers;
+        let signal = Arc::new(Notify::new());
+        let mut waiters = all.waiters();
+        let id = waiters.join(site, wanted, behind, signal.clone(), Instant::now());
+        // Under the same lock as the end of the last wait: the server hears of joins and leaves in their order.
+        let subscribed = all.redis.subscribe(site.channel.clone());
+        drop(waiters);
+        all.earlier.notify_one();
+        Self {
+            engine,
+            site,
+            id,
+            signal,
+            subscribed: Some(subscribed),
+        }
+    }
+
+    fn all(&self) -> &'a Synchronizers {
+        &self.engine.synchronizers
+    }
+
+    /// Completes when it is to ask, or need not any more; `None` at the limit.
+    async fn told(&mut self, limit: Limit) -> Option<State> {
+        if let Some(subscribed) = self.subscribed.take() {
+            let longest = limit.earlier(Instant::now() + self.engine.config.poll_floor);
+            let subscribed = self.engine.closed.run_until_cancelled(subscribed);
+            // Refused or slow, polling has to do.
+            let _ = timeout_at(longest, subscribed).await;
+        }
+        loop {
+            let state = self.all().waiters().state(self.site, self.id);
+            if !matches!(state, State::Parked) || self.engine.is_closed() {
+                return Some(state);
+            }
+            let told = self.signal.notified();
+            match limit {
+                Limit::Until(deadline) => timeout_at(deadline, told).await.ok()?,
+                _ => told.await,
+            }
+        }
+    }
+
+    fn asks(&self) {
+        self.all().waiters().asks(self.site, self.id);
+    }
+
+    fn refused(&self, rest: Rest) {
+        let mut waiters = self.all().waiters();
+        waiters.refused(self.site, self.id, rest.end, Instant::now());
+        drop(waiters);
+        self.all().learned(self.site, rest);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let all = self.all();
+        let mut waiters = all.waiters();
+        let left = waiters.leave(self.site, self.id, Instant::now());
+        if left.is_last {
+            all.redis.unsubscribe(self.site.channel.clone());
+        }
+        drop(waiters);
+        if let Some((permits, row_ends)) = left.given {
+            drop(self.engine.held_permits(self.site, permits, row_ends));
+        }
+    }
+}
+
+/// Permits of a semaphore, given back when this is dropped: to one of this client that waits, for a time, and else to the server.
+pub(crate) struct HeldPermits {
+    engine: Arc<Engine>,
+    site: Arc<Site>,
+    permits: u32,
+    /// Until when they may be passed on: other clients wait too, perhaps.
+    row_ends: Instant,
+}
+
+impl HeldPermits {
+    pub(crate) fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Nobody gives them back any more.
+    pub(crate) fn leak(mut self) {
+        self.permits = 0;
+    }
+
+    /// Passes on what somebody here waits for, and says how many are left to be given back.
+    fn pass_on(&mut self) -> u32 {
+        let permits = std::mem::take(&mut self.permits);
+        let now = Instant::now();
+        if permits == 0 || now >= self.row_ends || self.engine.is_closed() {
+            return permits;
+        }
+        let mut waiters = self.engine.synchronizers.waiters();
+        waiters.give(&self.site, permits, self.row_ends)
+    }
+
+    pub(crate) async fn release(mut self) -> Result<(), Error> {
+        runtime::check()?;
+        let permits = self.pass_on();
+        if permits == 0 {
+            return Ok(());
+        }
+        let (engine, site) = (self.engine.clone(), self.site.clone());
+        engine.release_permits(&site, permits.into()).await
+    }
+}
+
+impl Drop for HeldPermits {
+    fn drop(&mut self) {
+        let permits = self.pass_on();
+        if permits == 0 {
+            return;
+        }
+        let ongoing = self.engine.synchronizers.attempts.begin(&self.site);
+        let request = semaphore::release(&self.site, permits.into(), &ongoing.attempt);
+        self.engine.give_back_permits(&self.site, request, ongoing);
+    }
+}
+
+/// A permit of an expirable semaphore, given back when this is dropped.
+pub(crate) struct HeldPermit {
+    engine: Arc<Engine>,
+    site: Arc<Site>,
+    pub(crate) id: Id,
+    /// Until when it may be relied upon; `None` for ever.
+    pub(crate) valid_until: Option<Instant>,
+    is_armed: bool,
+}
+
+impl HeldPermit {
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    pub(crate) fn leak(mut self) {
+        self.is_armed = false;
+    }
+
+    /// Says whether it had not ended before.
+    pub(crate) async fn release(mut self) -> Result<bool, Error> {
+        runtime::check()?;
+        self.is_armed = false;
+        let (engine, site) = (self.engine.clone(), self.site.clone());
+        engine.release_permit(&site, self.id).await
+    }
+}
+
+impl Drop for HeldPermit {
+    fn drop(&mut self) {
+        if self.is_armed {
+            let ongoing = self.engine.synchronizers.attempts.begin(&self.site);
+            let request = permit::release(&self.site, &self.id, &ongoing.attempt);
+            self.engine.give_back_permits(&self.site, request, ongoing);
+        }
+    }
+}
+
+impl Engine {
+    /// Takes permits of a semaphore, or answers `None` when there were too few at the limit.
+    pub(crate) async fn acquire_permits(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        permits: u32,
+        limit: Limit,
+    ) -> Result<Option<HeldPermits>, Error> {
+        if permits == 0 {
+            self.check_open()?;
+            return Ok(Some(self.held_permits(site, 0, Instant::now())));
+        }
+        let try_once = |caller: Caller| {
+            let (engine, site) = (self.clone(), site.clone());
+            async move {
+                engine.may_announce(&site).await?;
+                let ongoing = engine.synchronizers.attempts.begin(&site);
+                let request = semaphore::acquire(&site, permits, &ongoing.attempt);
+                match engine.until_answered(&site, request, Some(&caller)).await? {
+                    Outcome::Done(Detail::Number(left)) => {
+                        let row_ends = Instant::now() + engine.config.local_hand_off;
+                        Ok(Tried::Granted(
+                            engine.held_permits(&site, permits, row_ends),
+                            Rest::plain(left),
+                        ))
+                    }
+                    Outcome::Busy { remaining: left } => Ok(Tried::Busy(Rest::plain(left))),
+                    odd => Err(odd_answer(odd)),
+                }
+            }
+        };
+        let given = |row_ends| self.held_permits(site, permits, row_ends);
+        self.acquire_by(site, permits, limit, try_once, given).await
+    }
+
+    fn held_permits(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        permits: u32,
+        row_ends: Instant,
+    ) -> HeldPermits {
+        HeldPermits {
+            engine: self.clone(),
+            site: site.clone(),
+            permits,
+            row_ends,
+        }
+    }
+
+    /// Takes a permit of an expirable semaphore for so long, or answers `None` when there was none at the limit.
+    pub(crate) async fn acquire_permit(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        lease: Option<Lease>,
+        limit: Limit,
+    ) -> Result<Option<HeldPermit>, Error> {
+        let try_once = |caller: Caller| {
+            let (engine, site, lease) = (self.clone(), site.clone(), lease.clone());
+            async move {
+                engine.may_announce(&site).await?;
+                let id = attempts::permit_id();
+                let request = permit::acquire(&site, &id, lease.as_ref());
+                let sent = Instant::now();
+                match engine.until_answered(&site, request, Some(&caller)).await? {
+                    Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => {
+                        let held = HeldPermit {
+                            engine,
+                            site,
+                            id,
+                            valid_until: lease.map(|lease| validity(sent, &lease)),
+                            is_armed: true,
+                        };
+                        let rest = Rest::with_end(numbers[0], numbers[1]);
+                        Ok(Tried::Granted(held, rest))
+                    }
+                    Outcome::Busy { remaining } => Ok(Tried::Busy(Rest::with_end(0, remaining))),
+                    odd => Err(odd_answer(odd)),
+                }
+            }
+        };
+        // Each has an id and an end of its own.
+        let given = |_| unreachable!("permits with an end are not passed on");
+        self.acquire_by(site, 1, limit, try_once, given).await
+    }
+
+    /// The loop of both.
+    async fn acquire_by<T, F>(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        permits: u32,
+        limit: Limit,
+        try_once: impl Fn(Caller) -> F,
+        given: impl Fn(Instant) -> T,
+    ) -> Result<Option<T>, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<Tried<T>, Error>> + Send + 'static,
+    {
+        runtime::check()?;
+        let waits = !matches!(limit, Limit::Once);
+        let all = &self.synchronizers;
+        let begin = |behind| Waiting::begin(self, site, Wanted::Permits(permits), behind);
+        let behind = waits && all.waiters().would_wait(site, permits);
+        let mut waiting = behind.then(|| begin(true));
+        let mut was_busy = behind;
+        loop {
+            if let Some(waiting) = &mut waiting {
+                match waiting.told(limit).await {
+                    None => return Ok(None),
+                    Some(State::Given { row_ends }) => {
+                        all.waiters().served(site, waiting.id);
+                        return Ok(Some(given(row_ends)));
+                    }
+                    Some(_) => waiting.asks(),
+                }
+            }
+            self.check_open()?;
+            let caller = Caller::default();
+            let tried = Carried::new(self, caller.clone(), try_once(caller.clone()));
+            let tried = match timeout_at(self.patience(limit), tried).await {
+                Ok(tried) => tried?,
+                Err(_) => Tried::Unanswered {
+                    reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
+                },
+            };
+            match (tried, &waiting) {
+                (Tried::Granted(held, rest), waiting) => {
+                    if let Some(waiting) = waiting {
+                        all.waiters().served(site, waiting.id);
+                    }
+                    all.learned(site, rest);
+                    return Ok(Some(held));
+                }
+                (Tried::Busy(_), None) if !waits => return Ok(None),
+                (Tried::Busy(_), None) => {
+                    was_busy = true;
+                    waiting = Some(begin(false));
+                }
+                (Tried::Busy(rest), Some(waiting)) => {
+                    was_busy = true;
+                    waiting.refused(rest);
+                }
+                (Tried::Unanswered { .. }, _) if was_busy && limit.is_over() => return Ok(None),
+                (Tried::Unanswered { reason }, _) => return Err(self.no_answer(site, reason)),
+            }
+        }
+    }
+
+    /// Waits until a latch has been open at some moment since the call; says whether it was.
+    pub(crate) async fn wait_for_opening(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        limit: Limit,
+    ) -> Result<bool, Error> {
+        runtime::check()?;
+        let all = &self.synchronizers;
+        let mark = attempts::mark();
+        let wanted = Wanted::Opening {
+            mark,
+            is_marked: false,
+        };
+        let mut waiting = match limit {
+            Limit::Once => None,
+            _ => Some(Waiting::begin(self, site, wanted, false)),
+        };
+        loop {
+            if let Some(waiting) = &mut waiting {
+                match waiting.told(limit).await {
+                    Some(State::Over) => return Ok(true),
+                    Some(_) => waiting.asks(),
+                    None => return Ok(false),
+                }
+            }
+            self.check_open()?;
+            let look = self.until_answered(site, latch::look(site, mark), None);
+            let looked = timeout_at(self.patience(limit), look).await;
+            match looked {
+                Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
+                    all.waiters().found_open(site, Instant::now());
+                    return Ok(true);
+                }
+                Ok(Ok(Outcome::Done(Detail::Number(_)))) => match &waiting {
+                    Some(waiting) => waiting.refused(Rest::plain(0)),
+                    None => return Ok(false),
+                },
+                Ok(Ok(odd)) => return Err(odd_answer(odd)),
+                Ok(Err(error)) => return Err(error),
+                Err(_) if limit.is_over() => return Ok(false),
+                Err(_) => return Err(self.no_answer(site, NO_ANSWER)),
+            }
+        }
+    }
+
+    /// Runs what is safe to send again until it is answered, and on in the background if the caller goes.
+    pub(crate) async fn run_at(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let ongoing = self.synchronizers.attempts.begin(site);
+        let request = request(&ongoing.attempt);
+        let (engine, at) = (self.clone(), site.clone());
+        let run = Carried::certain(self, async move {
+            let _ongoing = ongoing;
+            engine.until_answered_or_given_up(&at, request).await
+        });
+        match timeout_at(Instant::now() + self.config.command_wait, run).await {
+            Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(self.no_answer(site, NO_ANSWER)),
+        }
+    }
+
+    /// Runs what changes nothing the second time.
+    pub(crate) async fn ask_of(
+        self: &Arc<Self>,
+        site: &Site,
+        request: Request,
+    ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let answer = self.until_answered(site, request, None);
+        match timeout_at(Instant::now() + self.config.command_wait, answer).await {
+            Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(self.no_answer(site, NO_ANSWER)),
+        }
+    }
+
+    pub(crate) async fn release_permits(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        permits: i64,
+    ) -> Result<(), Error> {
+        let release = |attempt: &Attempt| semaphore::release(site, permits, attempt);
+        self.run_at(site, release).await.map(drop)
+    }
+
+    /// Says whether somebody had it, and it had not ended.
+    pub(crate) async fn release_permit(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        id: Id,
+    ) -> Result<bool, Error> {
+        let released = self
+            .run_at(site, |attempt| permit::release(site, &id, attempt))
+            .await?;
+        Ok(released.is_some())
+    }
+
+    /// Gives back what was dropped.
+    fn give_back_permits(self: &Arc<Self>, site: &Arc<Site>, request: Request, ongoing: Ongoing) {
+        let (engine, at, again) = (self.clone(), site.clone(), request.clone());
+        let is_queued = self.jobs.push(async move {
+            let _ongoing = ongoing;
+            if let Err(error) = engine.until_answered_or_given_up(&at, request).await {
+                let name = &at.name;
+                match engine.lines.left.may_tell() {
+                    Some(untold) => {
+                        tracing::warn!(%name, %error, untold, "permits were not given back");
+                    }
+                    None => tracing::debug!(%name, %error, "permits were not given back"),
+                }
+            }
+        });
+        if !is_queued {
+            self.run_without_tasks(|| vec![again]);
+        }
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        match self.is_closed() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// That the user may publish: what is taken could not be given back otherwise.
+    async fn may_announce(&self, site: &Site) -> Result<(), Error> {
+        let redis = self.lanes.redis();
+        let slot = redis.slot(&site.key);
+        if let Some(asked) = redis.may_publish(slot, &site.channel)
+            && !asked.await
+        {
+            let channel = String::from_utf8_lossy(&site.channel);
+            return Err(Error::Redis {
+                message: format!(
+                    "NOPERM this user may not publish to {channel:?}: docs/operations.md lists the rights that it needs"
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Asks as often as it takes. Before the first sending, a caller that has gone ends it.
+    async fn until_answered(
+        &self,
+        site: &Site,
+        request: Request,
+        caller: Option<&Caller>,
+    ) -> Result<Outcome, Error> {
+        let mut may_be_done = false;
+        loop {
+            match self
+                .ask_at(site, &request, caller.filter(|_| !may_be_done))
+                .await?
+            {
+                Answer::Outcome(outcome) => return Ok(outcome),
+                Answer::Refused(refusal) => return Err(refused_at(site, refusal)),
+                Answer::NotNow {
+                    reason,
+                    is_in_doubt,
+                } => {
+                    may_be_done |= is_in_doubt;
+                    caller.into_iter().for_each(|caller| caller.tell(&reason));
+                }
+            }
+        }
+    }
+
+    /// The same for what must not be done twice: it is given up before the server forgets the attempt. One that is not in doubt
+    /// waits for as long as the server cannot be reached, and for as long as an outage may take when the server has no room.
+    async fn until_answered_or_given_up(
+        &self,
+        site: &Site,
+        request: Request,
+    ) -> Result<Outcome, Error> {
+        let longest = self.config.outage_wait;
+        let mut until = None;
+        loop {
+            let asking = self.ask_at(site, &request, None);
+            let answer = match until {
+                None => asking.await?,
+                Some(until) => match timeout_at(until, asking).await {
+                    Ok(answer) => answer?,
+                    Err(_) => {
+                        let reason = "whether it was done is not known, and it is too late to ask";
+                        return Err(self.no_answer(site, reason));
+                    }
+                },
+            };
+            match answer {
+                Answer::Outcome(outcome) => return Ok(outcome),
+                Answer::Refused(Refusal::Failed { message }) if message.contains("OOM") => {
+                    let until = *until.get_or_insert_with(|| Instant::now() + longest);
+                    if Instant::now() >= until {
+                        return Err(Error::Redis { message });
+                    }
+                    tokio::time::sleep(PASSING_PAUSE).await;
+                }
+                Answer::Refused(refusal) => return Err(refused_at(site, refusal)),
+                Answer::NotNow { is_in_doubt, .. } => {
+                    if is_in_doubt {
+                        until.get_or_insert_with(|| Instant::now() + longest);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks once there is a connection, unless the caller has gone before.
+    async fn ask_at(
+        &self,
+        site: &Site,
+        request: &Request,
+        caller: Option<&Caller>,
+    ) -> Result<Answer, Error> {
+        let redis = self.lanes.redis();
+        let slot = redis.slot(&site.key);
+        if !redis.is_ready(slot) {
+            let gone = async {
+                match caller {
+                    Some(caller) => caller.gone().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = redis.ready(slot) => {}
+                () = gone => {}
+                () = self.ended.cancelled() => return Err(Error::Closed),
+            }
+        }
+        if caller.is_some_and(Caller::is_gone) {
+            return Err(self.no_answer(site, NO_ANSWER));
+        }
+        let answer = self.lanes.run(request.clone(), Durability::Local).await;
+        match answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)) {
+            Ok(outcome) => Ok(Answer::Outcome(outcome)),
+            Err(CallError::Unanswered { reason }) => Ok(Answer::NotNow {
+                reason: reason.to_string(),
+                is_in_doubt: true,
+            }),
+            Err(CallError::Refused(Refusal::Passing { message })) => {
+                tokio::time::sleep(PASSING_PAUSE).await;
+                Ok(Answer::NotNow {
+                    reason: message,
+                    is_in_doubt: false,
+                })
+            }
+            Err(CallError::Refused(refusal)) => Ok(Answer::Refused(refusal)),
+            Err(CallError::Closed) => Err(Error::Closed),
+        }
+    }
+
+    fn no_answer(&self, site: &Site, reason: impl Into<String>) -> Error {
+        let redis = self.lanes.redis();
+        Error::unavailable_by(reason, redis.trouble(redis.slot(&site.key)))
+    }
+}
+
+const NO_ANSWER: &str = "the server did not answer; what was asked for goes on in the background";
+
+fn odd_answer(outcome: Outcome) -> Error {
+    Error::Redis {
+        message: format!("the script answered {outcome:?}, which it never should"),
+    }
+}
+
+fn refused_at(site: &Site, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::WrongKind { found } => Error::WrongKind {
+            name: site.name.clone(),
+            found,
+        },
+        Refusal::Passing { message } => {
+            let cause = Cause::server(&*message);
+            Error::unavailable_by(message, Some(Arc::new(cause)))
+        }
+        Refusal::Failed { message } => Error::Redis { message },
+    }
+}

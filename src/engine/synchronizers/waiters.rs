@@ -1,0 +1,500 @@
+//! Who waits at which semaphore or latch, and who is to ask next. Pure.
+//!
+//! A waiter is parked once the server has refused it, and asks again when it is told to. Whoever learns how many permits are left,
+//! from a message or from the answer to any of its own calls, tells as many of the parked as find enough, in the order in which
+//! they came; one who wants more than there is keeps nobody behind it waiting. A waiter that was told, and has not asked yet, will
+//! see at least what it was told of: its share is kept out of the next count. What it learns, or leaves when it goes, is counted
+//! again, so no permit is left lying.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{engine::local::PICK_UP, hash::HashMap, wire::site::Site};
+
+/// What a latch's channel tells: it was opened, or has a new count.
+const OPENED: i64 = 0;
+const BEGUN: i64 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaiterId(u64);
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Permits(u32),
+    /// The opening of a latch. From the message `mark` on, any opening counts.
+    Opening {
+        mark: i64,
+        is_marked: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It asks the server. Something may have `happened` since it began to.
+    Asking { happened: bool },
+    /// Until it is told.
+    Parked,
+    /// It is to ask, since then.
+    Told(Instant),
+    /// It was passed what it wants, which may be passed on until then.
+    Given { row_ends: Instant },
+    /// What it waits for has come; the server need not be asked.
+    Over,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: WaiterId,
+    wanted: Wanted,
+    state: State,
+    signal: Arc<Notify>,
+}
+
+impl Waiter {
+    fn tell(&mut self, state: State) {
+        self.state = state;
+        self.signal.notify_one();
+    }
+
+    /// It may be worth its while to ask.
+    fn happened(&mut self, now: Instant) {
+        match &mut self.state {
+            State::Asking { happened } => *happened = true,
+            State::Parked => self.tell(State::Told(now)),
+            State::Told(_) | State::Given { .. } | State::Over => {}
+        }
+    }
+
+    fn needs(&self) -> i64 {
+        match self.wanted {
+            Wanted::Permits(permits) => permits.into(),
+            Wanted::Opening { .. } => 0,
+        }
+    }
+
+    /// The permits that it is about to ask for. One that is not polled does not count for long.
+    fn share(&self, now: Instant) -> i64 {
+        match self.state {
+            State::Told(since) if now < since + PICK_UP => self.needs(),
+            _ => 0,
+        }
+    }
+}
+
+/// What one that goes leaves.
+pub(super) struct Left {
+    /// Nobody waits on the channel any more.
+    pub(super) is_last: bool,
+    /// Permits that it was passed and has not taken.
+    pub(super) given: Option<(u32, Instant)>,
+}
+
+/// The waiters of one semaphore or latch.
+#[derive(Debug)]
+struct Queue {
+    key: Bytes,
+    waiters: VecDeque<Waiter>,
+    /// When one of them asks although nothing was heard.
+    poll_at: Instant,
+}
+
+impl Queue {
+    /// So many permits are left, as far as the server said.
+    fn left(&mut self, left: i64, now: Instant) {
+        let told: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
+        self.pass_on(left - told, now);
+    }
+
+    fn pass_on(&mut self, mut left: i64, now: Instant) {
+        let parked = self.waiters.iter_mut();
+        for waiter in parked.filter(|waiter| waiter.state == State::Parked) {
+            if left <= 0 {
+                break;
+            }
+            // Permits, and not an opening, which no number of them brings about.
+            if (1..=left).contains(&waiter.needs()) {
+                left -= waiter.needs();
+                waiter.tell(State::Told(now));
+            }
+        }
+    }
+
+    fn message(&mut self, number: i64, now: Instant) {
+        for waiter in &mut self.waiters {
+            let needs = waiter.needs();
+            match (&mut waiter.wanted, &mut waiter.state) {
+                (Wanted::Permits(_), State::Asking { happened }) => *happened |= needs <= number,
+                (Wanted::Permits(_), _) => {}
+                (
+                    Wanted::Opening {
+                        is_marked: true, ..
+                    },
+                    _,
+                ) if number == OPENED => {
+                    waiter.tell(State::Over);
+                }
+                (Wanted::Opening { .. }, _) if [OPENED, BEGUN].contains(&number) => {
+                    waiter.happened(now);
+                }
+                (Wanted::Opening { mark, is_marked }, _) => *is_marked |= number == *mark,
+            }
+        }
+        self.left(number, now);
+    }
+
+    fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter> {
+        self.waiters.iter_mut().find(|waiter| waiter.id == id)
+    }
+}
+
+/// All waiters of a client, by channel. Two names can share one, as `a` and `{a}` do.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    channels: HashMap<Bytes, Vec<Queue>>,
+    poll_floor: Duration,
+    ids: u64,
+}
+
+impl Waiters {
+    pub(super) fn new(poll_floor: Duration) -> Self {
+        Self {
+            channels: HashMap::default(),
+            poll_floor,
+            ids: 0,
+        }
+    }
+
+    fn queue(&mut self, site: &Site) -> Option<&mut Queue> {
+        let mut queues = self.channels.get_mut(&site.channel)?.iter_mut();
+        queues.find(|queue| queue.key == site.key)
+    }
+
+    fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+        self.channels.values_mut().flatten()
+    }
+
+    /// Whether one waits that wants no more than this, and would have been told: to ask before it is of no use.
+    pub(super) fn would_wait(&mut self, site: &Site, permits: u32) -> bool {
+        let mut waiters = self
+            .queue(site)
+            .into_iter()
+            .flat_map(|queue| &queue.waiters);
+        waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= permits.into())
+    }
+
+    /// One comes, to ask or behind others that [wait](Self::would_wait).
+    pub(super) fn join(
+        &mut self,
+        site: &Arc<Site>,
+        wanted: Wanted,
+        behind: bool,
+        signal: Arc<Notify>,
+        now: Instant,
+    ) -> WaiterId {
+        self.ids += 1;
+        let id = WaiterId(self.ids);
+        let poll_at = now + self.poll_floor;
+        if self.queue(site).is_none() {
+            let queues = self.channels.entry(site.channel.clone()).or_default();
+            queues.push(Queue {
+                key: site.key.clone(),
+                waiters: VecDeque::new(),
+                poll_at,
+            });
+        }
+        let waiters = self.queue(site).map(|queue| &mut queue.waiters);
+        waiters.into_iter().for_each(|waiters| {
+            waiters.push_back(Waiter {
+                id,
+                wanted,
+                state: match behind {
+                    true => State::Parked,
+                    false => State::Told(now),
+                },
+                signal: signal.clone(),
+            });
+        });
+        id
+    }
+
+    pub(super) fn state(&mut self, site: &Site, id: WaiterId) -> State {
+        let waiter = self.queue(site).and_then(|queue| queue.waiter(id));
+        // It is there from its join to its leave.
+        waiter.map_or(State::Over, |waiter| waiter.state)
+    }
+
+    pub(super) fn asks(&mut self, site: &Site, id: WaiterId) {
+        if let Some(queue) = self.queue(site)
+            && let Some(waiter) = queue.waiter(id)
+            && matches!(waiter.state, State::Parked | State::Told(_))
+        {
+            waiter.state = State::Asking { happened: false };
+        }
+    }
+
+    /// It has asked in vain. At the nearest end of a permit, it is worth asking again.
+    pub(super) fn refused(
+        &mut self,
+        site: &Site,
+        id: WaiterId,
+        end: Option<Instant>,
+        now: Instant,
+    ) {
+        let poll_at = now + self.poll_floor;
+        if let Some(queue) = self.queue(site) {
+            queue.poll_at = end.map_or(poll_at, |end| end.min(poll_at));
+            if let Some(waiter) = queue.waiter(id)
+                && let State::Asking { happened } = waiter.state
+            {
+                waiter.state = match happened {
+                    true => State::Told(now),
+                    false => State::Parked,
+                };
+            }
+        }
+    }
+
+    /// So many permits are left, as an answer of the server says, and when the next one ends.
+    pub(super) fn left(&mut self, site: &Site, left: i64, end: Option<Instant>, now: Instant) {
+        if let Some(queue) = self.queue(site) {
+            queue.left(left, now);
+            queue.poll_at = end.map_or(queue.poll_at, |end| end.min(queue.poll_at));
+        }
+    }
+
+    /// Passes permits on to those who wait for no more than these, and says how many are left.
+    pub(super) fn give(&mut self, site: &Site, permits: u32, row_ends: Instant) -> u32 {
+        let mut left = permits;
+        let waiters = self.queue(site).map(|queue| queue.waiters.iter_mut());
+        let parked = waiters.into_iter().flatten();
+        for waiter in parked.filter(|waiter| waiter.state == State::Parked) {
+            let Wanted::Permits(wanted) = waiter.wanted else {
+                continue;
+            };
+            if let Some(rest) = left.checked_sub(wanted) {
+                left = rest;
+                waiter.tell(State::Given { row_ends });
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        left
+    }
+
+    /// It has what it wanted.
+    pub(super) fn served(&mut self, site: &Site, id: WaiterId) {
+        if let Some(waiter) = self.queue(site).and_then(|queue| queue.waiter(id)) {
+            waiter.state = State::Over;
+        }
+    }
+
+    /// One goes.
+    pub(super) fn leave(&mut self, site: &Site, id: WaiterId, now: Instant) -> Left {
+        let mut left = Left {
+            is_last: false,
+            given: None,
+        };
+        let Some(queue) = self.queue(site) else {
+            return left;
+        };
+        let at = queue.waiters.iter().position(|waiter| waiter.id == id);
+        if let Some(waiter) = at.and_then(|at| queue.waiters.remove(at)) {
+            match (waiter.state, waiter.wanted) {
+                // What it was told of, or is about to learn, is there for others.
+                (State::Told(_) | State::Asking { .. }, _) => {
+                    queue.pass_on(waiter.needs(), now);
+                }
+                (State::Given { row_ends }, Wanted::Permits(permits)) => {
+                    left.given = Some((permits, row_ends));
+                }
+                _ => {}
+            }
+        }
+        if queue.waiters.is_empty() {
+            let queues = self.channels.entry(site.channel.clone()).or_default();
+            queues.retain(|queue| !queue.waiters.is_empty());
+            left.is_last = queues.is_empty();
+            if left.is_last {
+                self.channels.remove(&site.channel);
+            }
+        }
+        left
+    }
+
+    /// A message, which is a number.
+    pub(super) fn message(&mut self, channel: &Bytes, number: i64, now: Instant) {
+        let queues = self.channels.get_mut(channel).into_iter().flatten();
+        queues.for_each(|queue| queue.message(number, now));
+    }
+
+    /// The latch was found open.
+    pub(super) fn found_open(&mut self, site: &Site, now: Instant) {
+        let queue = self.queue(site).into_iter();
+        let waiters = queue.flat_map(|queue| &mut queue.waiters);
+        waiters.for_each(|waiter| waiter.happened(now));
+    }
+
+    /// Messages may have been missed on these channels.
+    pub(super) fn missed(&mut self, is_one: impl Fn(&Bytes) -> bool, now: Instant) {
+        let channels = self.channels.iter_mut();
+        let queues = channels.filter(|(channel, _)| is_one(channel));
+        let waiters = queues
+            .flat_map(|(_, queues)| queues)
+            .flat_map(|queue| &mut queue.waiters);
+        waiters.for_each(|waiter| waiter.happened(now));
+    }
+
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        self.channels
+            .values()
+            .flatten()
+            .map(|queue| queue.poll_at)
+            .min()
+    }
+
+    /// Where nothing was heard for long, the first asks that can.
+    pub(super) fn poll(&mut self, now: Instant) {
+        let poll_at = now + self.poll_floor;
+        for queue in self.queues().filter(|queue| queue.poll_at <= now) {
+            queue.poll_at = poll_at;
+            let mut waiters = queue.waiters.iter_mut();
+            if let Some(first) = waiters.find(|waiter| waiter.state == State::Parked) {
+                first.tell(State::Told(now));
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bed {
+        waiters: Waiters,
+        site: Arc<Site>,
+        now: Instant,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            Self {
+                waiters: Waiters::new(Duration::from_secs(5)),
+                site: Arc::new(Site::semaphore("pool".into())),
+                now: Instant::now(),
+            }
+        }
+
+        /// One that was refused.
+        fn parked(&mut self, permits: u32) -> WaiterId {
+            let wanted = Wanted::Permits(permits);
+            let signal = Arc::new(Notify::new());
+            self.waiters
+                .join(&self.site, wanted, true, signal, self.now)
+        }
+
+        fn message(&mut self, number: i64) {
+            self.waiters.message(&self.site.channel, number, self.now);
+        }
+
+        fn told(&mut self, all: &[WaiterId]) -> Vec<bool> {
+            let told = all.iter().map(|id| {
+                let state = self.waiters.state(&self.site, *id);
+                matches!(state, State::Told(_))
+            });
+            told.collect()
+        }
+    }
+
+    #[test]
+    fn as_many_are_told_as_find_enough_and_one_that_wants_more_is_passed_over() {
+        let mut bed = Bed::new();
+        let all = [3, 1, 1, 1].map(|permits| bed.parked(permits));
+        bed.message(2);
+        assert_eq!(bed.told(&all), [false, true, true, false]);
+        // The two will see it: their share is not told of again.
+        bed.message(3);
+        assert_eq!(bed.told(&all), [false, true, true, true]);
+        bed.message(6);
+        assert_eq!(bed.told(&all), [true; 4]);
+    }
+
+    #[test]
+    fn a_share_that_nobody_asks_for_is_passed_on() {
+        let mut bed = Bed::new();
+        let all = [2, 1, 1].map(|permits| bed.parked(permits));
+        bed.message(2);
+        assert_eq!(bed.told(&all), [true, false, false]);
+        bed.waiters.leave(&bed.site, all[0], bed.now);
+        assert_eq!(bed.told(&all[1..]), [true, true]);
+        // Nor does one count for long that is not polled.
+        let last = bed.parked(1);
+        bed.now += PICK_UP;
+        bed.message(1);
+        assert_eq!(bed.told(&[last]), [true]);
+    }
+
+    #[test]
+    fn what_happens_while_one_asks_is_not_missed() {
+        let mut bed = Bed::new();
+        let one = bed.parked(1);
+        bed.message(1);
+        bed.waiters.asks(&bed.site, one);
+        bed.message(1);
+        bed.waiters.refused(&bed.site, one, None, bed.now);
+        assert_eq!(bed.told(&[one]), [true]);
+        bed.waiters.asks(&bed.site, one);
+        bed.message(0);
+        bed.waiters.refused(&bed.site, one, None, bed.now);
+        assert_eq!(bed.told(&[one]), [false]);
+    }
+
+    #[test]
+    fn permits_are_given_to_the_first_that_wants_no_more() {
+        let mut bed = Bed::new();
+        let all = [2, 1, 1].map(|permits| bed.parked(permits));
+        let given = |bed: &mut Bed| {
+            let given = all.map(|id| {
+                let state = bed.waiters.state(&bed.site, id);
+                matches!(state, State::Given { .. })
+            });
+            given.to_vec()
+        };
+        assert_eq!(bed.waiters.give(&bed.site, 1, bed.now), 0);
+        assert_eq!(given(&mut bed), [false, true, false]);
+        assert_eq!(bed.waiters.give(&bed.site, 4, bed.now), 1);
+        assert_eq!(given(&mut bed), [true; 3]);
+        let left = bed.waiters.leave(&bed.site, all[0], bed.now);
+        assert_eq!(left.given, Some((2, bed.now)));
+        assert!(!left.is_last);
+    }
+
+    #[test]
+    fn an_opening_before_the_mark_is_looked_at_and_one_after_it_counts() {
+        let mut bed = Bed::new();
+        let wanted = Wanted::Opening {
+            mark: 42,
+            is_marked: false,
+        };
+        let signal = Arc::new(Notify::new());
+        let site = bed.site.clone();
+        let one = bed.waiters.join(&site, wanted, true, signal, bed.now);
+        for odd in [7, -1] {
+            bed.message(odd);
+            assert_eq!(bed.waiters.state(&site, one), State::Parked);
+        }
+        bed.message(OPENED);
+        assert_eq!(bed.told(&[one]), [true]);
+        bed.message(42);
+        assert_eq!(bed.told(&[one]), [true], "a mark opens nothing");
+        bed.message(OPENED);
+        assert_eq!(bed.waiters.state(&site, one), State::Over);
+    }
+}

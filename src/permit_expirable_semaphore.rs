@@ -1,0 +1,415 @@
+//! Permits with an id and an end, that many processes share.
+
+use std::{
+    fmt::{self, Write},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    engine::{EngineHandle, HeldPermit, Limit},
+    error::Error,
+    semaphore::{name, number},
+    wire::{
+        Lease,
+        permit::{self, Id},
+        script::Detail,
+        semaphore,
+        site::{Attempt, Site},
+    },
+};
+
+/// A semaphore whose permits end by themselves: those of a process that is killed come back. Made by
+/// [`LockClient::permit_expirable_semaphore`](crate::LockClient::permit_expirable_semaphore).
+///
+/// Each permit has an id, by which any process can give it back or prolong it. The server's clock says when it ends (in Redisson,
+/// that of each client).
+///
+/// # Redisson
+///
+/// `RPermitExpirableSemaphore`, of the same name.
+#[derive(Clone)]
+#[doc(alias = "RPermitExpirableSemaphore")]
+pub struct PermitExpirableSemaphore {
+    engine: EngineHandle,
+    /// Boxed, as a handle seldom has an error.
+    site: Result<Arc<Site>, Box<Error>>,
+}
+
+impl PermitExpirableSemaphore {
+    pub(crate) fn new(engine: EngineHandle, site: Result<Arc<Site>, Box<Error>>) -> Self {
+        Self { engine, site }
+    }
+
+    fn site(&self) -> Result<&Arc<Site>, Error> {
+        self.site.as_ref().map_err(|error| Error::clone(error))
+    }
+
+    /// Sets the number of permits of a semaphore that does not exist yet. Says whether it did not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when a key holds
+    /// something else, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is carried on.
+    ///
+    /// # Redisson
+    ///
+    /// `trySetPermits(permits)`.
+    #[doc(alias = "trySetPermits")]
+    pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
+        let site = self.site()?;
+        let begin = |attempt: &Attempt| semaphore::begin(site, permits, attempt);
+        Ok(self.engine.run_at(site, begin).await?.is_some())
+    }
+
+    /// Sets the number of permits, those that are taken included.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before its answer, it is done or not.
+    ///
+    /// # Redisson
+    ///
+    /// `setPermits(permits)`.
+    #[doc(alias = "setPermits")]
+    pub async fn set_permits(&self, permits: u32) -> Result<(), Error> {
+        let site = self.site()?;
+        let set = self.engine.ask_of(site, permit::set(site, permits));
+        set.await.map(drop)
+    }
+
+    /// Takes a permit for `lease`, waiting for it as long as it takes. [`Duration::MAX`] is a permit without an end.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits), but [`Error::Unavailable`] when Redis cannot be reached for
+    /// [`Config::outage_wait`](crate::Config::outage_wait); and [`Error::Config`] for a lease of less than 10 ms.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was asked for when the future is dropped, and granted, is given back.
+    ///
+    /// # Redisson
+    ///
+    /// `acquire(leaseTime, unit)`, and with [`Duration::MAX`] `acquire()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let pool = client.permit_expirable_semaphore("pool");
+    /// pool.try_set_permits(10).await?;
+    /// let permit = pool.acquire(Duration::from_secs(30)).await?;
+    /// println!("permit {}", permit.id());
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, lease: Duration) -> Result<ExpirablePermit, Error> {
+        // Without a limit, a permit that is taken is waited for.
+        self.take(lease, Limit::Never).await?.ok_or(Error::Closed)
+    }
+
+    /// Takes a permit for `lease` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but [`Error::Unavailable`] already after
+    /// [`Config::command_wait`](crate::Config::command_wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Redisson
+    ///
+    /// `tryAcquire(0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire()`.
+    #[doc(alias = "tryAcquire")]
+    pub async fn try_acquire(&self, lease: Duration) -> Result<Option<ExpirablePermit>, Error> {
+        self.take(lease, Limit::Once).await
+    }
+
+    /// Takes a permit for `lease`, waiting for it no longer than `wait`, which covers everything.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), within `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Redisson
+    ///
+    /// `tryAcquire(waitTime, leaseTime, unit)`.
+    #[doc(alias = "tryAcquire")]
+    pub async fn try_acquire_for(
+        &self,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<Option<ExpirablePermit>, Error> {
+        self.take(lease, Limit::of(wait)).await
+    }
+
+    async fn take(&self, lease: Duration, limit: Limit) -> Result<Option<ExpirablePermit>, Error> {
+        let taken = self
+            .engine
+            .acquire_permit(self.site()?, lease_of(lease)?, limit);
+        let engine = || self.engine.clone();
+        Ok(taken.await?.map(|held| ExpirablePermit {
+            id: shown(&held.id),
+            held,
+            _engine: engine(),
+        }))
+    }
+
+    /// Gives back the permit with this id, whoever took it. Says whether there was one that had not ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits), and [`Error::Config`] for what is no id: 32 hexadecimal digits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is carried on.
+    ///
+    /// # Redisson
+    ///
+    /// `tryRelease(permitId)`; `release(permitId)` throws where this says `false`.
+    #[doc(alias = "tryRelease")]
+    pub async fn release(&self, id: &str) -> Result<bool, Error> {
+        self.engine.release_permit(self.site()?, read(id)?).await
+    }
+
+    /// Has the permit with this id end after `lease` from now. Says whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`Error::Config`] for a lease of less than 10 ms.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before its answer, it is done or not.
+    ///
+    /// # Redisson
+    ///
+    /// `updateLeaseTime(permitId, leaseTime, unit)`.
+    #[doc(alias = "updateLeaseTime")]
+    pub async fn update_lease(&self, id: &str, lease: Duration) -> Result<bool, Error> {
+        let (site, lease) = (self.site()?, lease_of(lease)?);
+        let request = permit::extend(site, &read(id)?, lease.as_ref());
+        Ok(self.engine.ask_of(site, request).await?.is_some())
+    }
+
+    /// How long the permit with this id lasts, [`Duration::MAX`] without an end; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `getLeaseTime(permitId)`, which throws where this says `None`.
+    #[doc(alias = "getLeaseTime")]
+    pub async fn lease_left(&self, id: &str) -> Result<Option<Duration>, Error> {
+        let site = self.site()?;
+        let found = self.engine.ask_of(site, permit::left(site, &read(id)?));
+        let found = found.await?.map(|detail| number(Some(detail)));
+        Ok(found.map(|left| match u64::try_from(left) {
+            Ok(left) => Duration::from_millis(left),
+            Err(_) => Duration::MAX,
+        }))
+    }
+
+    /// Changes the number of permits; a negative number takes some away.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is carried on.
+    ///
+    /// # Redisson
+    ///
+    /// `addPermits(permits)`.
+    #[doc(alias = "addPermits")]
+    pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
+        self.engine.release_permits(self.site()?, permits).await
+    }
+
+    /// How many permits are left.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `availablePermits()`.
+    #[doc(alias = "availablePermits")]
+    pub async fn available_permits(&self) -> Result<i64, Error> {
+        Ok(self.counts().await?[1])
+    }
+
+    /// How many permits are taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `acquiredPermits()`.
+    #[doc(alias = "acquiredPermits")]
+    pub async fn acquired_permits(&self) -> Result<i64, Error> {
+        Ok(self.counts().await?[2])
+    }
+
+    /// How many permits there are, taken and left; 0 without a semaphore.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set_permits`](Self::try_set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// `getPermits()`.
+    #[doc(alias = "getPermits")]
+    pub async fn permits(&self) -> Result<i64, Error> {
+        let [exists, left, taken] = self.counts().await?;
+        Ok(if exists == 1 { left + taken } else { 0 })
+    }
+
+    async fn counts(&self) -> Result<[i64; 3], Error> {
+        let site = self.site()?;
+        match self.engine.ask_of(site, permit::count(site)).await? {
+            Some(Detail::Numbers(numbers)) => Ok(numbers.try_into().unwrap_or_default()),
+            _ => Ok([0; 3]),
+        }
+    }
+
+    /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
+    pub fn name(&self) -> &str {
+        name(&self.site)
+    }
+}
+
+impl fmt::Debug for PermitExpirableSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermitExpirableSemaphore")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A permit's lease; `None` without an end.
+fn lease_of(duration: Duration) -> Result<Option<Lease>, Error> {
+    if duration > Lease::MAX {
+        return Ok(None);
+    }
+    Lease::new(duration).map(Some).map_err(Error::config)
+}
+
+fn shown(id: &Id) -> String {
+    id.iter().fold(String::with_capacity(32), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn read(id: &str) -> Result<Id, Error> {
+    let is_hex = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    match u128::from_str_radix(id, 16) {
+        Ok(number) if is_hex => Ok(number.to_be_bytes()),
+        _ => Err(Error::config(
+            "that is no id of a permit, which has 32 hexadecimal digits",
+        )),
+    }
+}
+
+/// A permit of a [`PermitExpirableSemaphore`]. Dropping it gives it back, in the background.
+#[must_use = "a permit that is dropped is given back"]
+pub struct ExpirablePermit {
+    id: String,
+    held: HeldPermit,
+    /// Keeps the client going for as long as the permit lives.
+    _engine: EngineHandle,
+}
+
+impl ExpirablePermit {
+    /// The permit's id: 32 hexadecimal digits, by which any process can give it back.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Gives the permit back, and wakes a waiter. Says whether it had not ended before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Permit::release`](crate::Permit::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop it.
+    ///
+    /// # Redisson
+    ///
+    /// `tryRelease(permitId)`.
+    #[doc(alias = "tryRelease")]
+    pub async fn release(self) -> Result<bool, Error> {
+        self.held.release().await
+    }
+
+    /// Ends the guard without giving the permit back: [`PermitExpirableSemaphore::release`] does that, or its end.
+    pub fn leak(self) {
+        self.held.leak();
+    }
+
+    /// Until when the permit may be relied upon if nobody prolongs it: a little less than its lease after it was asked for. `None`
+    /// without an end.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.held.valid_until.map(tokio::time::Instant::into_std)
+    }
+
+    /// The name of the semaphore.
+    pub fn name(&self) -> &str {
+        &self.held.site().name
+    }
+}
+
+impl fmt::Debug for ExpirablePermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpirablePermit")
+            .field("name", &self.name())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

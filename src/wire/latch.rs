@@ -1,0 +1,38 @@
+//! Redisson's latch: a count that opens it at 0.
+
+use bytes::Bytes;
+
+use super::{
+    Request,
+    script::{Script, script},
+    semaphore,
+    site::{Attempt, Site},
+};
+
+static COUNT_DOWN: Script = script!(keys = 2, "attempts", "number", "latch_count_down");
+static DELETE: Script = script!(keys = 2, "attempts", "number", "latch_delete");
+static LOOK: Script = script!(keys = 1, "number", "latch_look");
+
+/// Set the count of a latch that is open.
+pub(crate) fn begin(site: &Site, count: u64, attempt: &Attempt) -> Request {
+    semaphore::begin_telling(site, count, b"1", attempt)
+}
+
+/// Count down.
+pub(crate) fn count_down(site: &Site, attempt: &Attempt) -> Request {
+    semaphore::attempted(&COUNT_DOWN, site, [site.channel.clone()], attempt)
+}
+
+/// Remove the latch.
+pub(crate) fn delete(site: &Site, attempt: &Attempt) -> Request {
+    semaphore::attempted(&DELETE, site, [site.channel.clone()], attempt)
+}
+
+/// Look whether it is open; while it is not, the mark goes out on its channel.
+pub(crate) fn look(site: &Site, mark: i64) -> Request {
+    let mark = Bytes::from(mark.to_string());
+    Request {
+        script: &LOOK,
+        parts: vec![site.key.clone(), site.channel.clone(), mark],
+    }
+}

@@ -1,0 +1,73 @@
+//! Redisson's expirable semaphore: permits with an id and an end.
+
+use bytes::Bytes;
+
+use super::{
+    Lease, Request, decimal,
+    script::{Script, script},
+    semaphore::attempted,
+    site::{Attempt, Site},
+};
+
+static ACQUIRE: Script = script!(keys = 2, "number", "clock", "permits", "permit_acquire");
+static RELEASE: Script = script!(keys = 3, "attempts", "number", "clock", "permit_release");
+static EXTEND: Script = script!(keys = 1, "number", "clock", "permits", "permit_extend");
+static LEFT: Script = script!(keys = 1, "number", "clock", "permits", "permit_left");
+static COUNT: Script = script!(keys = 2, "number", "clock", "permits", "permit_count");
+static SET: Script = script!(keys = 2, "number", "permit_set");
+
+/// A permit's id as it travels; shown as 32 hexadecimal digits.
+pub(crate) type Id = [u8; 16];
+
+fn both<const N: usize>(script: &'static Script, site: &Site, arguments: [Bytes; N]) -> Request {
+    let mut parts = vec![site.key.clone(), site.ends.clone()];
+    parts.extend(arguments);
+    Request { script, parts }
+}
+
+fn lease_text(lease: Option<&Lease>) -> Bytes {
+    lease.map_or(Bytes::from_static(b"-1"), |lease| lease.text.clone())
+}
+
+fn id_text(id: &Id) -> Bytes {
+    Bytes::copy_from_slice(id)
+}
+
+/// Take a permit, without a lease for ever.
+pub(crate) fn acquire(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
+    let arguments = [id_text(id), lease_text(lease), site.channel.clone()];
+    both(&ACQUIRE, site, arguments)
+}
+
+/// Give a permit back.
+pub(crate) fn release(site: &Site, id: &Id, attempt: &Attempt) -> Request {
+    let arguments = [site.ends.clone(), id_text(id), site.channel.clone()];
+    attempted(&RELEASE, site, arguments, attempt)
+}
+
+/// Set when a permit ends.
+pub(crate) fn extend(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
+    Request {
+        script: &EXTEND,
+        parts: vec![site.ends.clone(), id_text(id), lease_text(lease)],
+    }
+}
+
+/// Ask when a permit ends.
+pub(crate) fn left(site: &Site, id: &Id) -> Request {
+    Request {
+        script: &LEFT,
+        parts: vec![site.ends.clone(), id_text(id)],
+    }
+}
+
+/// Ask how many permits there are.
+pub(crate) fn count(site: &Site) -> Request {
+    both(&COUNT, site, [site.channel.clone()])
+}
+
+/// Set how many permits there are in all.
+pub(crate) fn set(site: &Site, permits: u32) -> Request {
+    let arguments = [decimal(permits.into()), site.channel.clone()];
+    both(&SET, site, arguments)
+}

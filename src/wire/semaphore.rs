@@ -1,0 +1,76 @@
+//! Redisson's semaphore: a number of permits that nobody owns.
+
+use bytes::Bytes;
+
+use super::{
+    Request, decimal,
+    script::{Script, script},
+    site::{Attempt, Site},
+};
+
+static ACQUIRE: Script = script!(keys = 2, "attempts", "number", "semaphore_acquire");
+static RELEASE: Script = script!(keys = 2, "attempts", "number", "semaphore_release");
+static DRAIN: Script = script!(keys = 2, "attempts", "number", "semaphore_drain");
+static BEGIN: Script = script!(keys = 2, "attempts", "number", "number_begin");
+static INSPECT: Script = script!(keys = 1, "number", "number_inspect");
+
+/// Request about the number at `site` that goes by one attempt.
+pub(super) fn attempted<const N: usize>(
+    script: &'static Script,
+    site: &Site,
+    arguments: [Bytes; N],
+    attempt: &Attempt,
+) -> Request {
+    let mut parts = vec![site.key.clone(), site.attempts.clone()];
+    parts.extend(arguments);
+    parts.extend([
+        attempt.field.clone(),
+        decimal(attempt.number),
+        decimal(attempt.lasts),
+        decimal(attempt.stays.into()),
+    ]);
+    Request { script, parts }
+}
+
+/// Take permits.
+pub(crate) fn acquire(site: &Site, permits: u32, attempt: &Attempt) -> Request {
+    attempted(&ACQUIRE, site, [decimal(permits.into())], attempt)
+}
+
+/// Add permits, or take some away.
+pub(crate) fn release(site: &Site, permits: i64, attempt: &Attempt) -> Request {
+    let permits = permits.to_string().into();
+    attempted(&RELEASE, site, [permits, site.channel.clone()], attempt)
+}
+
+/// Take all permits that are left.
+pub(crate) fn drain(site: &Site, attempt: &Attempt) -> Request {
+    attempted(&DRAIN, site, [], attempt)
+}
+
+/// Set the permits of a semaphore that does not exist.
+pub(crate) fn begin(site: &Site, permits: u32, attempt: &Attempt) -> Request {
+    let permits = decimal(permits.into());
+    let arguments = [permits.clone(), site.channel.clone(), permits];
+    attempted(&BEGIN, site, arguments, attempt)
+}
+
+/// The same for a latch, whose waiters hear of a new count by this message.
+pub(super) fn begin_telling(
+    site: &Site,
+    value: u64,
+    message: &'static [u8],
+    attempt: &Attempt,
+) -> Request {
+    let message = Bytes::from_static(message);
+    let arguments = [decimal(value), site.channel.clone(), message];
+    attempted(&BEGIN, site, arguments, attempt)
+}
+
+/// Ask for the number.
+pub(crate) fn inspect(site: &Site) -> Request {
+    Request {
+        script: &INSPECT,
+        parts: vec![site.key.clone(), Bytes::new()],
+    }
+}

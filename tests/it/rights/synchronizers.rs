@@ -1,0 +1,163 @@
+//! The rights for semaphores and latches: each is needed, and they are enough.
+
+use std::{pin::Pin, time::Duration};
+
+use redisson_lock::{Config, Error, LockClient};
+use testbed::{Server, eventually};
+use tokio::time::timeout;
+
+use super::{admit_with, all_rights, rights};
+
+const NAME: &str = "app:42";
+const LEASE: Duration = Duration::from_secs(60);
+/// For what is sure to happen.
+const SURE: Duration = Duration::from_secs(20);
+/// For what may never happen without a right.
+const UNSURE: Duration = Duration::from_secs(1);
+
+/// All that a kind does, by two clients of which one waits for the other.
+type Life =
+    fn(LockClient, LockClient, Duration) -> Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+/// A task that waits, and is woken by `wake`.
+async fn woken<T: Send + 'static>(
+    waits: impl Future<Output = Result<T, Error>> + Send + 'static,
+    wake: impl Future<Output = Result<(), Error>>,
+    limit: Duration,
+) -> Result<T, Error> {
+    let (joined, woken) = tokio::join!(timeout(limit, waits), async {
+        // It finds nothing, listens and parks before that: if not, nothing had to wake it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        wake.await
+    });
+    woken?;
+    joined.unwrap_or(Err(Error::Closed))
+}
+
+fn semaphore(
+    one: LockClient,
+    other: LockClient,
+    limit: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Error>>>> {
+    Box::pin(async move {
+        let (ours, theirs) = (one.semaphore(NAME), other.semaphore(NAME));
+        ours.try_set_permits(1).await?;
+        let permit = ours.acquire().await?;
+        let waits = async move { theirs.acquire().await };
+        woken(waits, permit.release(), limit)
+            .await?
+            .release()
+            .await?;
+        ours.available_permits().await?;
+        ours.drain_permits().await?;
+        ours.add_permits(1).await
+    })
+}
+
+fn permit_expirable_semaphore(
+    one: LockClient,
+    other: LockClient,
+    limit: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Error>>>> {
+    Box::pin(async move {
+        let ours = one.permit_expirable_semaphore(NAME);
+        let theirs = other.permit_expirable_semaphore(NAME);
+        ours.try_set_permits(1).await?;
+        ours.acquire(Duration::from_millis(10)).await?.leak();
+        let permit = timeout(limit, ours.acquire(LEASE)).await;
+        let permit = permit.unwrap_or(Err(Error::Closed))?;
+        ours.update_lease(permit.id(), 2 * LEASE).await?;
+        ours.lease_left(permit.id()).await?;
+        ours.permits().await?;
+        let waits = async move { theirs.acquire(LEASE).await };
+        let wake = async { permit.release().await.map(drop) };
+        woken(waits, wake, limit).await?.release().await?;
+        ours.set_permits(3).await?;
+        ours.add_permits(-1).await
+    })
+}
+
+fn count_down_latch(
+    one: LockClient,
+    other: LockClient,
+    limit: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Error>>>> {
+    Box::pin(async move {
+        let (ours, theirs) = (one.count_down_latch(NAME), other.count_down_latch(NAME));
+        ours.try_set_count(2).await?;
+        ours.count_down().await?;
+        ours.count().await?;
+        let waits = async move { theirs.wait().await };
+        woken(waits, ours.count_down(), limit).await?;
+        ours.try_set_count(2).await?;
+        ours.delete().await.map(drop)
+    })
+}
+
+async fn connect(url: &str, limit: Duration) -> Result<LockClient, Error> {
+    let config = Config {
+        poll_floor: 30 * SURE,
+        command_wait: limit,
+        outage_wait: limit,
+        ..Config::default()
+    };
+    LockClient::builder().url(url).config(config).build().await
+}
+
+/// What a user with `rights` cannot do.
+async fn problem(
+    server: &Server,
+    rights: &[String],
+    life: Life,
+    limit: Duration,
+) -> Option<String> {
+    server.command::<()>(&["FLUSHALL"]).await;
+    let url = admit_with(server, "tried", rights).await;
+    let lives = async {
+        let (one, other) = (connect(&url, limit).await?, connect(&url, limit).await?);
+        life(one.clone(), other.clone(), limit).await?;
+        // While the clients are there: with them ends what they listen to.
+        let listens_no_more = eventually("it listens no more", 2 * SURE, async || {
+            let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS", "*app*"]).await;
+            channels.is_empty()
+        });
+        let ended = timeout(limit, listens_no_more).await;
+        drop((one, other));
+        ended.map_err(|_| Error::Closed)
+    };
+    lives.await.err().map(|error| error.to_string())
+}
+
+async fn each_is_needed(part: &str, life: Life) {
+    let server = Server::start().await;
+    let all = all_rights(&[part]);
+    assert_eq!(problem(&server, &all, life, SURE).await, None);
+    let mut idle = Vec::new();
+    for right in rights(part) {
+        let others: Vec<_> = all
+            .iter()
+            .filter(|other| **other != right)
+            .cloned()
+            .collect();
+        match problem(&server, &others, life, UNSURE).await {
+            Some(problem) => println!("{right}: {problem}"),
+            None => idle.push(right),
+        }
+    }
+    assert_eq!(idle, [""; 0], "{part}: nothing needs these");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_needed_for_a_semaphore() {
+    each_is_needed("semaphore", semaphore).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_needed_for_a_permit_expirable_semaphore() {
+    each_is_needed("permit-expirable-semaphore", permit_expirable_semaphore).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_needed_for_a_count_down_latch() {
+    each_is_needed("count-down-latch", count_down_latch).await;
+}

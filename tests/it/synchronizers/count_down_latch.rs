@@ -1,0 +1,160 @@
+use std::time::Duration;
+
+use redisson_lock::{Error, LockClient};
+use testbed::{Server, eventually};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{SOON, listeners, nobody_listens, without_polls};
+
+const CHANNEL: &str = "redisson_countdownlatch__channel__{ready}";
+
+#[tokio::test]
+async fn a_latch_opens_when_it_is_counted_down() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let ready = client.count_down_latch("ready");
+    assert_eq!(ready.count().await, Ok(0));
+    ready.wait().await.unwrap();
+    ready.count_down().await.unwrap();
+    assert!(ready.try_set_count(2).await.unwrap());
+    assert!(!ready.try_set_count(5).await.unwrap());
+    assert_eq!(server.command::<String>(&["GET", "ready"]).await, "2");
+    assert!(!ready.wait_for(Duration::ZERO).await.unwrap());
+    assert!(!ready.wait_for(Duration::from_millis(50)).await.unwrap());
+    let mut waits = JoinSet::new();
+    for _ in 0..20 {
+        let ready = ready.clone();
+        waits.spawn(async move { ready.wait().await });
+    }
+    eventually("they wait", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    ready.count_down().await.unwrap();
+    assert_eq!(ready.count().await, Ok(1));
+    LockClient::connect(server.url())
+        .await
+        .unwrap()
+        .count_down_latch("ready")
+        .count_down()
+        .await
+        .unwrap();
+    while let Some(waited) = timeout(SOON, waits.join_next()).await.unwrap() {
+        waited.unwrap().unwrap();
+    }
+    assert_eq!(ready.count().await, Ok(0));
+    assert!(!server.command::<bool>(&["EXISTS", "ready"]).await);
+    nobody_listens(&server, CHANNEL).await;
+    assert!(ready.wait_for(Duration::ZERO).await.unwrap());
+}
+
+/// In Redisson, half of the waiters miss it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let ready = client.count_down_latch("ready");
+    let mut admin = server.admin().await;
+    for round in 0..20 {
+        ready.try_set_count(1).await.unwrap();
+        let mut waits = JoinSet::new();
+        for _ in 0..20 {
+            let ready = ready.clone();
+            waits.spawn(async move { ready.wait().await });
+        }
+        // Each has looked once: until then, it may not have begun to wait.
+        let looked = async || server.calls().await.get("get").copied().unwrap_or(0);
+        eventually("they wait", SOON, async || {
+            listeners(&server, CHANNEL).await == 1 && looked().await >= 20
+        })
+        .await;
+        let mut both = redis::pipe();
+        both.atomic().cmd("DEL").arg("ready");
+        both.cmd("PUBLISH").arg(CHANNEL).arg("0");
+        both.cmd("SET").arg("ready").arg("1");
+        both.cmd("PUBLISH").arg(CHANNEL).arg("1");
+        let _: redis::Value = both.query_async(&mut admin).await.unwrap();
+        while let Some(waited) = timeout(SOON, waits.join_next()).await.unwrap_or_else(|_| {
+            panic!("some missed it in round {round}");
+        }) {
+            waited.unwrap().unwrap();
+        }
+        assert!(ready.delete().await.unwrap());
+        server.reset_calls().await;
+    }
+}
+
+/// What was opened before the wait began does not end it, although the message may come later than the answer.
+#[tokio::test]
+async fn an_earlier_opening_does_not_end_a_wait() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let ready = client.count_down_latch("ready");
+    for _ in 0..50 {
+        ready.try_set_count(1).await.unwrap();
+        // Keeps the subscription over the openings.
+        let waits = tokio::spawn({
+            let ready = ready.clone();
+            async move { ready.wait().await }
+        });
+        eventually("it waits", SOON, async || {
+            listeners(&server, CHANNEL).await == 1
+        })
+        .await;
+        ready.count_down().await.unwrap();
+        ready.try_set_count(1).await.unwrap();
+        assert!(!ready.wait_for(Duration::from_millis(5)).await.unwrap());
+        ready.count_down().await.unwrap();
+        timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// In Redisson, waiters hang.
+#[tokio::test]
+async fn a_latch_that_is_deleted_opens() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let ready = client.count_down_latch("ready");
+    assert!(!ready.delete().await.unwrap());
+    for by_redisson in [false, true] {
+        ready.try_set_count(3).await.unwrap();
+        let waits = tokio::spawn({
+            let ready = ready.clone();
+            async move { ready.wait().await }
+        });
+        eventually("it waits", SOON, async || {
+            listeners(&server, CHANNEL).await == 1
+        })
+        .await;
+        if by_redisson {
+            let _: i64 = server.command(&["DEL", "ready"]).await;
+            let _: i64 = server.command(&["PUBLISH", CHANNEL, "1"]).await;
+        } else {
+            assert!(ready.delete().await.unwrap());
+        }
+        timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+        nobody_listens(&server, CHANNEL).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_latch_is_left_as_it_is() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let _: i64 = server.command(&["HSET", "hash", "a", "1"]).await;
+    let _: String = server.command(&["SET", "text", "many"]).await;
+    for name in ["hash", "text"] {
+        let latch = client.count_down_latch(name);
+        let wrong = [
+            latch.delete().await.map(drop),
+            latch.count_down().await,
+            latch.try_set_count(1).await.map(drop),
+            latch.count().await.map(drop),
+            latch.wait().await,
+        ];
+        for wrong in wrong {
+            assert!(matches!(wrong, Err(Error::WrongKind { .. })), "{wrong:?}");
+        }
+        assert!(server.command::<bool>(&["EXISTS", name]).await);
+    }
+}

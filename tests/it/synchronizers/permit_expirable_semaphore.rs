@@ -1,0 +1,169 @@
+use std::time::Duration;
+
+use redisson_lock::{Config, Error, LockClient};
+use testbed::{Server, eventually};
+use tokio::time::timeout;
+
+use super::{SOON, listeners, nobody_listens, without_polls};
+
+const CHANNEL: &str = "redisson_sc:{pool}";
+const LEASE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn permits_have_ids_and_ends() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let pool = client.permit_expirable_semaphore("pool");
+    assert_eq!(pool.permits().await, Ok(0));
+    assert!(pool.try_acquire(LEASE).await.unwrap().is_none());
+    assert!(pool.try_set_permits(2).await.unwrap());
+    assert!(!pool.try_set_permits(3).await.unwrap());
+    let (first, endless) = (
+        pool.acquire(LEASE).await.unwrap(),
+        pool.acquire(Duration::MAX).await.unwrap(),
+    );
+    assert_ne!(first.id(), endless.id());
+    let left = first.valid_until().unwrap() - std::time::Instant::now();
+    assert!(left < LEASE && left > LEASE / 2, "{left:?}");
+    assert_eq!(endless.valid_until(), None);
+    let score = async |id: &str| -> String {
+        let id: Vec<u8> = (0..16)
+            .map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap())
+            .collect();
+        let mut admin = server.admin().await;
+        let mut asks = redis::cmd("ZSCORE");
+        asks.arg("{pool}:timeout").arg(id);
+        asks.query_async(&mut admin).await.unwrap()
+    };
+    assert_eq!(score(endless.id()).await, "922337203685477");
+    assert_eq!(pool.available_permits().await, Ok(0));
+    assert_eq!(pool.acquired_permits().await, Ok(2));
+    assert_eq!(pool.permits().await, Ok(2));
+    let left = pool.lease_left(first.id()).await.unwrap().unwrap();
+    assert!(left <= LEASE && left > LEASE / 2, "{left:?}");
+    assert_eq!(pool.lease_left(endless.id()).await, Ok(Some(Duration::MAX)));
+    assert!(pool.update_lease(first.id(), 2 * LEASE).await.unwrap());
+    assert!(pool.lease_left(first.id()).await.unwrap().unwrap() > LEASE);
+    assert!(pool.update_lease(endless.id(), LEASE).await.unwrap());
+    assert!(pool.update_lease(first.id(), Duration::MAX).await.unwrap());
+    assert_eq!(pool.lease_left(first.id()).await, Ok(Some(Duration::MAX)));
+    let id = first.id().to_owned();
+    first.leak();
+    assert!(pool.release(&id.to_uppercase()).await.unwrap());
+    assert!(!pool.release(&id).await.unwrap());
+    assert_eq!(pool.lease_left(&id).await, Ok(None));
+    assert!(!pool.update_lease(&id, LEASE).await.unwrap());
+    assert!(endless.release().await.unwrap());
+    assert_eq!(pool.available_permits().await, Ok(2));
+    let dropped = pool.acquire(LEASE).await.unwrap();
+    drop(dropped);
+    eventually("what was dropped is given back", SOON, async || {
+        pool.available_permits().await == Ok(2)
+    })
+    .await;
+    pool.add_permits(1).await.unwrap();
+    let one = pool.acquire(LEASE).await.unwrap();
+    pool.set_permits(10).await.unwrap();
+    assert_eq!(pool.available_permits().await, Ok(9));
+    assert_eq!(pool.permits().await, Ok(10));
+    pool.set_permits(10).await.unwrap();
+    assert_eq!(pool.permits().await, Ok(10));
+    one.release().await.unwrap();
+    client
+        .permit_expirable_semaphore("new")
+        .set_permits(0)
+        .await
+        .unwrap();
+    assert_eq!(server.command::<String>(&["GET", "new"]).await, "0");
+}
+
+#[tokio::test]
+async fn permits_of_the_dead_come_back() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.permit_expirable_semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let dead = pool.acquire(SHORT).await.unwrap();
+    let id = dead.id().to_owned();
+    dead.leak();
+    // It learns from the server when to ask.
+    let permit = timeout(SOON, pool.acquire(LEASE)).await.unwrap().unwrap();
+    assert!(!pool.release(&id).await.unwrap());
+    assert_eq!(pool.permits().await, Ok(1));
+    permit.release().await.unwrap();
+    nobody_listens(&server, CHANNEL).await;
+    let late = pool.acquire(SHORT).await.unwrap();
+    eventually("its end has come", SOON, async || {
+        pool.lease_left(late.id()).await == Ok(None)
+    })
+    .await;
+    assert!(!late.release().await.unwrap());
+    assert_eq!(pool.available_permits().await, Ok(1));
+}
+
+#[tokio::test]
+async fn those_who_wait_are_woken() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.permit_expirable_semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let permit = pool.acquire(LEASE).await.unwrap();
+    assert!(pool.try_acquire_for(SHORT, LEASE).await.unwrap().is_none());
+    let waits = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire(LEASE).await }
+    });
+    eventually("it waits", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    drop(permit);
+    let permit = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    let waits = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire(LEASE).await }
+    });
+    eventually("it waits", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    pool.set_permits(2).await.unwrap();
+    let other = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    drop((permit, other));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_said() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let pool = client.permit_expirable_semaphore("pool");
+    let is_config = |error: Error| matches!(error, Error::Config { .. });
+    for id in ["", "1", "x", &"+".repeat(32), &"0".repeat(33)] {
+        assert!(is_config(pool.release(id).await.unwrap_err()), "{id}");
+        assert!(is_config(pool.lease_left(id).await.unwrap_err()), "{id}");
+    }
+    assert!(is_config(pool.acquire(Duration::ZERO).await.unwrap_err()));
+    let id = "0".repeat(32);
+    assert!(is_config(
+        pool.update_lease(&id, Duration::ZERO).await.unwrap_err()
+    ));
+    pool.try_set_permits(1).await.unwrap();
+    let _: i64 = server.command(&["HSET", "{pool}:timeout", "a", "1"]).await;
+    let wrong = [
+        pool.acquire(LEASE).await.map(drop),
+        pool.release(&id).await.map(drop),
+        pool.permits().await.map(drop),
+        pool.lease_left(&id).await.map(drop),
+    ];
+    for wrong in wrong {
+        assert!(matches!(wrong, Err(Error::WrongKind { .. })), "{wrong:?}");
+    }
+    let config = Config {
+        name_prefix: "app:".into(),
+        ..Config::default()
+    };
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    assert_eq!(client.permit_expirable_semaphore("a").name(), "app:a");
+}

@@ -1,0 +1,287 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{Config, Error, LockClient};
+use testbed::{Server, eventually};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{SOON, listeners, nobody_listens, without_polls};
+
+const CHANNEL: &str = "redisson_sc:{pool}";
+
+#[tokio::test]
+async fn permits_are_taken_counted_and_given_back() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let pool = client.semaphore("pool");
+    assert_eq!(pool.available_permits().await, Ok(0));
+    assert!(
+        pool.try_acquire().await.unwrap().is_none(),
+        "nobody has set any"
+    );
+    assert!(pool.try_set_permits(3).await.unwrap());
+    assert!(!pool.try_set_permits(9).await.unwrap());
+    let one = pool.acquire().await.unwrap();
+    let two = pool.acquire_many(2).await.unwrap();
+    assert_eq!((one.permits(), two.permits(), two.name()), (1, 2, "pool"));
+    assert_eq!(pool.available_permits().await, Ok(0));
+    assert!(pool.try_acquire().await.unwrap().is_none());
+    one.release().await.unwrap();
+    assert_eq!(pool.available_permits().await, Ok(1));
+    assert!(pool.try_acquire_many(2).await.unwrap().is_none());
+    drop(two);
+    eventually("what was dropped is given back", SOON, async || {
+        pool.available_permits().await == Ok(3)
+    })
+    .await;
+    pool.acquire().await.unwrap().leak();
+    assert_eq!(pool.available_permits().await, Ok(2));
+    pool.release(1).await.unwrap();
+    assert_eq!(pool.drain_permits().await, Ok(3));
+    assert_eq!(pool.drain_permits().await, Ok(0));
+    pool.add_permits(-2).await.unwrap();
+    assert_eq!(pool.available_permits().await, Ok(-2));
+    assert_eq!(pool.drain_permits().await, Ok(-2));
+    pool.add_permits(5).await.unwrap();
+    assert_eq!(server.command::<String>(&["GET", "pool"]).await, "5");
+    let none = pool.acquire_many(0).await.unwrap();
+    none.release().await.unwrap();
+    assert_eq!(pool.available_permits().await, Ok(5));
+}
+
+#[tokio::test]
+async fn those_who_wait_are_woken_by_message() {
+    let server = Server::start().await;
+    let (client, other) = (
+        without_polls(&server.url()).await,
+        without_polls(&server.url()).await,
+    );
+    let pool = client.semaphore("pool");
+    let waits = |permits| {
+        let pool = client.semaphore("pool");
+        tokio::spawn(async move { pool.acquire_many(permits).await })
+    };
+    let waiting = async |count| {
+        eventually("they wait", SOON, async || {
+            listeners(&server, CHANNEL).await == count
+        })
+        .await;
+    };
+    // For a semaphore that does not exist yet.
+    let first = waits(1);
+    waiting(1).await;
+    other.semaphore("pool").try_set_permits(1).await.unwrap();
+    let first = timeout(SOON, first).await.unwrap().unwrap().unwrap();
+    let second = waits(1);
+    waiting(1).await;
+    first.release().await.unwrap();
+    let second = timeout(SOON, second).await.unwrap().unwrap().unwrap();
+    let third = waits(1);
+    waiting(1).await;
+    other.semaphore("pool").add_permits(1).await.unwrap();
+    let third = timeout(SOON, third).await.unwrap().unwrap().unwrap();
+    let fourth = waits(1);
+    waiting(1).await;
+    // As Redisson does.
+    let _: i64 = server.command(&["INCRBY", "pool", "1"]).await;
+    let _: i64 = server.command(&["PUBLISH", CHANNEL, "1"]).await;
+    let fourth = timeout(SOON, fourth).await.unwrap().unwrap().unwrap();
+    drop((second, third, fourth));
+    eventually("all is given back", SOON, async || {
+        pool.available_permits().await == Ok(3)
+    })
+    .await;
+    nobody_listens(&server, CHANNEL).await;
+}
+
+/// In Redisson, the one keeps the other waiting.
+#[tokio::test]
+async fn one_who_wants_much_keeps_nobody_waiting_who_wants_little() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(3).await.unwrap();
+    let all = pool.acquire_many(3).await.unwrap();
+    let much = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire_many(3).await }
+    });
+    eventually("it waits", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    let little = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire().await }
+    });
+    tokio::task::yield_now().await;
+    all.leak();
+    pool.release(1).await.unwrap();
+    let little = timeout(SOON, little).await.unwrap().unwrap().unwrap();
+    assert!(!much.is_finished());
+    little.release().await.unwrap();
+    pool.release(2).await.unwrap();
+    let much = timeout(SOON, much).await.unwrap().unwrap().unwrap();
+    assert_eq!(much.permits(), 3);
+}
+
+#[tokio::test]
+async fn a_wait_ends_in_time_and_leaves_nothing() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    let wait = Duration::from_millis(100);
+    assert!(pool.try_acquire_for(wait).await.unwrap().is_none());
+    assert!(pool.try_acquire_many_for(2, wait).await.unwrap().is_none());
+    assert!(timeout(wait, pool.acquire()).await.is_err());
+    nobody_listens(&server, CHANNEL).await;
+    permit.release().await.unwrap();
+    let all = pool.try_acquire_for(SOON).await.unwrap();
+    assert!(all.is_some_and(|permit| permit.permits() == 1));
+}
+
+/// Of many tasks of many clients that come, give up and go, no more are inside than there are permits, and none is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_shares_permits_and_loses_none() {
+    const PERMITS: i64 = 3;
+    let server = Server::start().await;
+    let (inside, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let client = without_polls(&server.url()).await;
+        let pool = client.semaphore("pool");
+        pool.try_set_permits(PERMITS as u32).await.unwrap();
+        for task in 0..16 {
+            let (pool, inside, most) = (pool.clone(), inside.clone(), most.clone());
+            tasks.spawn(async move {
+                for round in 0..20_u64 {
+                    let permits = i64::from(fastrand::u32(1..=2));
+                    // Some are dropped wherever they are.
+                    let patience = match task % 4 {
+                        0 => Duration::from_micros(fastrand::u64(..3_000)),
+                        _ => SOON,
+                    };
+                    let taken = timeout(patience, pool.acquire_many(permits as u32)).await;
+                    let Ok(taken) = taken else {
+                        assert!(task % 4 == 0, "left behind in round {round}");
+                        continue;
+                    };
+                    let taken = taken.unwrap();
+                    most.fetch_max(inside.fetch_add(permits, SeqCst) + permits, SeqCst);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(permits, SeqCst);
+                    match round % 2 {
+                        0 => drop(taken),
+                        _ => taken.release().await.unwrap(),
+                    }
+                }
+            });
+        }
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert!((2..=PERMITS).contains(&most.load(SeqCst)), "{most:?}");
+    let client = LockClient::connect(server.url()).await.unwrap();
+    eventually("no permit is lost", SOON, async || {
+        client.semaphore("pool").available_permits().await == Ok(PERMITS)
+    })
+    .await;
+    nobody_listens(&server, CHANNEL).await;
+}
+
+#[tokio::test]
+async fn a_poll_finds_what_no_message_told_of() {
+    let server = Server::start().await;
+    let config = Config {
+        poll_floor: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let builder = LockClient::builder().url(server.url()).config(config);
+    let client = builder.build().await.unwrap();
+    let pool = client.semaphore("pool");
+    let waits = [1, 2].map(|permits| {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.acquire_many(permits).await })
+    });
+    eventually("they wait", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    let _: String = server.command(&["SET", "pool", "3"]).await;
+    for waits in waits {
+        timeout(SOON, waits).await.unwrap().unwrap().unwrap().leak();
+    }
+    assert_eq!(pool.available_permits().await, Ok(0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_said() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let wrong = |error: Error| matches!(error, Error::WrongKind { .. });
+    let _: i64 = server.command(&["HSET", "hash", "a", "1"]).await;
+    let _: String = server.command(&["SET", "text", "many"]).await;
+    for name in ["hash", "text"] {
+        let pool = client.semaphore(name);
+        assert!(wrong(pool.acquire().await.unwrap_err()), "{name}");
+        assert!(wrong(pool.release(1).await.unwrap_err()), "{name}");
+        assert!(wrong(pool.try_set_permits(1).await.unwrap_err()), "{name}");
+        assert!(wrong(pool.drain_permits().await.unwrap_err()), "{name}");
+        assert!(wrong(pool.available_permits().await.unwrap_err()), "{name}");
+    }
+    let pool = client.semaphore("a\nb");
+    assert_eq!(pool.name(), "a\nb");
+    let error = pool.acquire().await.unwrap_err();
+    assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+    let pool = client.semaphore("pool");
+    client.shutdown().await;
+    assert_eq!(pool.acquire().await.unwrap_err(), Error::Closed);
+    assert_eq!(pool.release(1).await.unwrap_err(), Error::Closed);
+}
+
+#[tokio::test]
+async fn a_client_that_closes_sends_its_waiters_home() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.semaphore("pool");
+    let waits = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire().await.map(drop) }
+    });
+    eventually("it waits", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    client.shutdown().await;
+    let waits = timeout(SOON, waits).await.unwrap().unwrap();
+    assert_eq!(waits, Err(Error::Closed));
+}
+
+/// What names `a` and `{a}` have in common is a channel.
+#[tokio::test]
+async fn semaphores_with_one_channel_are_two() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let (plain, braced) = (client.semaphore("pool"), client.semaphore("{pool}"));
+    let waits = [plain.clone(), braced.clone()]
+        .map(|pool| tokio::spawn(async move { pool.acquire().await.map(|permit| permit.leak()) }));
+    eventually("they wait", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    let [first, second] = waits;
+    braced.release(1).await.unwrap();
+    timeout(SOON, second).await.unwrap().unwrap().unwrap();
+    assert!(!first.is_finished());
+    plain.release(1).await.unwrap();
+    timeout(SOON, first).await.unwrap().unwrap().unwrap();
+    nobody_listens(&server, CHANNEL).await;
+}
