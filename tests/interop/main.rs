@@ -18,6 +18,7 @@ mod resharding;
 mod rust_peer;
 mod stage;
 mod steps;
+mod synchronizers;
 mod turns;
 mod waking;
 mod worker;
@@ -121,6 +122,18 @@ macro_rules! tokens {
     };
 }
 
+macro_rules! synchronizer {
+    ($version:ident) => {
+        suite! { $version:
+            synchronizers::permits_are_shared
+            synchronizers::each_wakes_the_other_at_a_semaphore
+            synchronizers::java_has_its_turns_beside_a_crowd
+            synchronizers::permits_with_an_end_are_shared
+            synchronizers::a_latch_opens_for_both
+        }
+    };
+}
+
 macro_rules! multi_lock {
     ($version:ident) => {
         suite! { $version:
@@ -179,6 +192,7 @@ against_all! {
     fencing { : tokens }
     multi_lock { MULTI: same_steps }
     multi_locks { : multi_lock }
+    semaphores_and_latches { : synchronizer }
 }
 
 against_the_newest! {

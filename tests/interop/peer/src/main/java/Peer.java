@@ -9,7 +9,9 @@ import java.lang.reflect.Modifier;
 import java.net.URLDecoder;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Properties;
@@ -112,6 +114,17 @@ public final class Peer {
         VERBS.put("interrupt", (peer, self, args) -> "" + peer.worker(args.next("label")).interruptAcquisition());
         // CLASS [regex]: its own public methods, whose names match, as name(Type,Type).
         VERBS.put("methods", Peer::methods);
+        // KIND NAME CALL [args...]: see Synchronizers.
+        VERBS.put("sync", (peer, self, args) -> {
+            String kind = args.next("kind");
+            String name = args.next("name");
+            String call = args.next("call");
+            List<String> rest = new ArrayList<>();
+            while (args.hasNext()) {
+                rest.add(args.next("argument"));
+            }
+            return Synchronizers.call(peer.client, kind, name, call, rest);
+        });
         // ms: holds up this label only.
         VERBS.put("sleep", (peer, self, args) -> {
             Thread.sleep(args.nextLong("ms"));
