@@ -12,7 +12,7 @@ use compare::{
 };
 use redisson_lock::{
     Fair, Fenced, Guard, Lock, LockClient, MultiGuard, MultiLock, Read, ReadWriteLock, Reentrant,
-    Write,
+    Semaphore, Write,
 };
 use serde_json::{Value, json};
 
@@ -53,6 +53,17 @@ impl Peer for Ours {
                 names,
                 times,
             } => json!(self.mixed(tasks, names, times).await?),
+            Command::Permits {
+                tasks,
+                permits,
+                times,
+            } => {
+                let semaphore = self.client.semaphore("bench:permits");
+                semaphore.drain_permits().await?;
+                semaphore.add_permits(permits.into()).await?;
+                let task = |_| Permits(semaphore.clone());
+                json!(round::pairs((0..tasks).map(task), times).await?)
+            }
             Command::Turns(turns) => json!(self.turns(&turns).await?),
             Command::Take(names) => {
                 let lock = self.client.multi_lock(names);
@@ -153,6 +164,15 @@ impl<K: redisson_lock::Kind> TurnLock for Pairs<K> {
 
     async fn unlock(&self, held: Guard<K>) -> Result<(), Failure> {
         let _ = held.unlock().await?;
+        Ok(())
+    }
+}
+
+struct Permits(Semaphore);
+
+impl Task for Permits {
+    async fn pair(&mut self) -> Result<(), Failure> {
+        self.0.acquire().await?.release().await?;
         Ok(())
     }
 }

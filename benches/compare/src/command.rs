@@ -50,6 +50,7 @@ pub enum Command {
     Pair { kind: Kind, tasks: usize, times: Times },
     Contend { name: String, tasks: usize, times: Times },
     Mixed { tasks: usize, names: usize, times: Times },
+    Permits { tasks: usize, permits: u32, times: Times },
     Turns(Turns),
     Hold { kind: Kind, name: String },
     Wait { kind: Kind, name: String, tasks: usize },
@@ -76,6 +77,8 @@ impl Command {
                 Self::Contend { name: read(name)?, tasks: read(tasks)?, times: times(seconds, warm_up)? },
             ["mixed", tasks, names, seconds, warm_up] =>
                 Self::Mixed { tasks: read(tasks)?, names: read(names)?, times: times(seconds, warm_up)? },
+            ["permits", tasks, permits, seconds, warm_up] =>
+                Self::Permits { tasks: read(tasks)?, permits: read(permits)?, times: times(seconds, warm_up)? },
             ["turns", what @ .., seconds, warm_up] => Self::Turns(Turns::read(what, times(seconds, warm_up)?)?),
             ["hold", kind, name] => Self::Hold { kind: read(kind)?, name: read(name)? },
             ["wait", kind, name, tasks] =>
@@ -98,9 +101,10 @@ impl Command {
     /// How long it takes by itself.
     pub fn lasts(&self) -> Duration {
         match self {
-            Self::Pair { times, .. } | Self::Contend { times, .. } | Self::Mixed { times, .. } => {
-                times.warm_up + times.measured
-            }
+            Self::Pair { times, .. }
+            | Self::Contend { times, .. }
+            | Self::Mixed { times, .. }
+            | Self::Permits { times, .. } => times.warm_up + times.measured,
             Self::Turns(turns) => turns.times.warm_up + turns.times.measured,
             _ => Duration::ZERO,
         }
@@ -129,6 +133,11 @@ impl fmt::Display for Command {
                 names,
                 times,
             } => write!(f, "mixed {tasks} {names} {times}"),
+            Self::Permits {
+                tasks,
+                permits,
+                times,
+            } => write!(f, "permits {tasks} {permits} {times}"),
             Self::Turns(turns) => turns.fmt(f),
             Self::Hold { kind, name } => write!(f, "hold {} {name}", kind.text()),
             Self::Wait { kind, name, tasks } => write!(f, "wait {} {name} {tasks}", kind.text()),
@@ -159,6 +168,7 @@ mod tests {
             "pair read 8 0.5 0.1",
             "contend x 64 2 0",
             "mixed 64 16 1 0.25",
+            "permits 64 8 1 0.25",
             "turns fair x 8 1 0 5 0.5",
             "turns multi x,y 200x1 5-25 0.5 4 1",
             "hold fair x",

@@ -12,7 +12,7 @@ use crate::{
     counters::{Counters, Monitor, Observer, Used},
     hand_off, held,
     options::Plan,
-    peers::{MUTEX, Peer},
+    peers::{MUTEX, OURS, Peer, REDISSON},
     program::Program,
     results::{Figure, Sample},
     waiting,
@@ -115,6 +115,18 @@ impl Stage {
                 let command = Command::Mixed {
                     tasks: MIXED_TASKS,
                     names: MIXED_NAMES,
+                    times,
+                };
+                let [program] = peer.programs().await?;
+                vec![rounds(&self.ask(program, &command).await?)?]
+            }
+            Workload::Permits { .. } if ![OURS, REDISSON].contains(&peer.name) => {
+                return compare::peer::unsupported("it is asked for no semaphore");
+            }
+            Workload::Permits { tasks, permits } => {
+                let command = Command::Permits {
+                    tasks,
+                    permits,
                     times,
                 };
                 let [program] = peer.programs().await?;

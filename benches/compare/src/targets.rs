@@ -9,7 +9,7 @@ use crate::{
     peers::{self, MUTEX, OURS, REDISSON},
     results::{Figure, Report},
     share_targets,
-    workload::{Workload, of, pair},
+    workload::{Workload, of, pair, permits},
 };
 
 /// Which way is good.
@@ -85,6 +85,8 @@ fn targets() -> Vec<Target> {
         target("one key, 1,000 tasks of one process: pairs/s / Redisson", OneKey { tasks: 1000 }, PerSecond, REDISSON_, AtLeast(50.0)),
         target("one key, 4 processes of 16 tasks: pairs/s / Redisson", Processes, PerSecond, REDISSON_, AtLeast(20.0)),
         target("hand-off between processes p50 / Redisson", HandOff, P50, REDISSON_, AtMost(0.6)),
+        target("semaphore pair p50, 1 task / Redisson", permits(1, 1), P50, REDISSON_, AtMost(0.7)),
+        target("semaphore of 8 permits, 64 tasks: pairs/s / Redisson", permits(64, 8), PerSecond, REDISSON_, AtLeast(8.0)),
         target("10,000 held locks: renewal commands per third", Held, Scripts, ITSELF, AtMost(100.0)),
         target("10,000 held locks: client CPU, % of a core", Held, ClientCore, ITSELF, AtMost(1.0)),
         target("memory per waiting task, a name each, KiB", Waiting { names: 10_000 }, ClientMemory, KIBIBYTE, AtMost(2.0)),

@@ -28,6 +28,11 @@ pub enum Workload {
     FairHandOff,
     /// One write among ten, the others read.
     Mixed,
+    /// One semaphore of so many permits.
+    Permits {
+        tasks: usize,
+        permits: u32,
+    },
     /// Held until they have been renewed a few times.
     Held,
     /// Tasks that wait for locks of so many names.
@@ -52,7 +57,7 @@ pub const HELD: usize = 10_000;
 pub const LOSS_TASKS: usize = 8;
 
 /// In this order, with what may take long at the end: the time is bounded.
-const COSTS: [Workload; 27] = [
+const COSTS: [Workload; 29] = [
     pair(1),
     Workload::Sent,
     pair(8),
@@ -64,6 +69,8 @@ const COSTS: [Workload; 27] = [
     of(Kind::Write, 1),
     of(Kind::Fenced, 1),
     of(Kind::Read, 64),
+    permits(1, 1),
+    permits(64, 8),
     Workload::OneKey { tasks: 2 },
     Workload::OneKey { tasks: 16 },
     Workload::OneKey { tasks: 64 },
@@ -97,6 +104,10 @@ pub const fn pair(tasks: usize) -> Workload {
 
 pub const fn of(kind: Kind, tasks: usize) -> Workload {
     Workload::Pair { kind, tasks }
+}
+
+pub const fn permits(tasks: usize, permits: u32) -> Workload {
+    Workload::Permits { tasks, permits }
 }
 
 pub type Columns = &'static [(Figure, &'static str)];
@@ -164,6 +175,7 @@ impl Workload {
             Self::HandOff => "hand-off".into(),
             Self::FairHandOff => "fair-hand-off".into(),
             Self::Mixed => "mixed".into(),
+            Self::Permits { tasks, permits } => format!("permits-{tasks}-{permits}"),
             Self::Held => "held".into(),
             Self::Waiting { names } => format!("waiting-{names}"),
             Self::Multi { names } => format!("multi-{names}"),
@@ -196,6 +208,8 @@ impl Workload {
             Self::HandOff => "hand-off: unlock() in one process until the waiting lock() of another returns".into(),
             Self::FairHandOff => "fair hand-off: unlock() of one until lock() of the next returns, 8 waiters in each of 2 processes".into(),
             Self::Mixed => format!("read-write locks, {MIXED_TASKS} tasks on {MIXED_NAMES} names, one write among ten"),
+            Self::Permits { tasks: 1, .. } => "a semaphore, acquire + release, 1 task".into(),
+            Self::Permits { tasks, permits } => format!("a semaphore of {permits} permits, {tasks} tasks of one process"),
             Self::Held => format!("{HELD} locks held, per third of the lease (10 s)"),
             Self::Waiting { names: 1 } => "10,000 tasks of one process wait for one lock".into(),
             Self::Waiting { .. } => "10,000 tasks of one process wait for a lock each".into(),
@@ -208,7 +222,11 @@ impl Workload {
 
     pub fn columns(self) -> Columns {
         match self {
-            Self::Pair { .. } | Self::OneKey { .. } | Self::Mixed | Self::Loss => PAIRS,
+            Self::Pair { .. }
+            | Self::OneKey { .. }
+            | Self::Mixed
+            | Self::Permits { .. }
+            | Self::Loss => PAIRS,
             Self::Sent => SENT,
             Self::Processes => PROCESSES,
             Self::HandOff => HAND_OFF,
@@ -230,7 +248,11 @@ impl Workload {
     pub fn is_shared(self) -> bool {
         matches!(
             self,
-            Self::OneKey { .. } | Self::Processes | Self::Mixed | Self::HandOff
+            Self::OneKey { .. }
+                | Self::Processes
+                | Self::Mixed
+                | Self::Permits { .. }
+                | Self::HandOff
         )
     }
 

@@ -38,6 +38,8 @@ public final class Bench {
                 words[0], number(words[1]), seconds(words[2]), seconds(words[3])));
         commands.put("mixed", words -> rounds.mixed(
                 number(words[0]), number(words[1]), seconds(words[2]), seconds(words[3])));
+        commands.put("permits", words -> rounds.permits(
+                number(words[0]), number(words[1]), seconds(words[2]), seconds(words[3])));
         Turns turns = new Turns(clients);
         commands.put("turns", words -> turns.run(
                 words[0], words[1].split(","), words[2], Turns.Pause.of(words[3]), Turns.Pause.of(words[4]),

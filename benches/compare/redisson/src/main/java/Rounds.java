@@ -5,6 +5,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.IntFunction;
 import org.redisson.api.RLock;
 import org.redisson.api.RReadWriteLock;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
 /** Threads that take and release locks for a given time. */
@@ -41,6 +42,21 @@ final class Rounds {
         });
     }
 
+    String permits(int tasks, int permits, double seconds, double warmUp) throws Exception {
+        RSemaphore semaphore = clients.forRound(tasks).getSemaphore("bench:redisson:permits");
+        semaphore.drainPermits();
+        semaphore.addPermits(permits);
+        return roundOf(tasks, seconds, warmUp, task -> turn -> {
+            semaphore.acquire();
+            semaphore.release();
+        });
+    }
+
+    /** What a task does again and again. */
+    private interface Pair {
+        void run(int turn) throws Exception;
+    }
+
     /** What the tasks of one round share. */
     private static final class Round {
         final CountDownLatch go = new CountDownLatch(1);
@@ -54,11 +70,11 @@ final class Rounds {
         final Samples samples = new Samples();
         long all;
         private final Round round;
-        private final IntFunction<RLock> locks;
+        private final Pair pair;
 
-        Task(Round round, IntFunction<RLock> locks) {
+        Task(Round round, Pair pair) {
             this.round = round;
-            this.locks = locks;
+            this.pair = pair;
         }
 
         @Override
@@ -66,9 +82,7 @@ final class Rounds {
             try {
                 round.go.await();
                 for (long from = System.nanoTime(); from - round.end < 0; ) {
-                    RLock lock = locks.apply((int) all);
-                    lock.lock();
-                    lock.unlock();
+                    pair.run((int) all);
                     long to = System.nanoTime();
                     all++;
                     if (from - round.begin >= 0 && to - round.end <= 0) {
@@ -85,9 +99,21 @@ final class Rounds {
     /** {@code locks} tells for each task the lock of each of its turns. */
     private static String round(int count, double seconds, double warmUp, IntFunction<IntFunction<RLock>> locks)
             throws Exception {
+        return roundOf(count, seconds, warmUp, task -> {
+            IntFunction<RLock> own = locks.apply(task);
+            return turn -> {
+                RLock lock = own.apply(turn);
+                lock.lock();
+                lock.unlock();
+            };
+        });
+    }
+
+    private static String roundOf(int count, double seconds, double warmUp, IntFunction<Pair> pairs)
+            throws Exception {
         Round round = new Round();
         Task[] tasks = new Task[count];
-        Arrays.setAll(tasks, i -> new Task(round, locks.apply(i)));
+        Arrays.setAll(tasks, i -> new Task(round, pairs.apply(i)));
         for (Task task : tasks) {
             task.start();
         }
