@@ -95,6 +95,18 @@ pub fn lua(name: &str) -> String {
     fs::read_to_string(path).expect("a script")
 }
 
+/// What stands in front of operations, in this order.
+const SHARED: [&str; 8] = [
+    "batch",
+    "read_write",
+    "expiry",
+    "shorten",
+    "attempts",
+    "number",
+    "clock",
+    "permits",
+];
+
 /// The scripts of all kinds, with all that they may share in front.
 pub fn scripts() -> Vec<Script> {
     let folder = format!("{}/lua", env!("CARGO_MANIFEST_DIR"));
@@ -104,18 +116,14 @@ pub fn scripts() -> Vec<Script> {
     let mut names: Vec<String> = files
         .filter_map(|name| name.to_str()?.strip_suffix(".lua").map(str::to_owned))
         .collect();
-    names.retain(|name| {
-        !["batch", "run", "expiry", "shorten", "read_write"].contains(&name.as_str())
-    });
+    names.retain(|name| name != "run" && !SHARED.contains(&name.as_str()));
     names.sort();
     names.into_iter().map(script).collect()
 }
 
 pub fn script(name: String) -> Script {
     let own = lua(&name);
-    let shared = ["batch", "read_write", "expiry", "shorten"]
-        .map(lua)
-        .concat();
+    let shared = SHARED.map(lua).concat();
     let head = own
         .lines()
         .find_map(|line| line.strip_prefix("local keys, args = "))
@@ -157,6 +165,10 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
         "patience" => "300000".to_owned(),
         "intent" => pick(random, &["", "{a}:1:write_intent"]),
         "length" => pick(random, &["0", "20000"]),
+        "permits" => random.i8(-2..4).to_string(),
+        "value" | "attempt" => random.u8(1..5).to_string(),
+        "lasts" => "120000".to_owned(),
+        "mark" => "42".to_owned(),
         _ => random.u8(0..2).to_string(),
     }
 }
