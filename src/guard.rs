@@ -162,7 +162,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether it happens; the guard then relies on what it had before.
+    /// Once begun, it is carried on, and what comes after it waits for it.
     ///
     /// # Redisson
     ///

@@ -388,6 +388,8 @@ fn attempt_as(
                             engine.note_grant(&slot, local.as_ref(), &ask, tenure, sent, token)
                         {
                             held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
+                            // The grant has ended it. The next try in this slot begins after this turn.
+                            slot.has_place.store(false, Ordering::Relaxed);
                             if !caller.is_gone() {
                                 return Ok(Tried::Granted(held));
                             }
@@ -406,7 +408,7 @@ fn attempt_as(
                     Ok(Attempt::Busy { remaining }) => {
                         engine.wakeups.asked(&ask.place, false);
                         if let Some(local) = &local {
-                            local.refused();
+                            local.refused(sent.elapsed());
                         }
                         return Ok(Tried::Busy { remaining });
                     }

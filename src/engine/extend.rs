@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Engine, holding::HoldId, holds::Tenure, refused, release::Held, runtime};
+use super::{
+    Engine, carried::Carried, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
+};
 use crate::{
     error::{Error, LostReason},
     wire::{Lease, Place, Presence, election, presence},
@@ -23,7 +25,11 @@ impl Held {
     /// Has the hold last for `lease` from now on, unless it lasts longer anyway.
     pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
-        let extending = engine.extend(tenure, self.id(), lease, then);
+        let extending = engine
+            .clone()
+            .extend(tenure.clone(), self.id(), lease, then);
+        // Its turn is over when its answer is there, and nobody sends as this owner before.
+        let extending = Carried::certain(engine, extending);
         engine.within(&tenure.place, extending).await
     }
 
@@ -42,8 +48,8 @@ impl Held {
 
 impl Engine {
     async fn extend(
-        self: &Arc<Self>,
-        tenure: &Arc<Tenure>,
+        self: Arc<Self>,
+        tenure: Arc<Tenure>,
         id: HoldId,
         lease: Lease,
         then: Then,
@@ -68,11 +74,11 @@ impl Engine {
             });
         }
         let there = presence(reply).map_err(|refusal| refused(place, refusal))?;
-        self.is_there(tenure, there)?;
+        self.is_there(&tenure, there)?;
         if let Err(reason) = tenure.extended(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
         }
-        self.watch(tenure);
+        self.watch(&tenure);
         Ok(())
     }
 

@@ -252,7 +252,7 @@ impl Group<'_> {
             return Ok(taken);
         }
         if taken.len() >= self.need {
-            let slow = "the locks were taken too slowly for their lease";
+            let slow = "the locks were taken too slowly for their lease, or lost meanwhile";
             missed.failures.push(Error::unavailable(slow));
         }
         release_all(taken).await;
@@ -356,9 +356,13 @@ fn majority_patience(engine: &Engine, lease: &Lease) -> Duration {
         .min(engine.config.command_wait)
 }
 
-/// Until when `need` of the holds may be relied upon; `None` if there are not so many.
+/// Until when `need` of the holds may be relied upon; `None` if there are not so many, of which none is lost.
 pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
-    let mut until: Vec<_> = parts.iter().map(|part| part.held.valid_until()).collect();
+    let now = Instant::now();
+    let live = parts
+        .iter()
+        .filter(|part| part.held.tenure().lost(now).is_none());
+    let mut until: Vec<_> = live.map(|part| part.held.valid_until()).collect();
     until.sort_unstable_by(|a, b| b.cmp(a));
     until.get(need - 1).copied()
 }

@@ -11,7 +11,10 @@ use std::sync::{
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
-use tokio::time::Instant;
+use tokio::{
+    sync::{Notify, futures::OwnedNotified},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -307,6 +310,15 @@ pub(super) struct Grant<'a> {
     pub(super) token: Option<i64>,
 }
 
+/// By what the holders are told that have asked for it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Of the loss.
+    token: CancellationToken,
+    /// That it may come earlier.
+    shrunk: Arc<Notify>,
+}
+
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
 pub(crate) struct Tenure {
     /// Of the owner that took it from the server.
@@ -317,7 +329,7 @@ pub(crate) struct Tenure {
     pub(super) place: Arc<Place>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
-    told: Mutex<Option<CancellationToken>>,
+    told: Mutex<Option<Told>>,
     /// Those that its holds were acquired with, each once.
     durability: Mutex<SmallVec<[Durability; 1]>>,
     /// The fencing token of the first hold that had one.
@@ -525,6 +537,10 @@ impl Tenure {
         if let Some(lease) = &lease {
             holding.shorten(sent, lease);
         }
+        drop(holding);
+        if let Some(told) = &*lock(&self.told) {
+            told.shrunk.notify_waiters();
+        }
         (holds, lease)
     }
 
@@ -606,18 +622,24 @@ impl Tenure {
         holding.lost = Some(reason);
         drop(holding);
         self.leave_slot();
-        if let Some(token) = &*lock(&self.told) {
-            token.cancel();
+        if let Some(told) = &*lock(&self.told) {
+            told.token.cancel();
         }
     }
 
     /// Cancelled when the holds are lost.
     pub(crate) fn token(&self) -> CancellationToken {
-        let token = lock(&self.told).get_or_insert_default().clone();
+        let token = lock(&self.told).get_or_insert_default().token.clone();
         if self.holding().lost.is_some() {
             token.cancel();
         }
         token
+    }
+
+    /// Completes when the time for which it may be relied upon has become shorter, from now on.
+    pub(super) fn shrinks(&self) -> OwnedNotified {
+        let shrunk = lock(&self.told).get_or_insert_default().shrunk.clone();
+        shrunk.notified_owned()
     }
 
     /// The next operation of this owner on this lock begins a new tenure. Others of this client may ask for it.

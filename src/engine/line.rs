@@ -38,7 +38,6 @@ impl InLine {
     /// The lock was granted, which ended the place.
     pub(super) fn served(mut self) {
         self.abandon = None;
-        self.slot.has_place.store(false, Ordering::Relaxed);
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long one who asks may be about it before the next one may as well: its future may be kept and not polled.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same where answers take long.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 /// After so long a time in which the lock was not free for others, of whom none was heard, it is left free for [`REST`]:
 /// those who poll, or listen at a replica, are not counted.
 const LONGEST_CHAIN: Duration = Duration::from_millis(100);
@@ -91,6 +93,8 @@ struct Crowd<W, O> {
     failed: Option<Error>,
     /// Since when the one who asks is seen to be about it.
     asks_since: Option<(PlaceId, Instant)>,
+    /// How long the last refusal was on its way: far from the server, one who asks is given time.
+    answer_takes: Duration,
     /// When the server is asked whether the row of this number still has the lock.
     verify_at: Option<(u64, Instant)>,
     /// Somebody looks after them now and then.
@@ -112,6 +116,7 @@ impl<W, O> Default for Crowd<W, O> {
             busy: None,
             failed: None,
             asks_since: None,
+            answer_takes: Duration::ZERO,
             verify_at: None,
             is_listed: false,
             looks_soon: false,
@@ -342,19 +347,23 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// The one who asks has been refused, and listens from now on.
-    pub(super) fn listens(&self, id: PlaceId, signal: &Arc<Signal<O>>) {
+    pub(super) fn listens(&self, id: PlaceId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
-            state.crowd.get_or_insert_default().asker = Some(signal.clone());
+            let crowd = state.crowd.get_or_insert_default();
+            crowd.asker = Some(signal.clone());
+            // It subscribes, which takes a trip of its own.
+            crowd.asks_since = Some((id, now));
         }
     }
 
-    /// Another client has the lock.
-    pub(super) fn refused(&self) {
+    /// Another client has the lock, as an answer says that took so long.
+    pub(super) fn refused(&self, took: Duration) {
         let mut state = self.state();
         (state.is_foreign, state.unanswered_since) = (true, None);
         if let Some(crowd) = &mut state.crowd {
             (crowd.chain_began, crowd.rest_until) = (None, None);
+            crowd.answer_takes = took;
         }
     }
 
@@ -410,7 +419,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         {
             return Err(other.tenure.clone());
         }
-        let owner = row.owner;
+        let (owner, number) = (row.owner, row.number);
         let old = state.row.replace(row);
         state.row_ends = Some(ends);
         (state.is_foreign, state.unanswered_since) = (false, None);
@@ -420,7 +429,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         });
         // What is dropped is not dropped with the lock: it may be the last use of a slot.
         drop(state);
-        let old = old.filter(|old| old.owner != owner).map(|old| old.tenure);
+        let old = old.filter(|old| old.number != number).map(|old| old.tenure);
         let (told, passed) = told.unwrap_or_else(|| (ToTell::nobody(), None));
         drop(passed);
         Ok((told, old))
@@ -568,7 +577,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             (Some(id), None) => {
                 let since = crowd.asks_since.filter(|(of, _)| *of == id);
                 let (_, since) = *crowd.asks_since.insert(since.unwrap_or((id, now)));
-                since + PATIENCE <= now
+                let answers = 4 * crowd.answer_takes;
+                since + answers.clamp(PATIENCE, LONGEST_PATIENCE) <= now
             }
             (None, None) => false,
         };

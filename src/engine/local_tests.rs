@@ -60,8 +60,8 @@ fn one_asks_and_the_others_wait_in_order() {
     drop(lock.leave(first, None));
     assert!(others[0].1.is_told() && is_to_ask(&lock, &others[0]));
     assert!(!is_to_ask(&lock, &others[1]));
-    lock.refused();
-    lock.listens(others[0].0, &others[0].1);
+    lock.refused(Duration::ZERO);
+    lock.listens(others[0].0, &others[0].1, Instant::now());
     // It is granted, and goes: the next one's turn comes with the end of the row.
     grant(&lock, others[0].1.owner, 1, now).unwrap();
     drop(lock.leave(others[0].0, None));
@@ -89,7 +89,7 @@ fn failure_is_told_with_the_time_since_which_nobody_had_an_answer() {
     gives_up(others[0].0);
     assert_eq!(failed(&others[1]), Some(now), "still nobody");
     // An answer was all that was missing.
-    lock.refused();
+    lock.refused(Duration::ZERO);
     let later = now + 2 * LOOK;
     lock.asks(others[1].0, later);
     gives_up(others[1].0);
@@ -101,7 +101,7 @@ fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_hea
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     assert!(!lock.was_busy_since(now));
-    lock.refused();
+    lock.refused(Duration::ZERO);
     let others = [(); 2].map(|()| wait(&lock, Owner::new()));
     let later = now + LONGEST_CHAIN;
     assert!(lock.was_busy_since(later));
@@ -260,7 +260,7 @@ async fn chain_without_a_gap_leaves_one_in_the_end() {
     assert_eq!(lock.rest_until(), Some(Instant::now() + REST));
     assert!(lock.releases(now), "a new chain begins");
     // Another client has come in: so does one as well.
-    lock.refused();
+    lock.refused(Duration::ZERO);
     assert!(lock.releases(now + LONGEST_CHAIN / 2));
     assert!(lock.releases(now + LONGEST_CHAIN));
 }
@@ -333,7 +333,7 @@ proptest! {
                     prop_assert_eq!(granted.err(), other.map(|(_, tenure)| tenure));
                     drop(asking.pop().map(|id| lock.leave(id, None)));
                 }
-                Step::Refuse => lock.refused(),
+                Step::Refuse => lock.refused(Duration::ZERO),
                 Step::Pass => {
                     if let Some((_, tenure)) = lock.row() {
                         number += 1;

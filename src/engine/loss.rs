@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +72,11 @@ async fn loss(
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map(|tenure| tenure.valid_until()).min()
     };
+    let shrinks = |tenure: &Arc<Tenure>| Box::pin(tenure.shrinks());
+    let mut shrunk: Vec<_> = match elsewhere(client) {
+        Some(_) => tenures.iter().map(shrinks).collect(),
+        None => Vec::new(),
+    };
     let mut timer = elsewhere(client)
         .and_then(|_| next())
         .map(|until| Box::pin(sleep_until(until)));
@@ -80,6 +85,14 @@ async fn loss(
             return Poll::Ready(reason);
         }
         listen(context);
+        for (shrunk, tenure) in shrunk.iter_mut().zip(tenures) {
+            while shrunk.as_mut().poll(context).is_ready() {
+                *shrunk = shrinks(tenure);
+                if let (Some(timer), Some(until)) = (&mut timer, next()) {
+                    timer.as_mut().reset(until);
+                }
+            }
+        }
         loop {
             if let Some(reason) = lost_reason(tenures, need) {
                 return Poll::Ready(reason);
@@ -101,8 +114,13 @@ async fn loss(
 
 /// Cancels `token` when the clock ends the holds, as far as nobody else has, for as long as there are any.
 pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationToken) {
-    while let Some(until) = tenure.upgrade().map(|tenure| tenure.valid_until()) {
-        sleep_until(until).await;
+    let next = || {
+        let tenure = tenure.upgrade()?;
+        // Listened to from before the look.
+        Some((tenure.shrinks(), tenure.valid_until()))
+    };
+    while let Some((shrunk, until)) = next() {
+        let _ = timeout_at(until, shrunk).await;
         let Some(tenure) = tenure.upgrade() else {
             return;
         };

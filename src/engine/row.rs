@@ -107,7 +107,7 @@ pub(super) enum Way {
 impl Place {
     /// How the task is told, while it asks.
     pub(super) fn listens(&self, signal: &Arc<Signal>) {
-        self.local.listens(self.id, signal);
+        self.local.listens(self.id, signal, Instant::now());
     }
 
     /// Whether it is still this task that asks.

@@ -813,3 +813,118 @@ async fn a_waiter_that_leaves_passes_its_message_on() {
     let (entered, _guard) = waiter.await.unwrap();
     assert!(entered - left < short, "{:?}", entered - left);
 }
+
+/// Tasks of one client that wait for a lock of another one's: how often they ask in 9 s, and in which order they enter.
+async fn crowd_so_far_away(delay: u64, tasks: u64) -> (u64, Vec<u64>) {
+    let (network, server) = (Network::default(), InMemoryRedis::new());
+    server.set_faults(network.clone());
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let held = theirs.reentrant_lock("a").lock().await.unwrap();
+    network.0.delay.store(delay, Relaxed);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut all = Vec::new();
+    for task in 0..tasks {
+        let (lock, order) = (ours.reentrant_lock("a"), order.clone());
+        all.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(task);
+            guard.unlock().await.unwrap();
+        }));
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    let before = network.scripts();
+    sleep(Duration::from_secs(9)).await;
+    let asked = network.scripts() - before;
+    held.unlock().await.unwrap();
+    for task in all {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap().clone();
+    (asked, order)
+}
+
+/// What takes long by itself is not taken for a task that is not polled.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_far_from_its_server_listens_and_enters_in_order() {
+    for delay in [0, 45, 60, 80, 95] {
+        let (asked, order) = crowd_so_far_away(delay, 4).await;
+        assert!(asked <= 6, "{asked} scripts, {delay} ms away");
+        assert_eq!(order, [0, 1, 2, 3], "{delay} ms away");
+    }
+    // Farther, the first comes last: nobody knows yet how long an answer takes.
+    for delay in [120, 150, 250] {
+        let (asked, order) = crowd_so_far_away(delay, 4).await;
+        assert!(asked <= 6, "{asked} scripts, {delay} ms away");
+        assert_eq!(order.len(), 4);
+    }
+}
+
+/// While the client's own runtime is blocked, another one hears of the end of a hold in time, which the release of a longer inner
+/// hold has brought nearer.
+#[test]
+fn a_loss_that_comes_nearer_is_heard_of_on_another_runtime() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let (home, here) = (runtime(), runtime());
+    let client = home.block_on(async { client(&InMemoryRedis::new()).await });
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    here.block_on(async {
+        let lock = client.reentrant_lock("a").owned_by(&Owner::new());
+        let outer = lock
+            .with_lease(Duration::from_secs(2))
+            .lock()
+            .await
+            .unwrap();
+        let inner = lock.with_lease(NEVER).lock().await.unwrap();
+        let token = outer.cancellation_token();
+        let lost = {
+            let waiting = outer.lost();
+            tokio::pin!(waiting);
+            // Both have begun to wait for the end of the longer hold.
+            assert!(timeout(SOON, &mut waiting).await.is_err());
+            inner.unlock().await.unwrap();
+            home.spawn(async move { is_done.recv().is_ok() });
+            timeout(Duration::from_secs(60), async {
+                tokio::join!(token.cancelled(), waiting);
+            })
+            .await
+        };
+        assert!(lost.is_ok(), "it is not heard of");
+        assert!(outer.is_lost());
+        drop(done);
+    });
+    here.shutdown_background();
+    home.shutdown_background();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_is_valid_without_the_locks_that_it_has_lost() {
+    let servers = [(); 3].map(|()| InMemoryRedis::new());
+    let mut locks = Vec::new();
+    let mut clients = Vec::new();
+    for (server, lease) in servers.iter().zip([60, 30, 10]) {
+        let client = client(server).await;
+        let lock = client.reentrant_lock("a");
+        locks.push(lock.with_lease(Duration::from_secs(lease)));
+        clients.push(client);
+    }
+    let guard = GroupLock::<redisson_lock::Majority>::of(locks);
+    let guard = guard.lock().await.unwrap();
+    let left = || {
+        let now = Instant::now().into_std();
+        guard.valid_until().saturating_duration_since(now)
+    };
+    assert!(left() > Duration::from_secs(25));
+    servers[0].restart();
+    sleep(SHORT).await;
+    assert!(
+        !guard.is_lost() && left() < Duration::from_secs(10),
+        "{:?}",
+        left()
+    );
+    sleep(Duration::from_secs(10)).await;
+    assert!(guard.is_lost() && left().is_zero(), "{:?}", left());
+}
