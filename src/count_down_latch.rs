@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone)]
 #[doc(alias = "RCountDownLatch")]
 pub struct CountDownLatch {
-    engine: EngineHandle,
+    pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error.
     site: Result<Arc<Site>, Box<Error>>,
 }

@@ -31,7 +31,7 @@ use crate::{
 #[derive(Clone)]
 #[doc(alias = "RPermitExpirableSemaphore")]
 pub struct PermitExpirableSemaphore {
-    engine: EngineHandle,
+    pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error.
     site: Result<Arc<Site>, Box<Error>>,
 }
@@ -169,7 +169,7 @@ impl PermitExpirableSemaphore {
         Ok(taken.await?.map(|held| ExpirablePermit {
             id: shown(&held.id),
             held,
-            _engine: engine(),
+            engine: engine(),
         }))
     }
 
@@ -361,7 +361,7 @@ pub struct ExpirablePermit {
     id: String,
     held: HeldPermit,
     /// Keeps the client going for as long as the permit lives.
-    _engine: EngineHandle,
+    engine: EngineHandle,
 }
 
 impl ExpirablePermit {
@@ -402,6 +402,11 @@ impl ExpirablePermit {
     /// The name of the semaphore.
     pub fn name(&self) -> &str {
         &self.held.site().name
+    }
+
+    /// Where the client's tasks run.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.engine.runtime()
     }
 }
 

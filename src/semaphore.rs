@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone)]
 #[doc(alias = "RSemaphore")]
 pub struct Semaphore {
-    engine: EngineHandle,
+    pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error.
     site: Result<Arc<Site>, Box<Error>>,
 }
@@ -192,7 +192,7 @@ impl Semaphore {
         let engine = || self.engine.clone();
         Ok(taken.await?.map(|held| Permit {
             held,
-            _engine: engine(),
+            engine: engine(),
         }))
     }
 
@@ -321,7 +321,7 @@ pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
 pub struct Permit {
     held: HeldPermits,
     /// Keeps the client going for as long as the permit lives.
-    _engine: EngineHandle,
+    engine: EngineHandle,
 }
 
 impl Permit {
@@ -356,6 +356,11 @@ impl Permit {
     /// The name of the semaphore.
     pub fn name(&self) -> &str {
         &self.held.site().name
+    }
+
+    /// Where the client's tasks run.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.engine.runtime()
     }
 }
 

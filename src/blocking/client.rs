@@ -4,8 +4,9 @@ use tokio::runtime::Builder;
 use uuid::Uuid;
 
 use super::{
-    FairLock, FencedLock, MultiLock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
-    RedLock, ReentrantLock, SimpleLock, SpinLock, wait_for,
+    CountDownLatch, FairLock, FencedLock, MultiLock, NonReentrantFairLock, NonReentrantLock,
+    PermitExpirableSemaphore, ReadWriteLock, RedLock, ReentrantLock, Semaphore, SimpleLock,
+    SpinLock, wait_for,
 };
 use crate::{HeldLock, LockClientBuilder, ShutdownReport, error::Error};
 
@@ -83,6 +84,21 @@ impl LockClient {
     /// The read-write lock `name`: see [`crate::LockClient::read_write_lock`].
     pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0.read_write_lock(name))
+    }
+
+    /// The semaphore `name`: see [`crate::LockClient::semaphore`].
+    pub fn semaphore(&self, name: impl Into<String>) -> Semaphore {
+        Semaphore(self.0.semaphore(name))
+    }
+
+    /// The semaphore `name` whose permits end: see [`crate::LockClient::permit_expirable_semaphore`].
+    pub fn permit_expirable_semaphore(&self, name: impl Into<String>) -> PermitExpirableSemaphore {
+        PermitExpirableSemaphore(self.0.permit_expirable_semaphore(name))
+    }
+
+    /// The latch `name`: see [`crate::LockClient::count_down_latch`].
+    pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
+        CountDownLatch(self.0.count_down_latch(name))
     }
 
     /// All of the reentrant locks `names`, or none: see [`crate::LockClient::multi_lock`].

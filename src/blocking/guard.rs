@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::wait_for;
+use super::{give_back, wait_for};
 use crate::{Error, Fenced, Kind, LostReason, Owner, Released};
 
 /// One hold on a lock of kind `K`, of blocking code: see [`crate::Guard`].
@@ -116,14 +115,8 @@ impl<K: Kind> Drop for Guard<K> {
     fn drop(&mut self) {
         if let Some(guard) = self.0.take() {
             let runtime = guard.runtime().clone();
-            // A guard that a thread kept to its end: nothing of tokio works here by then, not even its clock in tests.
-            let current = Handle::try_current();
-            if current.is_err_and(|error| error.is_thread_local_destroyed()) {
-                runtime.spawn(async move { drop(guard) });
-                return;
-            }
-            // What is not answered is carried on in the background, or ends with the lease.
-            let _ = wait_for(&runtime, guard.unlock());
+            // What is not answered ends with the lease at the latest.
+            give_back(&runtime, guard, async |guard| guard.unlock().await);
         }
     }
 }

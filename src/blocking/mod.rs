@@ -25,6 +25,7 @@ mod client;
 mod group;
 mod guard;
 mod lock;
+mod synchronizers;
 
 use std::{
     pin::pin,
@@ -42,6 +43,9 @@ pub use lock::{
     FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
     ReentrantLock, SimpleLock, SpinLock,
 };
+pub use synchronizers::{
+    CountDownLatch, ExpirablePermit, Permit, PermitExpirableSemaphore, Semaphore,
+};
 
 /// A thread that sleeps until it is woken.
 struct Sleeper(Thread);
@@ -50,6 +54,17 @@ impl Wake for Sleeper {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+}
+
+/// Gives back what is dropped. What is not answered in time is carried on in the background.
+fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl AsyncFnOnce(T) -> A) {
+    // What a thread kept to its end: nothing of tokio works here by then, not even its clock in tests.
+    let current = Handle::try_current();
+    if current.is_err_and(|error| error.is_thread_local_destroyed()) {
+        runtime.spawn(async move { drop(held) });
+        return;
+    }
+    drop(wait_for(runtime, release(held)));
 }
 
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.

@@ -349,3 +349,52 @@ async fn what_cannot_be_connected_says_so() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_share_permits_and_wait_for_latches() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(url).unwrap();
+        let (pool, ready) = (client.semaphore("pool"), client.count_down_latch("ready"));
+        assert!(pool.try_set_permits(2).unwrap());
+        assert!(ready.try_set_count(8).unwrap());
+        let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let permit = pool.acquire().unwrap();
+                        most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                        thread::yield_now();
+                        inside.fetch_sub(1, SeqCst);
+                        drop(permit);
+                    }
+                    ready.count_down().unwrap();
+                });
+            }
+            ready.wait().unwrap();
+        });
+        assert!(most.into_inner() <= 2);
+        // A drop waits for the answer.
+        assert_eq!(pool.available_permits(), Ok(2));
+        assert!(pool.try_acquire_many(3).unwrap().is_none());
+        pool.acquire_many(2).unwrap().leak();
+        assert!(
+            pool.try_acquire_for(Duration::from_millis(50))
+                .unwrap()
+                .is_none()
+        );
+        pool.release(2).unwrap();
+        let ends = client.permit_expirable_semaphore("ends");
+        ends.set_permits(1).unwrap();
+        let permit = ends.acquire(SOON).unwrap();
+        assert!(ends.try_acquire(SOON).unwrap().is_none());
+        let id = permit.id().to_owned();
+        assert!(ends.update_lease(&id, 2 * SOON).unwrap());
+        assert!(permit.release().unwrap());
+        assert!(!ends.release(&id).unwrap());
+        assert_eq!(ready.wait_for(Duration::ZERO), Ok(true));
+    })
+    .await;
+}

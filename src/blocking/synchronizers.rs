@@ -1,0 +1,234 @@
+//! Semaphores and latches for blocking code.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::{give_back, wait_for};
+use crate::Error;
+
+/// A semaphore for blocking code: see [`crate::Semaphore`], which has the same methods.
+#[derive(Debug, Clone)]
+pub struct Semaphore(pub(super) crate::Semaphore);
+
+/// Permits of blocking code: see [`crate::Permit`]. Dropping it gives them back, and waits for the answer.
+#[must_use = "a permit that is dropped is given back"]
+#[derive(Debug)]
+pub struct Permit(Option<crate::Permit>);
+
+/// A semaphore whose permits end, for blocking code: see [`crate::PermitExpirableSemaphore`], which has the same methods.
+#[derive(Debug, Clone)]
+pub struct PermitExpirableSemaphore(pub(super) crate::PermitExpirableSemaphore);
+
+/// A permit of blocking code: see [`crate::ExpirablePermit`]. Dropping it gives it back, and waits for the answer.
+#[must_use = "a permit that is dropped is given back"]
+#[derive(Debug)]
+pub struct ExpirablePermit(Option<crate::ExpirablePermit>);
+
+/// A latch for blocking code: see [`crate::CountDownLatch`], which has the same methods.
+#[derive(Debug, Clone)]
+pub struct CountDownLatch(pub(super) crate::CountDownLatch);
+
+/// A method that is another one's, waited for.
+macro_rules! waits {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty, $of:literal;)+) => { $(
+        #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        pub fn $name(&self, $($argument: $type),*) -> Result<$output, Error> {
+            wait_for(self.runtime(), self.0.$name($($argument),*))
+        }
+    )+ };
+}
+
+/// The same where a permit is had.
+macro_rules! takes {
+    ($permit:ident; $($name:ident($($argument:ident: $type:ty),*), $of:literal;)+) => { $(
+        #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        pub fn $name(&self, $($argument: $type),*) -> Result<$permit, Error> {
+            let taken = wait_for(self.runtime(), self.0.$name($($argument),*))?;
+            Ok($permit(Some(taken)))
+        }
+    )+ };
+}
+
+/// The same where a permit may be had.
+macro_rules! tries {
+    ($permit:ident; $($name:ident($($argument:ident: $type:ty),*), $of:literal;)+) => { $(
+        #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
+        pub fn $name(&self, $($argument: $type),*) -> Result<Option<$permit>, Error> {
+            let taken = wait_for(self.runtime(), self.0.$name($($argument),*))?;
+            Ok(taken.map(|permit| $permit(Some(permit))))
+        }
+    )+ };
+}
+
+impl Semaphore {
+    takes! { Permit;
+        acquire(), "Semaphore";
+        acquire_many(permits: u32), "Semaphore";
+    }
+
+    tries! { Permit;
+        try_acquire(), "Semaphore";
+        try_acquire_many(permits: u32), "Semaphore";
+        try_acquire_for(wait: Duration), "Semaphore";
+        try_acquire_many_for(permits: u32, wait: Duration), "Semaphore";
+    }
+
+    waits! {
+        try_set_permits(permits: u32) -> bool, "Semaphore";
+        add_permits(permits: i64) -> (), "Semaphore";
+        drain_permits() -> i64, "Semaphore";
+        available_permits() -> i64, "Semaphore";
+        release(permits: u32) -> (), "Semaphore";
+    }
+
+    /// The name: see [`crate::Semaphore::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn runtime(&self) -> &Handle {
+        self.0.engine.runtime()
+    }
+}
+
+impl PermitExpirableSemaphore {
+    takes! { ExpirablePermit;
+        acquire(lease: Duration), "PermitExpirableSemaphore";
+    }
+
+    tries! { ExpirablePermit;
+        try_acquire(lease: Duration), "PermitExpirableSemaphore";
+        try_acquire_for(wait: Duration, lease: Duration), "PermitExpirableSemaphore";
+    }
+
+    waits! {
+        try_set_permits(permits: u32) -> bool, "PermitExpirableSemaphore";
+        set_permits(permits: u32) -> (), "PermitExpirableSemaphore";
+        add_permits(permits: i64) -> (), "PermitExpirableSemaphore";
+        available_permits() -> i64, "PermitExpirableSemaphore";
+        acquired_permits() -> i64, "PermitExpirableSemaphore";
+        permits() -> i64, "PermitExpirableSemaphore";
+        release(id: &str) -> bool, "PermitExpirableSemaphore";
+        update_lease(id: &str, lease: Duration) -> bool, "PermitExpirableSemaphore";
+        lease_left(id: &str) -> Option<Duration>, "PermitExpirableSemaphore";
+    }
+
+    /// The name: see [`crate::PermitExpirableSemaphore::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn runtime(&self) -> &Handle {
+        self.0.engine.runtime()
+    }
+}
+
+impl CountDownLatch {
+    waits! {
+        try_set_count(count: u64) -> bool, "CountDownLatch";
+        count_down() -> (), "CountDownLatch";
+        count() -> u64, "CountDownLatch";
+        wait() -> (), "CountDownLatch";
+        wait_for(wait: Duration) -> bool, "CountDownLatch";
+        delete() -> bool, "CountDownLatch";
+    }
+
+    /// The name: see [`crate::CountDownLatch::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn runtime(&self) -> &Handle {
+        self.0.engine.runtime()
+    }
+}
+
+impl Permit {
+    /// Gives the permits back: see [`crate::Permit::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Permit::release`].
+    pub fn release(mut self) -> Result<(), Error> {
+        let Some(permit) = self.0.take() else {
+            return Ok(());
+        };
+        let runtime = permit.runtime().clone();
+        wait_for(&runtime, permit.release())
+    }
+
+    /// Ends the guard without giving anything back: see [`crate::Permit::leak`].
+    pub fn leak(mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.leak();
+        }
+    }
+
+    /// How many permits these are.
+    pub fn permits(&self) -> u32 {
+        self.0.as_ref().map_or(0, crate::Permit::permits)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(permit) = self.0.take() {
+            let runtime = permit.runtime().clone();
+            give_back(&runtime, permit, async |permit| permit.release().await);
+        }
+    }
+}
+
+impl ExpirablePermit {
+    /// The permit's id: see [`crate::ExpirablePermit::id`].
+    pub fn id(&self) -> &str {
+        self.0.as_ref().map_or("", crate::ExpirablePermit::id)
+    }
+
+    /// Gives the permit back: see [`crate::ExpirablePermit::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::ExpirablePermit::release`].
+    pub fn release(mut self) -> Result<bool, Error> {
+        let Some(permit) = self.0.take() else {
+            return Ok(false);
+        };
+        let runtime = permit.runtime().clone();
+        wait_for(&runtime, permit.release())
+    }
+
+    /// Ends the guard without giving the permit back: see [`crate::ExpirablePermit::leak`].
+    pub fn leak(mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.leak();
+        }
+    }
+
+    /// Until when the permit may be relied upon: see [`crate::ExpirablePermit::valid_until`].
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.0.as_ref()?.valid_until()
+    }
+}
+
+impl Drop for ExpirablePermit {
+    fn drop(&mut self) {
+        if let Some(permit) = self.0.take() {
+            let runtime = permit.runtime().clone();
+            give_back(&runtime, permit, async |permit| permit.release().await);
+        }
+    }
+}
