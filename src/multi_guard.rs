@@ -3,15 +3,17 @@
 use std::{
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    engine::{Part, Tenure, elsewhere, loss_of_group, lost_reason, release_all, valid_until},
+    engine::{Part, Tenure, Then, elsewhere, loss_of_group, lost_reason, release_all, valid_until},
     error::{Error, LostReason},
-    wire::Released,
+    wire::{Lease, Released},
 };
 
 /// One hold on a [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock).
@@ -168,6 +170,52 @@ impl MultiGuard {
     pub fn valid_until(&self) -> std::time::Instant {
         let until = valid_until(&self.parts, self.need);
         until.unwrap_or_else(Instant::now).into_std()
+    }
+
+    /// Has the holds last for another `lease` from now on: see [`Guard::extend`](crate::Guard::extend).
+    ///
+    /// For a RedLock, it is enough when a majority does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::extend`](crate::Guard::extend), when too few of the locks were extended: a loss, if there was one, else the first
+    /// failure. Those that were stay so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is carried on, and what comes after it waits for it.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let guard = client.multi_lock(["a", "b"]).with_lease(minute).lock().await?;
+    /// guard.extend(minute).await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let lease = Lease::new(lease).map_err(Error::config)?;
+        let each = self
+            .parts
+            .iter()
+            .map(|part| part.held.extend(lease.clone(), Then::Renewed));
+        let failures = join_all(each).await.into_iter().filter_map(Result::err);
+        let mut failures: Vec<_> = failures.collect();
+        if self.parts.len() - failures.len() >= self.need {
+            return Ok(());
+        }
+        // The worst of them first.
+        failures.sort_by_key(|error| !error.is_lost());
+        Err(failures.swap_remove(0))
     }
 
     /// The fencing tokens of those of the locks that are fenced, by name: see [`Guard::token`](crate::Guard::token).

@@ -140,6 +140,15 @@ impl MultiGuard {
         self.guard().valid_until()
     }
 
+    /// Has the holds last for another `lease` from now on: see [`crate::MultiGuard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::MultiGuard::extend`].
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        wait_for(&self.runtime, self.guard().extend(lease))
+    }
+
     /// The fencing tokens, by name: see [`crate::MultiGuard::tokens`].
     pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
         self.guard().tokens()

@@ -138,3 +138,27 @@ async fn a_silent_server_extends_nothing() {
     assert_eq!(guard.extend(LONG).await, Ok(()));
     assert!(guard.valid_until() > before);
 }
+
+#[tokio::test]
+async fn a_group_is_extended_as_far_as_it_needs() {
+    let (server, client) = bed().await;
+    let several = client.multi_lock(["a", "b"]).with_lease(LONG / 2);
+    let guard = several.lock().await.unwrap();
+    let before = guard.valid_until();
+    guard.extend(LONG).await.unwrap();
+    assert!(guard.valid_until() > before);
+    for name in ["a", "b"] {
+        let left: i64 = server.command(&["PTTL", name]).await;
+        assert!(left > LONG.as_millis() as i64 * 3 / 4, "{name}: {left}");
+    }
+    server.command::<()>(&["DEL", "b"]).await;
+    let lost = guard.extend(LONG).await.unwrap_err();
+    assert!(lost.is_lost(), "{lost}");
+    drop(guard);
+    let guard = client.red_lock(["c", "d", "e"]).with_lease(LONG / 2);
+    let guard = guard.lock().await.unwrap();
+    server.command::<()>(&["DEL", "d"]).await;
+    guard.extend(LONG).await.unwrap();
+    server.command::<()>(&["DEL", "e"]).await;
+    assert!(guard.extend(LONG).await.unwrap_err().is_lost());
+}
