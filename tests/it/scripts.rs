@@ -22,6 +22,7 @@ mod read_write_refusals;
 mod refusals;
 mod repetition;
 mod simple;
+mod synchronizers;
 mod traffic;
 mod transitions;
 

@@ -371,7 +371,7 @@ fn campaign<F: Future<Output = ()>>(history: impl Fn(u64) -> F) {
     let first = crate::number("SEED").or(crate::number("FIRST_SEED"));
     let histories = match crate::number("SEED") {
         Some(_) => 1,
-        None => crate::number("HISTORIES").unwrap_or(300),
+        None => crate::number("HISTORIES").unwrap_or(500),
     };
     for seed in (first.unwrap_or(1)..).take(histories as usize) {
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(seed, &history)));

@@ -1,0 +1,156 @@
+//! The scripts of semaphores and latches: repetitions, late commands, refusals, and others' data.
+
+use super::{Bed, Caller, LOCK, Listener, Reply};
+
+const ATTEMPTS: &str = "{order:42}:attempts";
+const ENDS: &str = "{order:42}:timeout";
+const CHANNEL: &str = "redisson_sc:{order:42}";
+const LATCH: &str = "redisson_countdownlatch__channel__{order:42}";
+
+const ACQUIRE: &str = script!("attempts", "number", "semaphore_acquire");
+const RELEASE: &str = script!("attempts", "number", "semaphore_release");
+const DRAIN: &str = script!("attempts", "number", "semaphore_drain");
+const BEGIN: &str = script!("attempts", "number", "number_begin");
+const COUNT_DOWN: &str = script!("attempts", "number", "latch_count_down");
+const LOOK: &str = script!("number", "latch_look");
+const PERMIT: &str = script!("number", "clock", "permits", "permit_acquire");
+const GIVE_BACK: &str = script!("attempts", "number", "clock", "permit_release");
+const COUNT: &str = script!("number", "clock", "permits", "permit_count");
+
+/// The attempt `number` of a client at a number.
+async fn attempt(caller: &Caller, script: &str, arguments: &[&str], number: u32) -> Reply {
+    let number = number.to_string();
+    let arguments = [arguments, &["us/1", &number, "60000", "0"]].concat();
+    caller.run_on(script, &[LOCK, ATTEMPTS], &arguments).await
+}
+
+#[tokio::test]
+async fn an_attempt_is_run_once_and_not_after_a_later_one() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    for _ in 0..2 {
+        let begun = attempt(admin, BEGIN, &["9", CHANNEL, "9"], 1).await;
+        assert_eq!(begun, Reply::Done);
+    }
+    for _ in 0..2 {
+        assert_eq!(attempt(admin, ACQUIRE, &["2"], 2).await, Reply::Counted(7));
+    }
+    for _ in 0..2 {
+        let released = attempt(admin, RELEASE, &["1", CHANNEL], 3).await;
+        assert_eq!(released, Reply::Counted(8));
+    }
+    assert_eq!(listener.messages().await, ["9", "8"]);
+    for script in [ACQUIRE, RELEASE] {
+        let arguments: &[&str] = if script == ACQUIRE {
+            &["2"]
+        } else {
+            &["1", CHANNEL]
+        };
+        let late = attempt(admin, script, arguments, 2).await;
+        assert!(late.failed_with("a later attempt"), "{late:?}");
+    }
+    for _ in 0..2 {
+        assert_eq!(attempt(admin, DRAIN, &[], 4).await, Reply::Counted(8));
+    }
+    assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "0");
+    assert_eq!(attempt(admin, ACQUIRE, &["1"], 5).await, Reply::Busy(0));
+    let left: i64 = bed.ask(&["PTTL", ATTEMPTS]).await;
+    assert!((1..=60_000).contains(&left), "{left}");
+    // What somebody else has written there is no attempt.
+    bed.ask::<i64>(&["HSET", ATTEMPTS, "us/1", "odd"]).await;
+    assert_eq!(
+        attempt(admin, RELEASE, &["1", CHANNEL], 1).await,
+        Reply::Counted(1)
+    );
+}
+
+#[tokio::test]
+async fn a_latch_counts_an_attempt_once() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    let mut listener = Listener::on(&bed.server, LATCH).await;
+    assert_eq!(
+        attempt(admin, BEGIN, &["2", LATCH, "1"], 1).await,
+        Reply::Done
+    );
+    assert_eq!(
+        attempt(admin, BEGIN, &["5", LATCH, "1"], 2).await,
+        Reply::Absent
+    );
+    let look = async |mark: &str| admin.run(LOOK, &[LATCH, mark]).await;
+    assert_eq!(look("77").await, Reply::Counted(2));
+    for _ in 0..2 {
+        assert_eq!(
+            attempt(admin, COUNT_DOWN, &[LATCH], 3).await,
+            Reply::Counted(1)
+        );
+    }
+    assert_eq!(
+        attempt(admin, COUNT_DOWN, &[LATCH], 4).await,
+        Reply::Counted(0)
+    );
+    assert_eq!(
+        attempt(admin, COUNT_DOWN, &[LATCH], 5).await,
+        Reply::Counted(0)
+    );
+    assert_eq!(look("78").await, Reply::Counted(0));
+    assert_eq!(listener.messages().await, ["1", "77", "0"]);
+}
+
+#[tokio::test]
+async fn permits_whose_end_has_come_are_taken_back_and_told_of() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    let take = async |id: &str, lease: &str| {
+        let arguments = [id, lease, CHANNEL];
+        admin.run_on(PERMIT, &[LOCK, ENDS], &arguments).await
+    };
+    assert_eq!(take("a", "60000").await, Reply::Busy(-1));
+    bed.ask::<()>(&["SET", LOCK, "2"]).await;
+    // Ended long ago, as a client of Redisson left it.
+    bed.ask::<i64>(&["ZADD", ENDS, "1000", "dead"]).await;
+    assert_eq!(take("a", "-1").await, Reply::Told(vec![2, -1]));
+    assert_eq!(take("a", "-1").await, Reply::Told(vec![2, -1]), "repeated");
+    let Reply::Told(counted) = take("b", "60000").await else {
+        panic!("there are two more");
+    };
+    assert!(
+        counted[0] == 1 && (1..=60_000).contains(&counted[1]),
+        "{counted:?}"
+    );
+    assert!(matches!(take("c", "90000").await, Reply::Told(_)));
+    assert!(matches!(take("d", "60000").await, Reply::Busy(1..=60_000)));
+    let count = admin.run_on(COUNT, &[LOCK, ENDS], &[CHANNEL]).await;
+    assert_eq!(count, Reply::Told(vec![1, 0, 3]));
+    let give_back = async |id: &str, number: &str| {
+        let arguments = [id, CHANNEL, "us/1", number, "60000", "0"];
+        admin
+            .run_on(GIVE_BACK, &[LOCK, ATTEMPTS, ENDS], &arguments)
+            .await
+    };
+    for _ in 0..2 {
+        assert_eq!(give_back("a", "1").await, Reply::Done);
+    }
+    assert_eq!(give_back("a", "2").await, Reply::Absent);
+    assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "1");
+    assert_eq!(listener.messages().await, ["3", "1"]);
+}
+
+#[tokio::test]
+async fn what_is_refused_changes_nothing() {
+    let bed = Bed::new().await;
+    bed.ask::<()>(&["SET", LOCK, "5"]).await;
+    let rights = ["~*", "+@all", "resetchannels"];
+    let caller = Caller::with_rights(&bed.server, &rights).await;
+    let release = attempt(&caller, RELEASE, &["1", CHANNEL], 1).await;
+    assert!(release.failed_with("channel"), "{release:?}");
+    assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");
+    bed.out_of_memory().await;
+    for (script, arguments) in [(ACQUIRE, &["1"] as &[_]), (RELEASE, &["1", CHANNEL])] {
+        let refused = attempt(&bed.admin, script, arguments, 2).await;
+        assert!(refused.failed_with("OOM"), "{refused:?}");
+    }
+    assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");
+}
