@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
+use uuid::Uuid;
 
 use crate::{durability::Durability, error::Error, wire::Lease};
 
@@ -40,6 +41,14 @@ pub struct Config {
     /// Redisson: `lockWatchdogTimeout`. Services that share locks need not agree on it.
     #[serde(rename = "lockWatchdogTimeout", deserialize_with = "millis")]
     pub watchdog_lease: Duration,
+
+    /// What this client is called at the server: `CLIENT LIST` shows its connections as this name, `/` and the
+    /// [id](crate::LockClient::id) of the client, which is in every owner; `rlock show` names holders by it. Default: empty, for the
+    /// program's name, `-` and its process id. Printable ASCII without spaces, at most 128 characters. Servers and users that
+    /// refuse `CLIENT SETNAME` show none.
+    ///
+    /// Redisson: `clientName`.
+    pub client_name: String,
 
     /// The most holds renewed in one call. Default: 100. From 1 to 10,000.
     ///
@@ -166,6 +175,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             watchdog_lease: Duration::from_secs(30),
+            client_name: String::new(),
             watchdog_batch_size: 100,
             fair_lock_wait: Duration::from_secs(300),
             durability: Durability::default(),
@@ -184,7 +194,30 @@ impl Default for Config {
     }
 }
 
+/// The longest name of a client.
+const MOST_CLIENT_NAME: usize = 128;
+
 impl Config {
+    /// What the connections of the client `id` are called.
+    pub(crate) fn connection_name(&self, id: Uuid) -> String {
+        if !self.client_name.is_empty() {
+            return format!("{}/{id}", self.client_name);
+        }
+        let program = std::env::args_os().next().map(std::path::PathBuf::from);
+        let name = program.as_deref().and_then(std::path::Path::file_name);
+        let name = name.unwrap_or_default().to_string_lossy();
+        // What no name may contain.
+        let shown = |letter: char| {
+            if letter.is_ascii_graphic() {
+                letter
+            } else {
+                '_'
+            }
+        };
+        let name: String = name.chars().map(shown).take(MOST_CLIENT_NAME).collect();
+        format!("{name}-{}/{id}", std::process::id())
+    }
+
     /// The watchdog's lease, or what is wrong with these settings. What is longer than any clock can count is as long as
     /// one can.
     pub(crate) fn check(&mut self) -> Result<Lease, Error> {
@@ -215,6 +248,13 @@ impl Config {
             least("deadlock_warning", *warning, Duration::from_millis(10))?;
         }
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
+        let is_shown = self.client_name.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_shown || self.client_name.len() > MOST_CLIENT_NAME {
+            return Err(Error::config(format!(
+                "client_name is {:?}: give at most {MOST_CLIENT_NAME} printable ASCII characters without spaces",
+                self.client_name
+            )));
+        }
         if !(1..=10_000).contains(&self.watchdog_batch_size) {
             return Err(Error::config(format!(
                 "watchdog_batch_size is {}: it must be from 1 to 10000",

@@ -181,9 +181,11 @@ impl EngineHandle {
         mut config: Config,
         thread: Option<OwnThread>,
     ) -> Result<Self, Error> {
+        let mut target = target;
         let watchdog_lease = config.check()?;
         runtime::check_drivers(target.is_reached_from_anywhere())?;
         let id = target.client_id.unwrap_or_else(Uuid::new_v4);
+        target.name_connections(&config.connection_name(id));
         let last_words = LastWords::new(target.clone());
         let connected = redis::connect(target, &config).await?;
         Ok(Self::start_on(

@@ -62,6 +62,8 @@ pub(crate) struct ServerConfig {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: Option<u32>,
+    /// What the connections are called at the server.
+    pub(crate) connection_name: Option<Arc<str>>,
     /// Those that the same client connects to, with this one.
     pub(crate) servers: Arc<Servers>,
 }

@@ -44,6 +44,7 @@ pub(super) fn target_of(donor: &FredClient) -> Target {
         username: config.username.clone(),
         password: config.password.clone(),
         database: config.database.map(u32::from),
+        connection_name: None,
     };
     let addresses = |hosts: &[::fred::types::config::Server]| {
         hosts

@@ -150,6 +150,15 @@ impl Target {
         url::of_nodes(set_up, path.iter().copied(), nodes)
     }
 
+    /// Has the server show the connections under this name.
+    pub(crate) fn name_connections(&mut self, name: &str) {
+        let name = Some(Arc::from(name));
+        if let Some(asked) = &mut self.asked {
+            asked.server.connection_name = name.clone();
+        }
+        self.server.connection_name = name;
+    }
+
     pub(crate) fn log_in_as(&mut self, (username, password): Credentials) {
         let username = Some(username).filter(|name| !name.is_empty());
         if let Some(asked) = &mut self.asked

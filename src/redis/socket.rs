@@ -229,8 +229,15 @@ async fn log_in(
     if let Some(database) = server.database {
         ask("SELECT", &[&database.to_string()]).await?;
     }
-    // Refused, it is the answer all the same: a server need not tell.
-    let info = open.send("CLIENT", vec![Bytes::from_static(b"INFO")]).await;
+    // Both at once. Refused, that is the answer all the same: a server need not show a name, nor tell who a connection is.
+    let naming = async {
+        if let Some(name) = &server.connection_name {
+            let words = [&b"SETNAME"[..], name.as_bytes()].map(Bytes::copy_from_slice);
+            let _ = open.send("CLIENT", words.into()).await;
+        }
+    };
+    let asking = open.send("CLIENT", vec![Bytes::from_static(b"INFO")]);
+    let ((), info) = tokio::join!(naming, asking);
     match info {
         // A server without HELLO lets everybody connect, and says then that nothing else is allowed.
         Ok(Frame::Error(message)) if message.starts_with("NOAUTH") => {

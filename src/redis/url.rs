@@ -221,6 +221,7 @@ fn server(
         username,
         password,
         database,
+        connection_name: None,
         servers: Servers::new(),
     })
 }

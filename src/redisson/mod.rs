@@ -128,6 +128,9 @@ impl RedissonConfig {
                 }
             };
         }
+        if let Some(name) = section.text("clientName")? {
+            config.client_name = name;
+        }
         let [own, general] = [prefix(&section)?, prefix(&file)?];
         if let Some(prefix) = own.or(general) {
             config.name_prefix = prefix;

@@ -43,6 +43,7 @@ fn a_single_server() {
     let seconds = |secs| Duration::from_secs(secs);
     let expected = Config {
         watchdog_lease: seconds(20),
+        client_name: "billing".into(),
         fair_lock_wait: seconds(60),
         watchdog_batch_size: 50,
         replica_wait: Duration::from_millis(700),

@@ -250,6 +250,7 @@ impl InMemoryRedis {
             username: None,
             password: None,
             database: None,
+            connection_name: None,
             servers: crate::redis::Servers::new(),
         }
     }

@@ -161,3 +161,57 @@ async fn an_error_says_what_to_do() {
         (false, true, true)
     );
 }
+
+/// The names of all connections to the server but the test's own.
+async fn names(server: &Server) -> Vec<String> {
+    let clients: String = server.command(&["CLIENT", "LIST"]).await;
+    let name = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.find_map(|word| word.strip_prefix("name="));
+        name.filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    clients.lines().filter_map(name).collect()
+}
+
+#[tokio::test]
+async fn a_server_shows_which_client_a_connection_is_of() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let id = client.id().to_string();
+    let default = names(&server).await;
+    // One for scripts and one for messages.
+    assert_eq!(default.len(), 2, "{default:?}");
+    let of_this_program = format!("-{}/{id}", std::process::id());
+    assert!(
+        default
+            .iter()
+            .all(|name| name.ends_with(&of_this_program) && name.starts_with("it"))
+    );
+    client.shutdown().await;
+    let named = |name: &str| Config {
+        client_name: name.into(),
+        ..Config::default()
+    };
+    let building = |name| {
+        LockClient::builder()
+            .url(server.url())
+            .config(named(name))
+            .build()
+    };
+    let client = building("orders").await.unwrap();
+    // Which is the first part of every owner of it.
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    let held: Vec<String> = server.command(&["HKEYS", "a"]).await;
+    let id = held[0].split(':').next().unwrap();
+    let shown = [format!("orders/{id}"), format!("orders/{id}")];
+    eventually("the old ones have gone", SOON, async || {
+        names(&server).await == shown
+    })
+    .await;
+    guard.unlock().await.unwrap();
+    let long = "x".repeat(129);
+    for bad in ["two words", "a\nb", "ümlaut", &long] {
+        let error = building(bad).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+    }
+}

@@ -66,6 +66,7 @@ impl Cluster {
             username: None,
             password: None,
             database: None,
+            connection_name: None,
             servers: crate::redis::Servers::new(),
         };
         let mut target = Target::cluster(server, self.addresses.to_vec());

@@ -14,6 +14,7 @@ macro_rules! script {
         concat!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batch.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/expiry.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/clock.lua")),
             include_str!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
                 "/lua/fair_",

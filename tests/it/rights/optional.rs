@@ -60,6 +60,7 @@ async fn without_the_rights_of_connections_old_ones_are_not_killed() {
     ] {
         let server = Server::start().await;
         let mut all = all_rights(&["reentrant"]);
+        all.push("+client|setname".to_owned());
         all.extend(others.iter().map(|command| format!("+{command}")));
         let url = admit_with(&server, "app", &all).await;
         server.reset_calls().await;
