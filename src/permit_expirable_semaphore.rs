@@ -169,7 +169,7 @@ impl PermitExpirableSemaphore {
         Ok(taken.await?.map(|held| ExpirablePermit {
             id: shown(&held.id),
             held,
-            engine: engine(),
+            _engine: engine(),
         }))
     }
 
@@ -361,7 +361,7 @@ pub struct ExpirablePermit {
     id: String,
     held: HeldPermit,
     /// Keeps the client going for as long as the permit lives.
-    engine: EngineHandle,
+    _engine: EngineHandle,
 }
 
 impl ExpirablePermit {
@@ -405,8 +405,9 @@ impl ExpirablePermit {
     }
 
     /// Where the client's tasks run.
+    #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        self.engine.runtime()
+        self._engine.runtime()
     }
 }
 

@@ -192,7 +192,7 @@ impl Semaphore {
         let engine = || self.engine.clone();
         Ok(taken.await?.map(|held| Permit {
             held,
-            engine: engine(),
+            _engine: engine(),
         }))
     }
 
@@ -321,7 +321,7 @@ pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
 pub struct Permit {
     held: HeldPermits,
     /// Keeps the client going for as long as the permit lives.
-    engine: EngineHandle,
+    _engine: EngineHandle,
 }
 
 impl Permit {
@@ -359,8 +359,9 @@ impl Permit {
     }
 
     /// Where the client's tasks run.
+    #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        self.engine.runtime()
+        self._engine.runtime()
     }
 }
 

@@ -89,6 +89,11 @@ impl Owner {
         })
     }
 
+    /// The id of the client.
+    pub fn client(&self) -> &str {
+        self.text.split(':').next().unwrap_or_default()
+    }
+
     pub fn language(&self) -> &'static str {
         match self.is_rust {
             true => "Rust",
@@ -103,6 +108,19 @@ pub struct Holder {
     pub writes: bool,
     pub count: u64,
     pub lease: Option<Duration>,
+    /// What its client is called, if the server shows that.
+    pub client: Option<String>,
+}
+
+impl Holder {
+    /// The language, and the client's name if it is known.
+    pub fn by(&self) -> String {
+        let language = self.owner.language();
+        match &self.client {
+            Some(client) => format!("{language} {client}"),
+            None => language.to_owned(),
+        }
+    }
 }
 
 /// What the fields of a hash tell.
@@ -132,6 +150,7 @@ impl Fields {
                         writes,
                         count: value.parse().ok().filter(|count| *count > 0)?,
                         lease: None,
+                        client: None,
                     });
                 }
             }
@@ -256,6 +275,7 @@ async fn at_keys(asked: &mut Asked, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Fa
                         writes: false,
                         count: 1,
                         lease: lease(&left),
+                        client: None,
                     }],
                 })
             }
@@ -321,6 +341,7 @@ impl Entry {
             json!({
                 "owner": holder.owner.text,
                 "language": holder.owner.language(),
+                "client": holder.client,
                 "writes": holder.writes,
                 "count": holder.count,
                 "remaining_lease_ms": millis(holder.lease),

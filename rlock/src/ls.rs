@@ -31,7 +31,8 @@ impl Fleet {
             }
             good(kind)?;
             let keys = vec![name.as_bytes().to_vec()];
-            let entries = entry::read(asked, keys, self.is_cluster).await?;
+            let mut entries = entry::read(asked, keys, self.is_cluster).await?;
+            self.name_clients(&mut entries).await;
             return Ok(entries.into_iter().next());
         }
         Ok(None)
@@ -54,6 +55,26 @@ impl Fleet {
             locks: found.into_values().collect(),
             others: others.into_values().collect(),
         })
+    }
+
+    /// Names the clients that hold these, as far as servers show the names and the user may see them.
+    pub async fn name_clients(&mut self, entries: &mut [Entry]) {
+        let mut names = BTreeMap::new();
+        for asked in &mut self.masters {
+            let clients = asked.ask("CLIENT", &["LIST"]).await.ok();
+            let clients = clients.as_ref().and_then(text).unwrap_or_default();
+            // What this crate calls its connections.
+            let named = clients.lines().filter_map(|line| {
+                let name = line
+                    .split(' ')
+                    .find_map(|word| word.strip_prefix("name="))?;
+                let (name, id) = name.rsplit_once('/')?;
+                Some((id.to_owned(), name.to_owned()))
+            });
+            names.extend(named);
+        }
+        let holders = entries.iter_mut().flat_map(|entry| &mut entry.holders);
+        holders.for_each(|holder| holder.client = names.get(holder.owner.client()).cloned());
     }
 
     async fn entries_at(&mut self, master: usize, pattern: &str) -> Result<Vec<Entry>, Failure> {
@@ -122,6 +143,7 @@ pub async fn ls(url: &str, pattern: &str, all: bool, json: bool) -> Result<Done,
         true => 0,
         false => others.len(),
     };
+    fleet.name_clients(&mut locks).await;
     if all {
         locks.extend(others);
     }
@@ -180,7 +202,7 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
                 first(&name),
                 first(&kind),
                 holder.owner.text.clone(),
-                holder.owner.language().to_owned(),
+                holder.by(),
                 holder.count.to_string(),
                 holder.lease.map_or_else(|| "no end".to_owned(), shown),
                 first(&waiting),

@@ -134,6 +134,16 @@ fn kinds_of(title: &str) -> &'static [Kind] {
     }
 }
 
+/// What is no lock, and may not be in use.
+fn is_no_lock(title: &str) -> bool {
+    [
+        "semaphore",
+        "permit-expirable-semaphore",
+        "count-down-latch",
+    ]
+    .contains(&title)
+}
+
 /// Whether the rights of the section matter to this set-up.
 fn is_about(title: &str, set_up: &SetUp) -> bool {
     match title {
@@ -159,7 +169,8 @@ pub async fn look(
     for section in sections() {
         let of_kind = kinds_of(&section.title);
         let is_wanted = of_kind.iter().any(|kind| kinds.contains(kind));
-        let is_left_out = !of_kind.is_empty() && !kinds.is_empty() && !is_wanted;
+        let may_be_unused = !of_kind.is_empty() || is_no_lock(&section.title);
+        let is_left_out = may_be_unused && !kinds.is_empty() && !is_wanted;
         if !is_about(&section.title, probe.set_up()) || is_left_out {
             continue;
         }
@@ -197,7 +208,7 @@ pub async fn look(
         match &**title {
             "optional" => findings.note("rights", says),
             "durability" => findings.warn("rights", says, &to_do),
-            _ if !of_kind.is_empty() && !is_wanted => {
+            _ if may_be_unused && !is_wanted => {
                 findings.note("rights", format!("{says}: this kind cannot be used"));
             }
             "spin" => findings.note("rights", says),

@@ -152,6 +152,7 @@ mod tests {
             writes: false,
             count: 1,
             lease,
+            client: None,
         };
         Entry {
             kind: Kind::Reentrant,

@@ -53,6 +53,8 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
         assert_eq!(lock["kind"], kind);
         assert_eq!(lock["holders"][0]["language"], "Rust");
         assert_eq!(lock["holders"][0]["count"], 1);
+        let client = lock["holders"][0]["client"].as_str().unwrap();
+        assert!(client.starts_with("rlock-"), "{client}");
         let lease = lock["holders"][0]["remaining_lease_ms"].as_u64();
         assert!(lease.is_some_and(|lease| lease <= 30_000), "{lock}");
     }
@@ -63,6 +65,7 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
     assert_eq!(java["kind"], "reentrant");
     assert_eq!(java["holders"][0]["owner"], JAVA);
     assert_eq!(java["holders"][0]["language"], "Java");
+    assert_eq!(java["holders"][0]["client"], Value::Null);
     assert_eq!(java["holders"][0]["count"], 2);
     assert_eq!(named(&listed, "endless")["remaining_lease_ms"], Value::Null);
     let left = named(&listed, "left");
