@@ -14,6 +14,7 @@ mod durability;
 mod election;
 mod engine;
 mod error;
+mod gauges;
 mod guard;
 pub mod guide;
 mod hash;

@@ -302,8 +302,12 @@ impl<K: Kind> Lock<K> {
 
     async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
         let ask = Ask::new(self.subject()?.clone(), self.owner())?;
-        let held = self.engine.acquire(&ask, limit).await?;
-        Ok(held.map(|held| Guard::new(self.engine.clone(), held)))
+        let acquisition = self.engine.acquisition(&ask, limit);
+        let held = self.engine.acquire(&ask, limit).await;
+        if let Some(mut acquisition) = acquisition {
+            acquisition.ended(&held);
+        }
+        Ok(held?.map(|held| Guard::new(self.engine.clone(), held)))
     }
 
     fn subject(&self) -> Result<&Subject, Error> {

@@ -116,6 +116,9 @@ impl Engine {
                 return None;
             }
         };
+        tenure
+            .seen()
+            .begin(self.gauges.holds(ask.place.wire.kind()));
         self.wakeups.asked(&ask.place, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))

@@ -23,6 +23,7 @@ use super::{
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
     release::Held,
+    seen::{End, Seen},
     uses::{Use, UseTable},
 };
 use crate::{
@@ -347,6 +348,7 @@ pub(crate) struct Tenure {
     put_off: AtomicBool,
     /// The server may keep it beyond what its holders count on.
     lives_on: AtomicBool,
+    seen: Seen,
 }
 
 impl Tenure {
@@ -374,6 +376,7 @@ impl Tenure {
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
             on_agenda: Mutex::new(None),
+            seen: Seen::default(),
         }
     }
 
@@ -428,6 +431,10 @@ impl Tenure {
 
     fn holding(&self) -> MutexGuard<'_, Holding> {
         lock(&self.holding)
+    }
+
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     pub(super) fn slot(&self) -> &SlotRef {
@@ -558,6 +565,7 @@ impl Tenure {
         let over = holding.count() == 0;
         drop(holding);
         if over {
+            self.seen.end(End::Released);
             self.leave_slot();
         }
     }
@@ -613,18 +621,20 @@ impl Tenure {
         self.holding().renewed(sent, lease, Instant::now());
     }
 
-    /// All holds are gone. Whoever asked to be told is told.
-    pub(super) fn lose(&self, reason: LostReason) {
+    /// All holds are gone. Whoever asked to be told is told. Says whether that is new.
+    pub(super) fn lose(&self, reason: LostReason) -> bool {
         let mut holding = self.holding();
         if holding.lost.is_some() {
-            return;
+            return false;
         }
         holding.lost = Some(reason);
         drop(holding);
+        self.seen.end(End::Lost(reason.into()));
         self.leave_slot();
         if let Some(told) = &*lock(&self.told) {
             told.token.cancel();
         }
+        true
     }
 
     /// Cancelled when the holds are lost.

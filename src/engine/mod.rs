@@ -14,6 +14,7 @@
 //! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
 //! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
 //! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
 //! | [`synchronizers`] | who at a semaphore or latch is told | takes permits, waits, gives them back |
@@ -44,6 +45,7 @@ mod release;
 mod room;
 mod row;
 mod runtime;
+mod seen;
 mod synchronizers;
 mod uses;
 mod waiters;
@@ -78,6 +80,7 @@ use crate::{
     config::Config,
     durability::Durability,
     error::{Cause, Error, LostReason},
+    gauges::Gauges,
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
     seldom::Seldom,
@@ -113,6 +116,7 @@ pub(crate) struct Engine {
     jobs: Jobs,
     last_words: LastWords,
     lines: LogLines,
+    gauges: Gauges,
     dropped: Arc<DroppedGuards>,
     closed: CancellationToken,
     /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
@@ -227,6 +231,7 @@ impl EngineHandle {
             jobs,
             last_words,
             lines: LogLines::default(),
+            gauges: Gauges::new(),
             dropped: Arc::default(),
             closed: CancellationToken::new(),
             is_closed: AtomicBool::new(false),

@@ -207,13 +207,15 @@ impl<O> WaitingRoom<O> {
         drop(self.change(change).into_iter().collect::<ToTell<O>>());
     }
 
-    /// Tells the waiters that `wake` returns. Only the task that waits for [`due`](Self::due) may make a poll earlier here.
+    /// Tells the waiters that `wake` returns, and says how many. Only the task that waits for [`due`](Self::due) may make a poll earlier here.
     pub(super) fn tell(
         &self,
         wake: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
-    ) {
+    ) -> usize {
         let told = wake(&mut self.waiters());
+        let count = told.len();
         drop(told.into_iter().collect::<ToTell<O>>());
+        count
     }
 
     /// A try of `id` was refused. Says whether to try again at once.
@@ -267,11 +269,12 @@ impl<O> WaitingRoom<O> {
         }
     }
 
-    /// Tells those who have heard nothing for long. Returns the locks at which a writer is to leave an intent, and for how
-    /// long.
-    pub(super) fn poll(&self, now: Instant) -> Vec<(Arc<Place>, Duration)> {
+    /// Tells those who have heard nothing for long. Returns how many, and the locks at which a writer is to leave an intent and
+    /// for how long.
+    pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<Place>, Duration)>) {
         let (told, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
+        let count = told.len();
         drop(told.into_iter().collect::<ToTell<O>>());
-        intents
+        (count, intents)
     }
 }

@@ -19,6 +19,7 @@ use super::{
     local::{Entered, PICK_UP, PlaceId, Turn},
     release::Held,
     room,
+    seen::End,
     waiters::poll_floor,
 };
 use crate::{
@@ -295,7 +296,11 @@ impl Engine {
             return false;
         };
         self.watchdog.forget(tenure);
+        tenure.seen().end(End::HandedOff);
+        let kind = tenure.place.wire.kind();
+        self.gauges.handed_off(kind);
         if let Some(next) = next {
+            next.seen().begin(self.gauges.holds(kind));
             self.watch(&next);
         }
         if is_new {

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     durability::Durability,
+    gauges::WakeUp,
     owner::Owner,
     redis::Redis,
     wire::{Count, Place, Reply, listeners, message, script::Outcome},
@@ -414,7 +415,9 @@ impl Engine {
                     None => return,
                 },
                 () = self.wakeups.room.due() => {
-                    for (place, length) in self.wakeups.room.poll(Instant::now()) {
+                    let (told, intents) = self.wakeups.room.poll(Instant::now());
+                    self.gauges.woken(WakeUp::Poll, told);
+                    for (place, length) in intents {
                         self.intend(&place, length);
                     }
                 }
@@ -447,7 +450,11 @@ impl Engine {
     fn happened(self: &Arc<Self>, event: Event) {
         self.synchronizers.happened(&event);
         let mut contradicted = Vec::new();
-        self.wakeups.room.tell(|waiters| match event {
+        let cause = match &event {
+            Event::Message { .. } => WakeUp::Message,
+            _ => WakeUp::Reconnection,
+        };
+        let told = self.wakeups.room.tell(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {
                 Some(wake) => {
                     let told = waiters.message(&channel, wake, Instant::now());
@@ -472,6 +479,7 @@ impl Engine {
                 waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         });
+        self.gauges.woken(cause, told);
         self.look_at_contradicted(contradicted);
     }
 

@@ -8,6 +8,7 @@ use super::{CallError, Engine, alarm::Alarm, holding::Duty, holds::Tenure};
 use crate::{
     durability::Durability,
     error::LostReason,
+    gauges::RenewalEnd,
     hash::HashSet,
     redis::HashSlot,
     wire::{Lease, Presence, Refusal, Request, presence},
@@ -59,7 +60,9 @@ impl Engine {
             Some(untold) => tracing::warn!(%name, %reason, untold, "a hold was lost"),
             None => tracing::debug!(%name, %reason, "a hold was lost"),
         }
-        tenure.lose(reason);
+        if tenure.lose(reason) {
+            self.gauges.lost(tenure.place.wire.kind(), reason);
+        }
         self.watchdog.forget(tenure);
         if tenure.place.has_one_holder() {
             self.tell_of_loss(&tenure.place);
@@ -188,6 +191,7 @@ impl Engine {
                     self.renewed(renewal, sent, Err(refusal), false);
                 }
                 Err(CallError::Unanswered { .. }) => {
+                    self.gauges.renewal(RenewalEnd::Unanswered);
                     renewal.tenure.hurry(Instant::now());
                     self.watch(&renewal.tenure);
                 }
@@ -207,6 +211,7 @@ impl Engine {
         match answer {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
+                self.gauges.renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_row();
                 tenure.lives_on();
                 tenure.hurry(Instant::now() + self.terms.lease.duration / 30);
@@ -214,6 +219,7 @@ impl Engine {
             }
             Ok(Presence::Present) => {
                 if let Some(lease) = lease {
+                    self.gauges.renewal(RenewalEnd::Renewed);
                     tenure.renewed(sent, lease);
                     self.watch(tenure);
                 }
@@ -222,10 +228,12 @@ impl Engine {
                 let tenure = tenure.end_row();
                 // One that is being released may be gone already, by that.
                 if tenure.live_count() > 0 {
+                    self.gauges.renewal(RenewalEnd::Gone);
                     self.lose(&tenure, LostReason::Gone);
                 }
             }
             Err(refusal) => {
+                self.gauges.renewal(RenewalEnd::Refused);
                 let name = &tenure.place.name;
                 match self.lines.refused.may_tell() {
                     Some(untold) => {

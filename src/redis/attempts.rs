@@ -15,6 +15,7 @@ use tokio::{
 use super::connection::Endpoint;
 use crate::{
     error::{Cause, Error},
+    gauges::Connections,
     hash::HashMap,
     seldom::Seldom,
 };
@@ -149,6 +150,7 @@ pub(super) struct Fortune {
     told: Option<Instant>,
     lost: u64,
     failed: u64,
+    gauges: Connections,
 }
 
 impl Fortune {
@@ -162,6 +164,7 @@ impl Fortune {
             told: None,
             lost: 0,
             failed: 0,
+            gauges: Connections::new(purpose),
         }
     }
 
@@ -173,6 +176,7 @@ impl Fortune {
         is_proven: bool,
     ) -> Duration {
         self.lost += 1;
+        self.gauges.lost();
         self.trouble.set(Some(Arc::new(Cause::connection(reason))));
         self.tell(
             "the connection to Redis broke; connecting again",
@@ -190,6 +194,7 @@ impl Fortune {
     /// There was no connection.
     pub(super) fn failed(&mut self, server: &dyn fmt::Display, error: &Error) {
         self.failed += 1;
+        self.gauges.failed();
         self.trouble.set(Some(error.cause()));
         self.tell("cannot connect to Redis", server, error);
     }
@@ -219,6 +224,7 @@ impl Fortune {
         let Some(since) = self.since.take() else {
             return;
         };
+        self.gauges.again();
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
         if self.told.take().is_some()

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     durability::Durability,
     error::Cause,
+    gauges,
     hash::HashMap,
     wire::{
         Place, Refusal, Reply, Request,
@@ -113,6 +114,7 @@ impl Lanes {
             match admission {
                 Admission::Alone(operation) => {
                     let _leave = Alone(&lane);
+                    gauges::batch(1);
                     let call = self
                         .redis
                         .call(lane.script, Arc::new([operation]), durability);
@@ -359,6 +361,7 @@ pub(super) async fn call_all(
     durability: Durability,
 ) -> Vec<Result<Reply, CallError>> {
     let count = operations.len();
+    gauges::batch(count);
     let operations: Arc<[Operation]> = operations.into();
     let error = match redis.call(script, operations.clone(), durability).await {
         Ok(replies) => return replies.into_iter().map(Ok).collect(),

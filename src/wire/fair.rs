@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, Lease, Place, Request, Wire, decimal, lease_text, millis,
+    Claim, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text, millis,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -70,6 +70,13 @@ impl<'a> Beside<'a> {
 }
 
 impl Wire for FairWire {
+    fn kind(&self) -> KindName {
+        match self.most_holds {
+            1 => KindName::NonReentrantFair,
+            _ => KindName::Fair,
+        }
+    }
+
     fn place(&'static self, name: Arc<str>, config: &Config) -> Place {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout"];
         let mut place = Place::with_keys(self, name, CHANNEL, &keys);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Attempt, Claim, Kind, Lease, Place, Refusal, Reply, Request, Wire, decimal,
+    Attempt, Claim, Kind, KindName, Lease, Place, Refusal, Reply, Request, Wire, decimal,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -34,6 +34,10 @@ const PLAIN: ReentrantWire = ReentrantWire {
 struct FencedWire;
 
 impl Wire for FencedWire {
+    fn kind(&self) -> KindName {
+        KindName::Fenced
+    }
+
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         Place::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
     }

@@ -95,6 +95,8 @@ impl Lease {
 
 /// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
 pub trait Wire: std::fmt::Debug + Send + Sync {
+    /// What gauges and spans call the kind.
+    fn kind(&self) -> KindName;
     /// The lock `name` of this kind.
     fn place(&'static self, name: Arc<str>, config: &Config) -> Place;
     /// The most holds that one owner may have; 1 for a lock that is not reentrant.
@@ -150,6 +152,36 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
             other => Err(Refusal::Failed {
                 message: format!("an inspection answered {other:?}"),
             }),
+        }
+    }
+}
+
+/// A kind of lock, as gauges and spans name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KindName {
+    Reentrant,
+    Spin,
+    NonReentrant,
+    Fair,
+    NonReentrantFair,
+    Fenced,
+    Read,
+    Write,
+    Simple,
+}
+
+impl KindName {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            KindName::Reentrant => "reentrant",
+            KindName::Spin => "spin",
+            KindName::NonReentrant => "non-reentrant",
+            KindName::Fair => "fair",
+            KindName::NonReentrantFair => "non-reentrant-fair",
+            KindName::Fenced => "fenced",
+            KindName::Read => "read",
+            KindName::Write => "write",
+            KindName::Simple => "simple",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text,
     name::suffixable,
     script::{Script, script},
     sealed::Sealed,
@@ -46,6 +46,10 @@ pub(super) fn read_write_place(wire: &'static dyn Wire, name: Arc<str>, count: C
 struct ReadWire;
 
 impl Wire for ReadWire {
+    fn kind(&self) -> KindName {
+        KindName::Read
+    }
+
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         read_write_place(self, name, Count::Read)
     }

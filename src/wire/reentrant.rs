@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -42,6 +42,14 @@ pub(super) struct ReentrantWire {
 }
 
 impl Wire for ReentrantWire {
+    fn kind(&self) -> KindName {
+        match (self.most_holds, self.announced) {
+            (1, _) => KindName::NonReentrant,
+            (_, true) => KindName::Reentrant,
+            (_, false) => KindName::Spin,
+        }
+    }
+
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         Place {
             announced: self.announced,

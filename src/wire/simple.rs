@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, Lease, Place, Request, Wire, lease_text,
+    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -31,6 +31,10 @@ static INSPECT: Script = script!(keys = 1, "simple_inspect");
 struct SimpleWire;
 
 impl Wire for SimpleWire {
+    fn kind(&self) -> KindName {
+        KindName::Simple
+    }
+
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         Place {
             count: Count::Simple,

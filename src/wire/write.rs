@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Intend, Kind, Lease, Place, Request, Wire, decimal, lease_text, millis,
+    Claim, Count, Intend, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text, millis,
     read::read_write_place,
     script::{Script, script},
     sealed::Sealed,
@@ -42,6 +42,10 @@ fn intent_of(place: &Place, claim: &Claim<'_>) -> Bytes {
 struct WriteWire;
 
 impl Wire for WriteWire {
+    fn kind(&self) -> KindName {
+        KindName::Write
+    }
+
     fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
         read_write_place(self, name, Count::Write)
     }

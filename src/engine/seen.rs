@@ -1,0 +1,149 @@
+//! What operators see of acquisitions and holds: gauges, and the spans `lock.acquire` and `lock.hold`.
+
+use tokio::time::Instant;
+use tracing::{Span, field};
+
+use super::{
+    Engine,
+    ask::{Ask, Limit},
+    release::Held,
+};
+use crate::{
+    error::Error,
+    gauges::{self, Holder, Loss, Outcome},
+    sync::{Mutex, lock},
+    wire::Place,
+};
+
+/// An acquisition that is counted or traced. Dropped before it has ended, it was cancelled.
+pub(crate) struct Acquisition<'a> {
+    engine: &'a Engine,
+    place: &'a Place,
+    span: Option<Span>,
+    began: Instant,
+    waits: bool,
+    outcome: Outcome,
+}
+
+impl Acquisition<'_> {
+    /// It has ended so.
+    pub(crate) fn ended(&mut self, done: &Result<Option<Held>, Error>) {
+        self.outcome = match done {
+            Ok(Some(_)) => Outcome::Acquired,
+            Ok(None) => Outcome::Busy,
+            Err(Error::Unavailable { .. }) => Outcome::Unavailable,
+            Err(_) => Outcome::Failed,
+        };
+        if let (Ok(Some(held)), Some(_)) = (done, &self.span) {
+            held.tenure().seen().trace(self.place);
+        }
+    }
+}
+
+impl Drop for Acquisition<'_> {
+    fn drop(&mut self) {
+        let waited = self.began.elapsed();
+        let gauges = &self.engine.gauges;
+        gauges.ends(self.place.wire.kind(), self.waits, self.outcome, waited);
+        if let Some(span) = &self.span {
+            span.record("outcome", self.outcome.label());
+            span.record("waited", waited.as_secs_f64());
+        }
+    }
+}
+
+impl Engine {
+    /// An acquisition begins, and ends with what [`Acquisition::ended`] is told. `None` where neither a gauge nor a subscriber sees it: then no
+    /// clock is read and nothing is allocated.
+    ///
+    /// The span is not entered, which would make the future of every wait larger: no span begins inside.
+    pub(crate) fn acquisition<'a>(
+        &'a self,
+        ask: &'a Ask,
+        limit: Limit,
+    ) -> Option<Box<Acquisition<'a>>> {
+        let place = &*ask.place;
+        let span = tracing::info_span!(
+            "lock.acquire",
+            name = %place.name,
+            kind = place.wire.kind().as_str(),
+            outcome = field::Empty,
+            waited = field::Empty,
+        );
+        let span = (!span.is_disabled()).then_some(span);
+        let waits = !matches!(limit, Limit::Once);
+        (gauges::ON || span.is_some()).then(|| {
+            self.gauges.begins(place.wire.kind(), waits);
+            Box::new(Acquisition {
+                engine: self,
+                place,
+                span,
+                began: Instant::now(),
+                waits,
+                outcome: Outcome::Cancelled,
+            })
+        })
+    }
+}
+
+/// What is seen of a tenure, until it ends.
+#[derive(Default)]
+pub(super) struct Seen(Mutex<Shown>);
+
+#[derive(Default)]
+struct Shown {
+    is_over: bool,
+    /// Dropped, it says that the tenure is over.
+    holder: Option<Holder>,
+    /// The span `lock.hold`.
+    span: Option<Box<Span>>,
+}
+
+impl Seen {
+    /// The tenure begins.
+    pub(super) fn begin(&self, holder: Option<Holder>) {
+        let mut shown = lock(&self.0);
+        if !shown.is_over && shown.holder.is_none() {
+            shown.holder = holder;
+        }
+    }
+
+    /// Its span begins, unless an outer hold of the same tenure has one.
+    fn trace(&self, place: &Place) {
+        let mut shown = lock(&self.0);
+        if !shown.is_over && shown.span.is_none() {
+            let kind = place.wire.kind().as_str();
+            let span =
+                tracing::info_span!("lock.hold", name = %place.name, kind, end = field::Empty);
+            shown.span = Some(Box::new(span));
+        }
+    }
+
+    pub(super) fn end(&self, end: End) {
+        let mut shown = lock(&self.0);
+        shown.is_over = true;
+        let (_holder, span) = (shown.holder.take(), shown.span.take());
+        drop(shown);
+        if let Some(span) = span {
+            span.record("end", end.label());
+        }
+    }
+}
+
+/// How a tenure ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    Released,
+    HandedOff,
+    Lost(Loss),
+}
+
+impl End {
+    fn label(self) -> &'static str {
+        match self {
+            End::Released => "released",
+            End::HandedOff => "handed-off",
+            End::Lost(loss) => loss.label(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The gauges, by the facade `metrics`.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::time::Instant;
+
+use super::{Loss, Outcome, RenewalEnd, WakeUp};
+use crate::{error::LostReason, wire::KindName};
+
+/// Whether anything is counted.
+pub(crate) const ON: bool = true;
+
+const ACQUISITIONS: &str = "redisson_lock_acquisitions_total";
+const WAIT: &str = "redisson_lock_wait_seconds";
+const WAITERS: &str = "redisson_lock_waiters";
+const HOLDERS: &str = "redisson_lock_holders";
+const HOLD: &str = "redisson_lock_hold_seconds";
+const HAND_OFFS: &str = "redisson_lock_hand_offs_total";
+const LOST: &str = "redisson_lock_lost_total";
+const RENEWALS: &str = "redisson_lock_renewals_total";
+const WAKE_UPS: &str = "redisson_lock_wake_ups_total";
+const BATCH: &str = "redisson_lock_batch_operations";
+const DISCONNECTIONS: &str = "redisson_lock_disconnections_total";
+const FAILED_CONNECTS: &str = "redisson_lock_failed_connects_total";
+const RECONNECTIONS: &str = "redisson_lock_reconnections_total";
+
+/// How many kinds there are, by the last of them.
+const KINDS: usize = KindName::Simple as usize + 1;
+
+/// The gauges of one client. The recorder that is installed when the client is made receives them.
+///
+/// Handles are kept: looking one up costs more than what it counts, and a pair of lock and unlock needs seven.
+pub(crate) struct Gauges {
+    kinds: [OnceLock<Arc<OfKind>>; KINDS],
+    renewals: [Counter; RenewalEnd::ALL.len()],
+    wake_ups: [Counter; WakeUp::ALL.len()],
+}
+
+struct OfKind {
+    acquisitions: [Counter; Outcome::ALL.len()],
+    wait: [Histogram; Outcome::ALL.len()],
+    waiters: Gauge,
+    holders: Gauge,
+    hold: Histogram,
+    hand_offs: Counter,
+    lost: [Counter; Loss::ALL.len()],
+}
+
+impl OfKind {
+    fn new(kind: KindName) -> Self {
+        let kind = kind.as_str();
+        Self {
+            acquisitions: Outcome::ALL.map(
+                |outcome| counter!(ACQUISITIONS, "kind" => kind, "outcome" => outcome.label()),
+            ),
+            wait: Outcome::ALL
+                .map(|outcome| histogram!(WAIT, "kind" => kind, "outcome" => outcome.label())),
+            waiters: gauge!(WAITERS, "kind" => kind),
+            holders: gauge!(HOLDERS, "kind" => kind),
+            hold: histogram!(HOLD, "kind" => kind),
+            hand_offs: counter!(HAND_OFFS, "kind" => kind),
+            lost: Loss::ALL
+                .map(|reason| counter!(LOST, "kind" => kind, "reason" => reason.label())),
+        }
+    }
+}
+
+impl Gauges {
+    pub(crate) fn new() -> Self {
+        Self {
+            kinds: Default::default(),
+            renewals: RenewalEnd::ALL
+                .map(|outcome| counter!(RENEWALS, "outcome" => outcome.label())),
+            wake_ups: WakeUp::ALL.map(|cause| counter!(WAKE_UPS, "cause" => cause.label())),
+        }
+    }
+
+    fn of(&self, kind: KindName) -> &Arc<OfKind> {
+        self.kinds[kind as usize].get_or_init(|| Arc::new(OfKind::new(kind)))
+    }
+
+    /// An acquisition begins, which `waits` for a lock that is taken.
+    pub(crate) fn begins(&self, kind: KindName, waits: bool) {
+        if waits {
+            self.of(kind).waiters.increment(1.0);
+        }
+    }
+
+    /// It has ended, after that time.
+    pub(crate) fn ends(&self, kind: KindName, waits: bool, outcome: Outcome, after: Duration) {
+        let of = self.of(kind);
+        if waits {
+            of.waiters.decrement(1.0);
+        }
+        of.acquisitions[outcome as usize].increment(1);
+        of.wait[outcome as usize].record(after);
+    }
+
+    /// An owner has a lock from now on.
+    pub(crate) fn holds(&self, kind: KindName) -> Option<Holder> {
+        let of = self.of(kind).clone();
+        of.holders.increment(1.0);
+        let since = Instant::now();
+        Some(Holder { of, since })
+    }
+
+    pub(crate) fn handed_off(&self, kind: KindName) {
+        self.of(kind).hand_offs.increment(1);
+    }
+
+    pub(crate) fn lost(&self, kind: KindName, reason: LostReason) {
+        self.of(kind).lost[Loss::from(reason) as usize].increment(1);
+    }
+
+    pub(crate) fn renewal(&self, outcome: RenewalEnd) {
+        self.renewals[outcome as usize].increment(1);
+    }
+
+    pub(crate) fn woken(&self, cause: WakeUp, waiters: usize) {
+        self.wake_ups[cause as usize].increment(waiters as u64);
+    }
+}
+
+/// An owner that has a lock, until this is dropped.
+pub(crate) struct Holder {
+    of: Arc<OfKind>,
+    since: Instant,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.of.holders.decrement(1.0);
+        self.of.hold.record(self.since.elapsed());
+    }
+}
+
+/// So many operations travel in one call.
+pub(crate) fn batch(operations: usize) {
+    histogram!(BATCH).record(operations as f64);
+}
+
+/// What becomes of the connections of one purpose.
+pub(crate) struct Connections {
+    lost: Counter,
+    failed: Counter,
+    again: Counter,
+}
+
+impl Connections {
+    pub(crate) fn new(purpose: &'static str) -> Self {
+        Self {
+            lost: counter!(DISCONNECTIONS, "purpose" => purpose),
+            failed: counter!(FAILED_CONNECTS, "purpose" => purpose),
+            again: counter!(RECONNECTIONS, "purpose" => purpose),
+        }
+    }
+
+    /// One has ended.
+    pub(crate) fn lost(&self) {
+        self.lost.increment(1);
+    }
+
+    /// One could not be made.
+    pub(crate) fn failed(&self) {
+        self.failed.increment(1);
+    }
+
+    /// After one of these, one has proved itself.
+    pub(crate) fn again(&self) {
+        self.again.increment(1);
+    }
+}
