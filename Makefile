@@ -106,10 +106,11 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 		tools/run-tests.sh $$example "in memory" || exit 1; \
 	done
 	tools/run-tests.sh models "under loom"
+	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
-	@for example in fenced_store axum_service blocking_worker; do \
+	@for example in fenced_store axum_service blocking_worker prometheus; do \
 		tools/run-tests.sh $$example "on redis-server" || exit 1; \
 	done
 	$(CARGO) test --quiet $(PACKAGES) --bin rlock
@@ -135,10 +136,11 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 		tools/run-tests.sh $$example "in memory" || exit 1; \
 	done
 	tools/run-tests.sh models "under loom"
+	tools/run-tests.sh gauges "in memory"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
-	@for example in fenced_store axum_service blocking_worker; do \
+	@for example in fenced_store axum_service blocking_worker prometheus; do \
 		tools/run-tests.sh $$example "on redis-server" || exit 1; \
 	done
 	$(CARGO) test --quiet $(PACKAGES) --bin rlock

@@ -6,6 +6,7 @@
 //! | [`semaphore`], [`permit_expirable_semaphore`], [`count_down_latch`] | The same of what is no lock. |
 //! | [`guarantees`] | What can be relied upon, under which conditions? |
 //! | [`operations`] | Which set-up, which rights, which figures to watch? |
+//! | [`metrics`] | Which gauges, spans, dashboard and alerts are there? |
 //! | [`testing_your_code`] | How is code tested that takes locks? |
 //! | [`protocol`] | What do Redisson and this crate write to Redis? |
 //! | [`from_redisson`], [`from_other_libraries`] | What is the equal of this call or setting? |
@@ -30,6 +31,7 @@ page!(from_other_libraries, "from-other-libraries.md");
 page!(from_redisson, "from-redisson.md");
 page!(groups, "groups.md");
 page!(guarantees, "guarantees.md");
+page!(metrics, "metrics.md");
 page!(operations, "operations.md");
 page!(other_locks, "other-locks.md");
 page!(permit_expirable_semaphore, "permit-expirable-semaphore.md");

@@ -1,6 +1,7 @@
 //! Every gauge moves by what it counts, and by nothing else: read as Prometheus reads it, from a server in memory.
 
 mod page;
+mod pages;
 mod spans;
 
 use std::time::Duration;
