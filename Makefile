@@ -73,7 +73,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
-	bench-compare bench-shares bench-check soak peers interop-all servers topologies failovers \
+	bench-compare bench-shares bench-check bench-gauges soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
@@ -263,6 +263,10 @@ bench-shares: ## Shares of a contended lock per process: this crate, Redisson, b
 bench-check: ## Instructions of lock, renewal and wake-up against the committed figures (UPDATE=1 writes them)
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind
 	tools/bench-check.sh $(if $(UPDATE),--update)
+
+bench-gauges: ## Pairs per second with the feature metrics beside those without it (GAUGE_ROUNDS=15; 3 minutes)
+	@tools/setup.sh --need rust --need cc --need redis
+	tools/gauges-cost.sh
 
 # Bounded: about half an hour on two cores.
 topologies: peers programs ## The contract of all kinds on a cluster and behind sentinels, and failovers TOPOLOGY_ROUNDS times

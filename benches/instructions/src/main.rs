@@ -2,8 +2,13 @@
 //!
 //! `tools/bench-check.sh` runs it under callgrind, which writes down a count at every [`mark`]: what comes before the
 //! first, such as connecting, is not compared.
+//!
+//! `tools/gauges-cost.sh` runs `speed-1` and `speed-64`, which print pairs per second.
 
-use std::{error::Error, time::Duration};
+use std::{
+    error::Error,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::try_join_all;
 use redisson_lock::{Config, LockClient, ReentrantLock};
@@ -21,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const COUNTS: usize = 10;
 /// Of the renewal: a count takes a third of the lease.
 const RENEWALS: usize = 5;
+/// How long pairs are made for their speed.
+const SPEED_FOR: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +39,10 @@ fn main() -> Result<(), Failure> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
+        #[cfg(feature = "metrics")]
+        let _handle = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0])?
+            .install_recorder()?;
         let config = Config {
             watchdog_lease: LEASE,
             ..Config::default()
@@ -46,6 +57,8 @@ fn main() -> Result<(), Failure> {
             "pairs-64" => pairs(&client, 64, 10).await,
             "renewal" => renewal(&client, 1_000).await,
             "wake-up" => wake_up(&client, 100).await,
+            "speed-1" => speed(&client, 1).await,
+            "speed-64" => speed(&client, 64).await,
             _ => Err(format!("no such workload: {workload}").into()),
         }
     })
@@ -80,6 +93,24 @@ async fn pairs(client: &LockClient, together: usize, rounds: usize) -> Result<()
         }
     }
     mark();
+    Ok(())
+}
+
+/// Prints how many pairs so many tasks make in a second, a lock each.
+async fn speed(client: &LockClient, together: usize) -> Result<(), Failure> {
+    let locks = locks(client, together);
+    try_join_all(locks.iter().map(pair)).await?;
+    let began = Instant::now();
+    let pairs = locks.iter().map(async |lock| {
+        let mut pairs = 0_u32;
+        while began.elapsed() < SPEED_FOR {
+            pair(lock).await?;
+            pairs += 1;
+        }
+        Ok::<_, Failure>(pairs)
+    });
+    let pairs: u32 = try_join_all(pairs).await?.into_iter().sum();
+    println!("{:.0}", f64::from(pairs) / began.elapsed().as_secs_f64());
     Ok(())
 }
 
