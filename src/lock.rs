@@ -302,7 +302,7 @@ impl<K: Kind> Lock<K> {
 
     async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
         let ask = Ask::new(self.subject()?.clone(), self.owner())?;
-        let acquisition = self.engine.acquisition(&ask, limit);
+        let acquisition = self.engine.acquisition(&ask);
         let held = self.engine.acquire(&ask, limit).await;
         if let Some(mut acquisition) = acquisition {
             acquisition.ended(&held);

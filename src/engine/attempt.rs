@@ -116,9 +116,9 @@ impl Engine {
                 return None;
             }
         };
-        tenure
-            .seen()
-            .begin(self.gauges.holds(ask.place.wire.kind()));
+        let kind = ask.place.wire.kind();
+        let seen = tenure.seen();
+        seen.begin(|| self.gauges.holds(kind, tenure.since));
         self.wakeups.asked(&ask.place, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))

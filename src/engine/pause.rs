@@ -10,13 +10,14 @@ use super::{
     row::{Place as Turn, Signal},
     wakeup::Waiting,
 };
-use crate::{back_off::Spinning, owner::OwnerId};
+use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
 
 pub(super) enum Pause {
     Listening(Waiting),
     Spinning {
         spinning: Spinning,
         remaining: Option<Duration>,
+        _waiter: Option<Waiter>,
     },
 }
 
@@ -73,6 +74,7 @@ impl Pause {
             return Pause::Spinning {
                 spinning: Spinning::new(back_off),
                 remaining,
+                _waiter: engine.gauges.waiter(ask.place.wire.kind()),
             };
         }
         let owner = OwnerId::new(engine.id, ask.owner).field();
@@ -137,6 +139,7 @@ impl Pause {
             Pause::Spinning {
                 spinning,
                 remaining,
+                ..
             } => {
                 let delay = spinning.next_delay();
                 // The server counts in whole milliseconds.

@@ -166,7 +166,7 @@ impl Engine {
         let entered = self.enter_row(ask);
         let waits = entered.map(|entered| match entered {
             Ok(way) => Either::Left(ready(Ok(way))),
-            Err(place) => Either::Right(Box::pin(self.wait_for_turn(place, limit))),
+            Err(place) => Either::Right(Box::pin(self.wait_for_turn(ask, place, limit))),
         });
         waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
     }
@@ -212,7 +212,13 @@ impl Engine {
         }
     }
 
-    async fn wait_for_turn(self: &Arc<Self>, mut place: Place, limit: Limit) -> Result<Way, Error> {
+    async fn wait_for_turn(
+        self: &Arc<Self>,
+        ask: &Ask,
+        mut place: Place,
+        limit: Limit,
+    ) -> Result<Way, Error> {
+        let _waiter = self.gauges.waiter(ask.place.wire.kind());
         let Some(signal) = place.signal() else {
             return Ok(Way::Asks(Some(place)));
         };
@@ -300,7 +306,8 @@ impl Engine {
         let kind = tenure.place.wire.kind();
         self.gauges.handed_off(kind);
         if let Some(next) = next {
-            next.seen().begin(self.gauges.holds(kind));
+            let seen = next.seen();
+            seen.begin(|| self.gauges.holds(kind, next.since));
             self.watch(&next);
         }
         if is_new {

@@ -3,11 +3,7 @@
 use tokio::time::Instant;
 use tracing::{Span, field};
 
-use super::{
-    Engine,
-    ask::{Ask, Limit},
-    release::Held,
-};
+use super::{Engine, ask::Ask, release::Held};
 use crate::{
     error::Error,
     gauges::{self, Holder, Loss, Outcome},
@@ -21,7 +17,7 @@ pub(crate) struct Acquisition<'a> {
     place: &'a Place,
     span: Option<Span>,
     began: Instant,
-    waits: bool,
+    ended: Option<Instant>,
     outcome: Outcome,
 }
 
@@ -34,7 +30,11 @@ impl Acquisition<'_> {
             Err(Error::Unavailable { .. }) => Outcome::Unavailable,
             Err(_) => Outcome::Failed,
         };
-        if let (Ok(Some(held)), Some(_)) = (done, &self.span) {
+        let Ok(Some(held)) = done else { return };
+        // The clock has been read already, unless this is a re-entry.
+        let since = held.tenure().since;
+        self.ended = (since >= self.began).then_some(since);
+        if self.span.is_some() {
             held.tenure().seen().trace(self.place);
         }
     }
@@ -42,9 +42,9 @@ impl Acquisition<'_> {
 
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
-        let waited = self.began.elapsed();
+        let waited = self.ended.unwrap_or_else(Instant::now) - self.began;
         let gauges = &self.engine.gauges;
-        gauges.ends(self.place.wire.kind(), self.waits, self.outcome, waited);
+        gauges.acquisition(self.place.wire.kind(), self.outcome, waited);
         if let Some(span) = &self.span {
             span.record("outcome", self.outcome.label());
             span.record("waited", waited.as_secs_f64());
@@ -57,11 +57,7 @@ impl Engine {
     /// clock is read and nothing is allocated.
     ///
     /// The span is not entered, which would make the future of every wait larger: no span begins inside.
-    pub(crate) fn acquisition<'a>(
-        &'a self,
-        ask: &'a Ask,
-        limit: Limit,
-    ) -> Option<Box<Acquisition<'a>>> {
+    pub(crate) fn acquisition<'a>(&'a self, ask: &'a Ask) -> Option<Box<Acquisition<'a>>> {
         let place = &*ask.place;
         let span = tracing::info_span!(
             "lock.acquire",
@@ -71,15 +67,13 @@ impl Engine {
             waited = field::Empty,
         );
         let span = (!span.is_disabled()).then_some(span);
-        let waits = !matches!(limit, Limit::Once);
         (gauges::ON || span.is_some()).then(|| {
-            self.gauges.begins(place.wire.kind(), waits);
             Box::new(Acquisition {
                 engine: self,
                 place,
                 span,
                 began: Instant::now(),
-                waits,
+                ended: None,
                 outcome: Outcome::Cancelled,
             })
         })
@@ -100,11 +94,11 @@ struct Shown {
 }
 
 impl Seen {
-    /// The tenure begins.
-    pub(super) fn begin(&self, holder: Option<Holder>) {
+    /// The tenure begins, unless this is a re-entry.
+    pub(super) fn begin(&self, holder: impl FnOnce() -> Option<Holder>) {
         let mut shown = lock(&self.0);
         if !shown.is_over && shown.holder.is_none() {
-            shown.holder = holder;
+            shown.holder = holder();
         }
     }
 

@@ -229,6 +229,7 @@ impl Waiting {
         signal: Arc<Signal>,
         hearing: Hearing,
     ) -> Self {
+        engine.gauges.waits(place.wire.kind());
         Self {
             engine: engine.clone(),
             place: place.clone(),
@@ -329,6 +330,7 @@ impl Drop for Waiting {
             granted,
             ..
         } = self;
+        engine.gauges.waits_no_more(place.wire.kind());
         let room = &engine.wakeups.room;
         let mut left = room.leave(place, *id, signal, *granted, Instant::now());
         for place in &left.withdrawn {

@@ -9,9 +9,9 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use off::{Connections, Gauges, Holder, ON, batch};
+pub(crate) use off::{Connections, Gauges, Holder, ON, Waiter, batch};
 #[cfg(feature = "metrics")]
-pub(crate) use on::{Connections, Gauges, Holder, ON, batch};
+pub(crate) use on::{Connections, Gauges, Holder, ON, Waiter, batch};
 
 use crate::error::LostReason;
 

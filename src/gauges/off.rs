@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{Outcome, RenewalEnd, WakeUp};
 use crate::{error::LostReason, wire::KindName};
 
@@ -14,11 +16,17 @@ impl Gauges {
         Self
     }
 
-    pub(crate) fn begins(&self, _: KindName, _waits: bool) {}
+    pub(crate) fn waits(&self, _: KindName) {}
 
-    pub(crate) fn ends(&self, _: KindName, _waits: bool, _: Outcome, _after: Duration) {}
+    pub(crate) fn waits_no_more(&self, _: KindName) {}
 
-    pub(crate) fn holds(&self, _: KindName) -> Option<Holder> {
+    pub(crate) fn waiter(&self, _: KindName) -> Option<Waiter> {
+        None
+    }
+
+    pub(crate) fn acquisition(&self, _: KindName, _: Outcome, _after: Duration) {}
+
+    pub(crate) fn holds(&self, _: KindName, _since: Instant) -> Option<Holder> {
         None
     }
 
@@ -30,6 +38,8 @@ impl Gauges {
 
     pub(crate) fn woken(&self, _: WakeUp, _waiters: usize) {}
 }
+
+pub(crate) enum Waiter {}
 
 pub(crate) enum Holder {}
 

@@ -33,7 +33,7 @@ const KINDS: usize = KindName::Simple as usize + 1;
 
 /// The gauges of one client. The recorder that is installed when the client is made receives them.
 ///
-/// Handles are kept: looking one up costs more than what it counts, and a pair of lock and unlock needs seven.
+/// Handles are kept: looking one up costs more than what it counts, and a pair of lock and unlock needs five.
 pub(crate) struct Gauges {
     kinds: [OnceLock<Arc<OfKind>>; KINDS],
     renewals: [Counter; RenewalEnd::ALL.len()],
@@ -83,28 +83,32 @@ impl Gauges {
         self.kinds[kind as usize].get_or_init(|| Arc::new(OfKind::new(kind)))
     }
 
-    /// An acquisition begins, which `waits` for a lock that is taken.
-    pub(crate) fn begins(&self, kind: KindName, waits: bool) {
-        if waits {
-            self.of(kind).waiters.increment(1.0);
-        }
+    /// A task waits for a lock that is taken.
+    pub(crate) fn waits(&self, kind: KindName) {
+        self.of(kind).waiters.increment(1.0);
     }
 
-    /// It has ended, after that time.
-    pub(crate) fn ends(&self, kind: KindName, waits: bool, outcome: Outcome, after: Duration) {
+    pub(crate) fn waits_no_more(&self, kind: KindName) {
+        self.of(kind).waiters.decrement(1.0);
+    }
+
+    /// The same, until what is returned is dropped.
+    pub(crate) fn waiter(&self, kind: KindName) -> Option<Waiter> {
+        self.waits(kind);
+        Some(Waiter(self.of(kind).clone()))
+    }
+
+    /// An acquisition has ended.
+    pub(crate) fn acquisition(&self, kind: KindName, outcome: Outcome, after: Duration) {
         let of = self.of(kind);
-        if waits {
-            of.waiters.decrement(1.0);
-        }
         of.acquisitions[outcome as usize].increment(1);
         of.wait[outcome as usize].record(after);
     }
 
-    /// An owner has a lock from now on.
-    pub(crate) fn holds(&self, kind: KindName) -> Option<Holder> {
+    /// An owner has had a lock since then.
+    pub(crate) fn holds(&self, kind: KindName, since: Instant) -> Option<Holder> {
         let of = self.of(kind).clone();
         of.holders.increment(1.0);
-        let since = Instant::now();
         Some(Holder { of, since })
     }
 
@@ -122,6 +126,15 @@ impl Gauges {
 
     pub(crate) fn woken(&self, cause: WakeUp, waiters: usize) {
         self.wake_ups[cause as usize].increment(waiters as u64);
+    }
+}
+
+/// A task that waits for a lock, until this is dropped.
+pub(crate) struct Waiter(Arc<OfKind>);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.waiters.decrement(1.0);
     }
 }
 

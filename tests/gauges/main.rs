@@ -143,6 +143,35 @@ async fn reentry_and_leak_leave_one_holder() {
     assert_eq!(page.number(&holders()), 1.0);
     lock.unlock().await.unwrap();
     assert_eq!(page.number(&holders()), 0.0);
+    let holds = page.number("redisson_lock_hold_seconds_count{kind=\"reentrant\"}");
+    assert_eq!(holds, 1.0);
+}
+
+/// Each way to wait has a place of its own to be counted at.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_all_sorts_are_counted_once() {
+    let (page, server) = (Page::new(), InMemoryRedis::new());
+    let (one, other) = two(&server).await;
+    let held = one.reentrant_lock("a").lock().await.unwrap();
+    let _spins = one.spin_lock("b").lock().await.unwrap();
+    let first = other.reentrant_lock("a");
+    let local = other.reentrant_lock("a");
+    let (first, local) = (
+        tokio::spawn(async move { first.lock().await }),
+        tokio::spawn(async move { local.lock().await }),
+    );
+    let spinning = other.spin_lock("b");
+    let spins = tokio::spawn(async move { spinning.lock().await });
+    sleep(Duration::from_secs(1)).await;
+    let spinners = "redisson_lock_waiters{kind=\"spin\"}";
+    assert_eq!((page.number(&waiters()), page.number(spinners)), (2.0, 1.0));
+    local.abort();
+    spins.abort();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((page.number(&waiters()), page.number(spinners)), (1.0, 0.0));
+    held.unlock().await.unwrap();
+    drop(first.await.unwrap().unwrap());
+    assert_eq!(page.number(&waiters()), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
