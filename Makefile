@@ -264,7 +264,7 @@ bench-check: ## Instructions of lock, renewal and wake-up against the committed 
 	@tools/setup.sh --need rust --need cc --need redis --need valgrind
 	tools/bench-check.sh $(if $(UPDATE),--update)
 
-bench-gauges: ## Pairs per second with the feature metrics beside those without it (GAUGE_ROUNDS=15; 3 minutes)
+bench-gauges: ## Pairs per second with the feature metrics beside those without it (GAUGE_ROUNDS=40; 3 minutes)
 	@tools/setup.sh --need rust --need cc --need redis
 	tools/gauges-cost.sh
 

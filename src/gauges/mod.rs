@@ -9,9 +9,9 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use off::{Connections, Gauges, Holder, ON, Waiter, batch};
+pub(crate) use off::{Batches, Connections, Gauges, Holder, ON, Waiter};
 #[cfg(feature = "metrics")]
-pub(crate) use on::{Connections, Gauges, Holder, ON, Waiter, batch};
+pub(crate) use on::{Batches, Connections, Gauges, Holder, ON, Waiter};
 
 use crate::error::LostReason;
 

@@ -43,7 +43,15 @@ pub(crate) enum Waiter {}
 
 pub(crate) enum Holder {}
 
-pub(crate) fn batch(_operations: usize) {}
+pub(crate) struct Batches;
+
+impl Batches {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn sent(&self, _operations: usize) {}
+}
 
 pub(crate) struct Connections;
 

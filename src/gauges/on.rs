@@ -151,9 +151,17 @@ impl Drop for Holder {
     }
 }
 
-/// So many operations travel in one call.
-pub(crate) fn batch(operations: usize) {
-    histogram!(BATCH).record(operations as f64);
+/// How many operations travel in a call.
+pub(crate) struct Batches(Histogram);
+
+impl Batches {
+    pub(crate) fn new() -> Self {
+        Self(histogram!(BATCH))
+    }
+
+    pub(crate) fn sent(&self, operations: usize) {
+        self.0.record(operations as f64);
+    }
 }
 
 /// What becomes of the connections of one purpose.

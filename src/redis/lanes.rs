@@ -25,7 +25,7 @@ use super::{
 use crate::{
     durability::Durability,
     error::Cause,
-    gauges,
+    gauges::Batches,
     hash::HashMap,
     wire::{
         Place, Refusal, Reply, Request,
@@ -47,6 +47,7 @@ pub(crate) struct Lanes {
     lanes: RwLock<HashMap<Course, Arc<Lane>>>,
     /// Operations that somebody waits for.
     load: AtomicUsize,
+    batches: Batches,
 }
 
 /// What may travel together: by the number of its script, its slot, and how durable it is to be.
@@ -66,6 +67,7 @@ impl Lanes {
             runtime,
             lanes: RwLock::default(),
             load: AtomicUsize::new(0),
+            batches: Batches::new(),
         }
     }
 
@@ -114,7 +116,7 @@ impl Lanes {
             match admission {
                 Admission::Alone(operation) => {
                     let _leave = Alone(&lane);
-                    gauges::batch(1);
+                    self.batches.sent(1);
                     let call = self
                         .redis
                         .call(lane.script, Arc::new([operation]), durability);
@@ -361,7 +363,7 @@ pub(super) async fn call_all(
     durability: Durability,
 ) -> Vec<Result<Reply, CallError>> {
     let count = operations.len();
-    gauges::batch(count);
+    Batches::new().sent(count);
     let operations: Arc<[Operation]> = operations.into();
     let error = match redis.call(script, operations.clone(), durability).await {
         Ok(replies) => return replies.into_iter().map(Ok).collect(),

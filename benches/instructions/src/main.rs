@@ -27,7 +27,7 @@ const COUNTS: usize = 10;
 /// Of the renewal: a count takes a third of the lease.
 const RENEWALS: usize = 5;
 /// How long pairs are made for their speed.
-const SPEED_FOR: Duration = Duration::from_secs(1);
+const SPEED_FOR: Duration = Duration::from_millis(300);
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
