@@ -114,18 +114,19 @@ impl Engine {
         self.run_without_tasks(|| tenures.iter().filter_map(left_behind).collect());
     }
 
-    /// Runs these, if the runtime has ended and left that to others.
-    pub(super) fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) {
+    /// Runs these, if the runtime has ended and left that to others. Says whether it has.
+    pub(super) fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
         let words = &self.last_words;
         let is_due =
             words.is_due.load(Ordering::Relaxed) && words.target.is_reached_from_anywhere();
         if !is_due || words.is_vain.load(Ordering::Relaxed) {
-            return;
+            return is_due;
         }
         let requests = requests();
         if !requests.is_empty() {
             words.say(requests, &self.config);
         }
+        is_due
     }
 }
 

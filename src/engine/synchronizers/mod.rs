@@ -591,17 +591,19 @@ impl Engine {
         let is_queued = self.jobs.push(async move {
             let _ongoing = ongoing;
             if let Err(error) = engine.until_answered_or_given_up(&at, request).await {
-                let name = &at.name;
-                match engine.lines.left.may_tell() {
-                    Some(untold) => {
-                        tracing::warn!(%name, %error, untold, "permits were not given back");
-                    }
-                    None => tracing::debug!(%name, %error, "permits were not given back"),
-                }
+                engine.permits_stay(&at, &error);
             }
         });
-        if !is_queued {
-            self.run_without_tasks(|| vec![again]);
+        if !is_queued && !self.run_without_tasks(|| vec![again]) {
+            self.permits_stay(site, &Error::Closed);
+        }
+    }
+
+    fn permits_stay(&self, site: &Site, error: &Error) {
+        let name = &site.name;
+        match self.lines.left.may_tell() {
+            Some(untold) => tracing::warn!(%name, %error, untold, "permits were not given back"),
+            None => tracing::debug!(%name, %error, "permits were not given back"),
         }
     }
 
