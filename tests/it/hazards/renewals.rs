@@ -82,7 +82,8 @@ pub async fn p_r1_lost_renewals_are_sent_again<S: Subject>() {
     stage.faults().lose_replies(0.2);
     stage.faults().lose_requests(0.2);
     let_pass(lease * 2).await;
-    eventually("a few renewals were lost", PROMPT, async || {
+    // By chance; by far most often they are lost already.
+    eventually("a few renewals were lost", 8 * PROMPT, async || {
         stage.faults().lost_replies() + stage.faults().lost_requests() > 2
     })
     .await;
