@@ -1,6 +1,11 @@
 //! The only way to get a lock.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use uuid::Uuid;
 
@@ -499,6 +504,36 @@ impl LockClient {
     /// None.
     pub fn is_connected(&self) -> bool {
         self.engine.is_connected()
+    }
+
+    /// Asks all servers that locks are asked for at for a sign of life (`PING`), and says how long the slowest took to answer.
+    ///
+    /// For a health check that is to notice a server that has just stopped answering, which
+    /// [`is_connected`](Self::is_connected) does not. A user without the right to `PING` may use it as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when a server is not connected to or does not answer within
+    /// [`Config::command_wait`](crate::Config::command_wait), or does not serve now; [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Redisson
+    ///
+    /// `redisson.getRedisNodes(..).pingAll()`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// println!("Redis answers within {:?}", client.ping().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ping(&self) -> Result<Duration, Error> {
+        self.engine.ping().await
     }
 
     fn reentrant_locks(

@@ -146,6 +146,16 @@ pub struct Config {
     #[serde(deserialize_with = "optional_millis")]
     pub deadlock_warning: Option<Duration>,
 
+    /// How long a task may wait for a lock until the log says so, and who holds the lock (WARN, event `lock.waiting`), and again
+    /// whenever the wait has become twice as long. Default: `None`, which says nothing. At least 10 ms.
+    ///
+    /// Each line asks the server for the holders: at most 10 at a time and 60 a minute, and of each lock only about the task
+    /// that has waited for longest.
+    ///
+    /// Redisson: none.
+    #[serde(deserialize_with = "optional_millis")]
+    pub slow_wait: Option<Duration>,
+
     /// How long an operation that does not wait for others (`try_lock`, `unlock`, queries) waits for an answer.
     /// Default: 3 s.
     ///
@@ -188,6 +198,7 @@ impl Default for Config {
             yield_to_others: true,
             local_hand_off: Duration::from_millis(2),
             deadlock_warning: Some(Duration::from_secs(1)),
+            slow_wait: None,
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),
         }
@@ -243,9 +254,14 @@ impl Config {
         least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
         // A renewal that waits for replicas is waited for by the release of its hold.
         self.replica_wait = self.replica_wait.min(self.command_wait);
-        if let Some(warning) = &mut self.deadlock_warning {
-            *warning = (*warning).min(Lease::MAX);
-            least("deadlock_warning", *warning, Duration::from_millis(10))?;
+        for (name, warning) in [
+            ("deadlock_warning", &mut self.deadlock_warning),
+            ("slow_wait", &mut self.slow_wait),
+        ] {
+            if let Some(warning) = warning {
+                *warning = (*warning).min(Lease::MAX);
+                least(name, *warning, Duration::from_millis(10))?;
+            }
         }
         least("outage_wait", self.outage_wait, Duration::from_millis(1))?;
         let is_shown = self.client_name.bytes().all(|byte| byte.is_ascii_graphic());

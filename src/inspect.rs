@@ -5,7 +5,10 @@ use std::time::Duration;
 use crate::{
     error::Error,
     lock::Lock,
-    wire::{Inspection, Kind},
+    wire::{
+        Inspection, Kind, Queued,
+        holders::{Holder, Waiter},
+    },
 };
 
 impl<K: Kind> Lock<K> {
@@ -172,7 +175,72 @@ impl<K: Kind> Lock<K> {
         Ok(self.inspect().await?.remaining)
     }
 
+    /// Who holds the lock, by the server's word: owners of this client, of others, and threads of Java; at most 1,000.
+    ///
+    /// Of a [`ReadWriteLock`](crate::ReadWriteLock), either side lists the readers and the writer. While tasks of one client pass a
+    /// lock on in memory ([`Config::local_hand_off`](crate::Config::local_hand_off)), it is the owner that took it from the
+    /// server; [`LockClient::holds`](crate::LockClient::holds) tells which of this client's has it. Waits for one answer of the
+    /// server, which may be out of date when it arrives.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked). [`Error::Redis`] also where the user lacks the right (`+hgetall`).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// for holder in client.reentrant_lock("order:42").holders().await? {
+    ///     println!("held by {holder}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<Holder>, Error> {
+        self.engine.holders(self.place()?).await
+    }
+
     async fn inspect(&self) -> Result<Inspection, Error> {
         self.engine.inspect(self.place()?, self.owner()).await
+    }
+}
+
+impl<K: Queued> Lock<K> {
+    /// Who waits for the lock, the next to be served first: owners of this client, of others, and threads of Java; at most 1,000.
+    ///
+    /// Only fair locks know it: other waiters are known to their own clients alone. Of several tasks of one client, one at a
+    /// time stands in the queue. Waits for one answer of the server, which may be out of date when it arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongKind`] when the queue is another program's data; otherwise as [`holders`](Self::holders).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Redisson
+    ///
+    /// None.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// let next = client.fair_lock("printer").waiters().await?.into_iter().next();
+    /// println!("next: {}", next.map_or("none".into(), |waiter| waiter.owner));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiters(&self) -> Result<Vec<Waiter>, Error> {
+        self.engine.waiters(self.place()?).await
     }
 }

@@ -78,9 +78,10 @@ pub use redis::probe;
 pub use redisson::RedissonConfig;
 pub use semaphore::{Permit, Semaphore};
 pub use wire::{
-    Kind, Released,
+    Kind, Queued, Released,
     fair::Fair,
     fenced::Fenced,
+    holders::{Holder, Waiter},
     non_reentrant::{NonReentrant, NonReentrantFair},
     read::Read,
     reentrant::Reentrant,

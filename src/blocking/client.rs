@@ -1,5 +1,7 @@
 //! The only way to get a blocking lock.
 
+use std::time::Duration;
+
 use tokio::runtime::Builder;
 use uuid::Uuid;
 
@@ -119,6 +121,15 @@ impl LockClient {
     /// Whether there are connections: see [`crate::LockClient::is_connected`].
     pub fn is_connected(&self) -> bool {
         self.asynchronous().is_connected()
+    }
+
+    /// Asks all servers for a sign of life: see [`crate::LockClient::ping`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::LockClient::ping`].
+    pub fn ping(&self) -> Result<Duration, Error> {
+        wait_for(self.0.engine.runtime(), self.0.ping())
     }
 
     /// Ends the client, for all its clones: see [`crate::LockClient::shutdown`].

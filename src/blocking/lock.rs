@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Guard, wait_for};
 use crate::{
-    BackOff, Durability, Error, Fair, Fenced, Kind, NonReentrant, NonReentrantFair, Owner, Read,
-    Reentrant, Released, Simple, Spin, Write,
+    BackOff, Durability, Error, Fair, Fenced, Holder, Kind, NonReentrant, NonReentrantFair, Owner,
+    Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write,
 };
 
 /// The plain reentrant lock.
@@ -126,6 +126,15 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.is_locked().await)
     }
 
+    /// Who holds the lock, by the server's word: see [`crate::Lock::holders`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::holders`].
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        self.wait(async |lock| lock.holders().await)
+    }
+
     /// Whether this thread holds the lock and may rely on it: see [`crate::Lock::is_held`].
     ///
     /// # Errors
@@ -217,5 +226,16 @@ impl ReadWriteLock {
     /// The side of the writer.
     pub fn write(&self) -> &Lock<Write> {
         &self.write
+    }
+}
+
+impl<K: Queued> Lock<K> {
+    /// Who waits for the lock, the next to be served first: see [`crate::Lock::waiters`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::waiters`].
+    pub fn waiters(&self) -> Result<Vec<Waiter>, Error> {
+        self.wait(async |lock| lock.waiters().await)
     }
 }

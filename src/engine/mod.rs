@@ -9,7 +9,7 @@
 //! | [`group`] | - | takes several locks, all or a majority |
 //! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
 //! | [`last_words`] | - | releases what was dropped when the runtime has ended |
-//! | [`deadlock`] | - | says when a client seems to wait for itself |
+//! | [`long_waits`] | - | says when a task waits for long, and on whom |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
@@ -26,7 +26,6 @@ mod alarm;
 mod ask;
 mod attempt;
 mod carried;
-mod deadlock;
 mod dropped;
 mod echoes;
 mod extend;
@@ -37,6 +36,7 @@ mod intents;
 mod last_words;
 mod line;
 mod local;
+mod long_waits;
 mod loss;
 mod own_thread;
 mod pause;
@@ -84,7 +84,11 @@ use crate::{
     owner::{Owner, OwnerId},
     redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
     seldom::Seldom,
-    wire::{Inspection, Lease, Place, Presence, Refusal, Reply, Request, name, presence},
+    wire::{
+        Inspection, Lease, Place, Presence, Refusal, Reply, Request,
+        holders::{self, Holder, Waiter},
+        name, presence,
+    },
 };
 use dropped::DroppedGuards;
 use holds::{SlotRef, Slots};
@@ -137,6 +141,7 @@ struct LogLines {
     refused: Seldom,
     left: Seldom,
     deadlocks: Seldom,
+    slow_waits: Seldom,
     elsewhere: Seldom,
 }
 
@@ -147,6 +152,7 @@ impl Default for LogLines {
             refused: Seldom::new(1),
             left: Seldom::new(1),
             deadlocks: Seldom::new(1),
+            slow_waits: Seldom::new(60),
             elsewhere: Seldom::new(1),
         }
     }
@@ -372,6 +378,54 @@ impl Engine {
             .wire
             .inspection(reply)
             .map_err(|refusal| refused(place, refusal))
+    }
+
+    /// Who holds the lock, by the server's word.
+    pub(crate) async fn holders(&self, place: &Place) -> Result<Vec<Holder>, Error> {
+        self.dropped_guards_released(&place.name).await;
+        let reply = self.ask(place, place.wire.holders(place), true).await?;
+        holders::holders(reply).map_err(|refusal| refused(place, refusal))
+    }
+
+    /// Who stands in the lock's queue, the next to be served first.
+    pub(crate) async fn waiters(&self, place: &Place) -> Result<Vec<Waiter>, Error> {
+        let Some(request) = place.wire.waiters(place) else {
+            return Ok(Vec::new());
+        };
+        let reply = self.ask(place, request, true).await?;
+        holders::waiters(reply).map_err(|refusal| refused(place, refusal))
+    }
+
+    /// How long the slowest server takes to answer.
+    pub(crate) async fn ping(&self) -> Result<Duration, Error> {
+        runtime::check()?;
+        let (began, limit) = (Instant::now(), self.config.command_wait);
+        let pinged = async {
+            match self.is_closed() {
+                true => Err(CallError::Closed),
+                false => self.lanes.ping().await,
+            }
+        };
+        match tokio::time::timeout(limit, pinged).await {
+            Ok(Ok(())) => Ok(began.elapsed()),
+            Ok(Err(CallError::Closed)) => Err(Error::Closed),
+            Ok(Err(CallError::Unanswered { reason })) => {
+                Err(Error::unavailable_by(&*reason, self.lanes.any_trouble()))
+            }
+            Ok(Err(CallError::Refused(refusal))) => Err(match refusal {
+                Refusal::Passing { message } => {
+                    let cause = Cause::server(&*message);
+                    Error::unavailable_by(message, Some(Arc::new(cause)))
+                }
+                Refusal::Failed { message } | Refusal::WrongKind { found: message } => {
+                    Error::Redis { message }
+                }
+            }),
+            Err(_) => Err(Error::unavailable_by(
+                format!("no answer within {limit:?}"),
+                self.lanes.any_trouble(),
+            )),
+        }
     }
 
     /// What `owner` holds as far as this process knows: never more than it may rely on.

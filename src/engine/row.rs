@@ -1,9 +1,6 @@
 //! The way of a task to its turn at a lock ([`local`](super::local)), and of the lock from one task to the next.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, ready};
 use tokio::{
@@ -22,10 +19,7 @@ use super::{
     seen::End,
     waiters::poll_floor,
 };
-use crate::{
-    error::Error,
-    owner::{Owner, OwnerId},
-};
+use crate::{error::Error, owner::OwnerId};
 
 /// How a waiter is told.
 pub(super) type Signal = room::Signal<Held>;
@@ -357,15 +351,6 @@ impl Engine {
             }
             engine.verify(vec![tenure]);
         });
-    }
-
-    /// The locks that a task has waited for here all this time, and for whom.
-    pub(super) fn waiting_here(&self, longest: Duration) -> Vec<(Arc<str>, Owner)> {
-        self.slots.locals(|name, local| {
-            let foremost = local.foremost();
-            let long = foremost.filter(|signal| signal.since.elapsed() >= longest);
-            long.map(|signal| (name.clone(), signal.owner))
-        })
     }
 
     /// Everybody who waits here is to see that the client is closed.

@@ -54,13 +54,12 @@ impl Wakeups {
         self.room.awaited().await;
     }
 
-    /// The locks that somebody has waited for all this time, and who.
-    pub(super) fn waiting_for(&self, longest: Duration) -> Vec<(Arc<str>, Owner)> {
+    /// Of each lock the one who waits longest.
+    pub(super) fn foremost(&self, mut of: impl FnMut(&Arc<Place>, &Signal)) {
         let waiters = self.room.waiters();
-        let foremost = waiters.foremost();
-        let long = foremost.filter(|(_, signal)| signal.since.elapsed() >= longest);
-        long.map(|(place, signal)| (place.name.clone(), signal.owner))
-            .collect()
+        waiters
+            .foremost()
+            .for_each(|(place, signal)| of(place, signal));
     }
 
     /// Everybody is to see that the client is closed.
@@ -408,7 +407,7 @@ impl Engine {
 
     /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
-        let mut looking = pin!(self.look_for_deadlocks());
+        let mut looking = pin!(self.look_at_waits());
         let mut looking_after = pin!(self.look_after_crowds());
         loop {
             tokio::select! {

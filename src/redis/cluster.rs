@@ -12,6 +12,7 @@ mod topology;
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
@@ -162,6 +163,14 @@ impl Redis for Cluster {
                 "no node of the cluster is known to have the slot",
             ))),
         }
+    }
+
+    fn ping(&self) -> BoxFuture<Result<(), CallError>> {
+        let routes = self.topology.routes.borrow().clone();
+        Box::pin(async move {
+            let pings = routes.nodes().map(|node| node.line.ping());
+            try_join_all(pings).await.map(drop)
+        })
     }
 
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {

@@ -236,12 +236,25 @@ impl Lanes {
 
     /// Whether all slots can be asked for at once.
     pub(crate) fn is_connected(&self) -> bool {
-        let slots = if self.redis.is_cluster() {
-            super::SLOTS
-        } else {
-            1
-        };
-        (0..slots).all(|slot| self.redis.is_ready(slot))
+        self.slots().all(|slot| self.redis.is_ready(slot))
+    }
+
+    /// Completes when all servers have answered.
+    pub(crate) fn ping(&self) -> BoxFuture<Result<(), CallError>> {
+        self.redis.ping()
+    }
+
+    /// Why a server does not answer, if one does not.
+    pub(crate) fn any_trouble(&self) -> Option<Arc<Cause>> {
+        self.slots().find_map(|slot| self.redis.trouble(slot))
+    }
+
+    /// All slots that there are.
+    fn slots(&self) -> std::ops::Range<HashSlot> {
+        match self.redis.is_cluster() {
+            true => 0..super::SLOTS,
+            false => 0..1,
+        }
     }
 
     /// Whether [`ready`](Self::ready) would complete at once.

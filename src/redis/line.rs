@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Event, Tasks,
+    CallError, Event, Tasks,
     attempts::{Fortune, PROVEN_AFTER, Trouble},
     client_info::Asked,
     connection::{Connection, Frame},
@@ -30,7 +30,7 @@ use crate::{
     error::Cause,
     sync::lock,
     wire::{
-        decimal,
+        Refusal, decimal,
         script::{Operation, Publishing, Script},
     },
 };
@@ -120,6 +120,19 @@ impl Line {
     /// Waits until `old` has been replaced: by then the server has dropped it.
     pub(super) async fn replaced(&self, old: &Arc<Open>) -> Result<(), Closed> {
         self.other_than(Some(old)).await.map(drop)
+    }
+
+    /// Asks the server for a sign of life, once there is a connection.
+    pub(super) async fn ping(&self) -> Result<(), CallError> {
+        let open = self.opened().await?;
+        match open.send("PING", Vec::new()).await {
+            Ok(answer) => match frame::error(&answer).map(Refusal::from_message) {
+                Some(refusal @ Refusal::Passing { .. }) => Err(CallError::Refused(refusal)),
+                // A user without the right to ask was answered as well.
+                _ => Ok(()),
+            },
+            Err(reason) => Err(CallError::Unanswered { reason }),
+        }
     }
 
     async fn other_than(&self, old: Option<&Arc<Open>>) -> Result<Arc<Open>, Closed> {

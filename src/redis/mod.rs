@@ -114,6 +114,9 @@ pub(crate) trait Redis: Send + Sync {
     /// Why there are no answers from `slot`, if there are none.
     fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>>;
 
+    /// Asks all servers that scripts go to for a sign of life; completes when each has answered.
+    fn ping(&self) -> BoxFuture<Result<(), CallError>>;
+
     /// Whether the user may publish to `channel`, of `slot`; `None` if that is known, or need not be.
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
 

@@ -418,6 +418,11 @@ impl Redis for SingleServer {
         self.lines.line.trouble()
     }
 
+    fn ping(&self) -> BoxFuture<Result<(), CallError>> {
+        let line = self.lines.line.clone();
+        Box::pin(async move { line.ping().await })
+    }
+
     fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
         if !self.rights.is_in_doubt() {
             return None;

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text, millis,
+    Claim, Kind, KindName, Lease, Place, Queued, Request, Wire, decimal, holders, lease_text,
+    millis,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
     sealed::Sealed,
@@ -23,6 +24,8 @@ impl Sealed for Fair {
         most_holds: u32::MAX,
     };
 }
+
+impl Queued for Fair {}
 
 static ACQUIRE: Script = script!(keys = 3, "expiry", "clock", "fair_acquire");
 static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
@@ -157,6 +160,11 @@ impl Wire for FairWire {
                 place.channel.clone(),
             ],
         }
+    }
+
+    fn waiters(&self, place: &Place) -> Option<Request> {
+        let beside = Beside::of(place);
+        Some(holders::in_queue(beside.queue, beside.places))
     }
 
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request {

@@ -24,6 +24,7 @@
 pub(crate) mod election;
 pub(crate) mod fair;
 pub(crate) mod fenced;
+pub(crate) mod holders;
 pub(crate) mod latch;
 pub(crate) mod message;
 pub(crate) mod name;
@@ -53,6 +54,10 @@ pub use script::{Refusal, Reply, Request};
 /// Sealed: the kinds are those that Redisson has, and each is a type of this crate, such as
 /// [`Reentrant`](crate::Reentrant).
 pub trait Kind: sealed::Sealed {}
+
+/// A kind whose waiters stand in a queue on the server: [`Fair`](crate::Fair) and
+/// [`NonReentrantFair`](crate::NonReentrantFair).
+pub trait Queued: Kind {}
 
 pub(crate) mod sealed {
     /// Ties a public kind to what it is on the wire.
@@ -139,6 +144,14 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
     fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
     /// Free the lock, whoever holds it.
     fn force_release(&self, place: &Place) -> Request;
+    /// Ask who holds the lock.
+    fn holders(&self, place: &Place) -> Request {
+        holders::of_hash(place, None)
+    }
+    /// For kinds with a queue: ask who stands in it.
+    fn waiters(&self, _place: &Place) -> Option<Request> {
+        None
+    }
     /// Ask what stands at the lock.
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request;
     /// Read the answer to [`inspect`](Self::inspect).

@@ -2,7 +2,7 @@
 //!
 //! Their data are those of the reentrant kinds. That an owner holds the lock already is known without asking.
 
-use super::{Kind, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Sealed};
+use super::{Kind, Queued, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Sealed};
 
 /// A lock that its owner may not take again: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
@@ -24,6 +24,8 @@ impl Sealed for NonReentrant {
 pub enum NonReentrantFair {}
 
 impl Kind for NonReentrantFair {}
+
+impl Queued for NonReentrantFair {}
 
 impl Sealed for NonReentrantFair {
     const WIRE: &'static dyn Wire = &FairWire { most_holds: 1 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text,
+    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, decimal, holders, lease_text,
     name::suffixable,
     script::{Script, script},
     sealed::Sealed,
@@ -104,6 +104,10 @@ impl Wire for ReadWire {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
+    }
+
+    fn holders(&self, place: &Place) -> Request {
+        holders::of_hash(place, Some(&place.beside[0]))
     }
 
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, lease_text,
+    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, holders, lease_text,
     script::{Script, script},
     sealed::Sealed,
 };
@@ -87,6 +87,10 @@ impl Wire for SimpleWire {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
+    }
+
+    fn holders(&self, place: &Place) -> Request {
+        holders::of_string(place)
     }
 
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Intend, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text, millis,
+    Claim, Count, Intend, Kind, KindName, Lease, Place, Request, Wire, decimal, holders,
+    lease_text, millis,
     read::read_write_place,
     script::{Script, script},
     sealed::Sealed,
@@ -96,6 +97,10 @@ impl Wire for WriteWire {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
+    }
+
+    fn holders(&self, place: &Place) -> Request {
+        holders::of_hash(place, Some(&place.beside[0]))
     }
 
     fn inspect(&self, place: &Place, owner: &Bytes) -> Request {

@@ -74,7 +74,7 @@ impl Admitted {
     /// To `servers`, for locks of `kinds` in this sort of set-up; on Redis before 7.0 a user who may do everything.
     pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
         let user = kinds.join(".");
-        let mut rights = all_rights(&[kinds, set_up].concat());
+        let mut rights = all_rights(&[kinds, set_up, &["holders"]].concat());
         if is_before_redis_7(&servers[0]).await {
             let all = ["on", ">secret", "~*", "+@all"];
             rights = all.map(str::to_owned).to_vec();

@@ -18,6 +18,7 @@ mod moments;
 mod order;
 #[path = "../histories/mod.rs"]
 mod played;
+mod questions;
 mod queues;
 mod replicas;
 mod shrink;

@@ -118,6 +118,7 @@ async fn is_refused<S: Subject>(bed: &Bed<S>, owner: Owner) {
     assert!(is_wrong(lock.is_held().await, name));
     assert!(is_wrong(lock.hold_count().await, name));
     assert!(is_wrong(lock.remaining_lease().await, name));
+    assert!(is_wrong(lock.holders().await, name));
     let unlocked = lock.unlock().await;
     assert!(
         matches!(unlocked, Err(Error::NotHeld { .. })),

@@ -44,8 +44,23 @@ pub async fn a_held_lock<S: Subject>() {
             .expect("it has an expiry");
         assert!(left <= lease && left > lease / 2, "{left:?}");
     }
+    for lock in [&bed.lock, &elsewhere] {
+        let holders = lock.holders().await.unwrap();
+        let [holder] = &holders[..] else {
+            panic!("{holders:?}");
+        };
+        assert_eq!(
+            *holder.owner,
+            format!("{}:{}", bed.client.id(), guard.owner())
+        );
+        assert_eq!(holder.client_id(), Some(bed.client.id()));
+        assert_eq!((holder.holds, holder.writes), (1, S::NAME == "write"));
+        let left = holder.remaining_lease.expect("it has an expiry");
+        assert!(left <= lease && left > lease / 2, "{left:?}");
+    }
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     assert_eq!(state(&bed.lock).await, (false, false, 0));
+    assert_eq!(bed.lock.holders().await, Ok(Vec::new()));
 }
 
 /// P-A7: -1 is neither a free lock nor a short wait.
@@ -57,6 +72,12 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     let rival = bed.rival_here();
     assert_eq!(state(&rival).await, (true, false, 0));
     assert_eq!(rival.remaining_lease().await, Ok(None));
+    let holders = rival.holders().await.unwrap();
+    assert_eq!(holders.len(), 1);
+    assert_eq!(
+        (&*holders[0].owner, holders[0].remaining_lease),
+        ("somebody:1", None)
+    );
     assert!(bed.lock.try_lock().await.unwrap().is_none());
     let wait = Duration::from_millis(250);
     assert!(bed.lock.try_lock_for(wait).await.unwrap().is_none());
@@ -76,6 +97,7 @@ pub async fn asking_leaves_nothing<S: Subject>() {
     let bed = Bed::<S>::alone(Config::default()).await;
     state(&bed.lock).await;
     let _ = bed.lock.remaining_lease().await.unwrap();
+    bed.lock.holders().await.unwrap();
     assert_eq!(bed.keys().await, [""; 0]);
     let guard = bed.lock.with_lease(SOON).lock().await.unwrap();
     bed.ask::<u32>(&["PERSIST", &bed.name]).await;

@@ -25,6 +25,7 @@ fn scripts(kind: &str) -> Vec<String> {
         "fair" | "non-reentrant-fair" => [
             of("fair", &["acquire", "release", "abandon", "force_release"]),
             of("reentrant", &["renew", "inspect"]),
+            of("fair", &["waiters"]),
         ]
         .concat(),
         "read" | "write" => [
@@ -52,11 +53,13 @@ fn scripts(kind: &str) -> Vec<String> {
             of("number", &["begin", "inspect"]),
         ]
         .concat(),
+        "simple" => [of("simple", &PLAIN), of("simple", &["holders"])].concat(),
+        "holders" => vec!["holders".to_owned()],
         other => of(other, &PLAIN),
     }
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "reentrant",
     "non-reentrant",
     "spin",
@@ -69,6 +72,7 @@ const KINDS: [&str; 12] = [
     "semaphore",
     "permit-expirable-semaphore",
     "count-down-latch",
+    "holders",
 ];
 
 /// The commands that a script calls, in lower case. `PUBLISH` is a local of `batch.lua`, as clusters have another.

@@ -33,6 +33,7 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
         "reentrant_release" | "fair_release" => &["shorten"],
         "read_acquire" | "read_renew" => &["read_write", "expiry"],
         "fair_acquire" => &["expiry", "clock"],
+        "fair_waiters" => &["clock"],
         "semaphore_acquire" | "semaphore_release" | "semaphore_drain" | "number_begin"
         | "latch_count_down" | "latch_delete" => &["attempts", "number"],
         "number_inspect" | "latch_look" | "permit_set" => &["number"],
@@ -173,6 +174,7 @@ impl Steps {
             .await?;
         self.run(BUSY, "simple_acquire", &lock, &[B, LEASE]).await?;
         self.run(DONE, "simple_inspect", &lock, &[A]).await?;
+        self.run(DONE, "simple_holders", &lock, &[""]).await?;
         self.run(DONE, "simple_renew", &lock, &[A, LONGER]).await?;
         self.run(DONE, "simple_release", &lock, &[A, channel])
             .await?;
@@ -255,6 +257,7 @@ impl Steps {
         // It queues, is heard of again, gives up, and finds its place taken away.
         take(BUSY, B, "1", "0").await?;
         take(BUSY, B, "1", "10").await?;
+        self.run(DONE, "fair_waiters", &keys[1..], &[""]).await?;
         self.run(DONE, "fair_abandon", &keys[1..], &[B, channel])
             .await?;
         take(BUSY, B, "1", "10").await?;

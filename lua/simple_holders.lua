@@ -1,0 +1,14 @@
+-- Tells who holds a lock, without changing anything.
+--
+-- KEYS  lock: the string
+-- ARGV  nothing: an empty argument
+-- Replies
+--   DONE  detail: empty if nobody does, or a line: what is left of the lease in ms, -1 without expiry; 1; the value
+local keys, args = 1, 1
+local function operation(k)
+  local value = call('GET', KEYS[k])
+  if not value then
+    return DONE, ''
+  end
+  return DONE, call('PTTL', KEYS[k]) .. ' 1 ' .. string.gsub(value, '%c', '?')
+end

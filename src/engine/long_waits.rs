@@ -1,0 +1,158 @@
+//! Says so when a task waits for long: on whom, and whether the client seems to wait for itself.
+
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Engine, row::Signal};
+use crate::{owner::Owner, wire::Place};
+
+/// The most waits that one look tells of: each asks the server.
+const MOST_TOLD: usize = 10;
+
+/// The task that has waited for a lock for longest, as far as is known here.
+struct LongWait {
+    name: Arc<str>,
+    waiter: Owner,
+    since: Instant,
+    place: Option<Arc<Place>>,
+}
+
+/// A wait that was told of: since when it lasts, and for how long it is to have lasted when it is told of again.
+type Told = HashMap<Arc<str>, (Instant, Duration)>;
+
+impl Engine {
+    /// Looks at those who wait, for as long as it is polled.
+    pub(super) async fn look_at_waits(self: &Arc<Self>) {
+        let (suspicious, slow) = (self.config.deadlock_warning, self.config.slow_wait);
+        let Some(period) = suspicious.into_iter().chain(slow).min() else {
+            return std::future::pending().await;
+        };
+        let mut told = Told::new();
+        loop {
+            tokio::select! {
+                () = self.wakeups.awaited() => {}
+                () = self.crowds.awaited() => {}
+            }
+            tokio::time::sleep(period).await;
+            let waits = self.waits(period);
+            if let Some(longest) = suspicious {
+                self.warn_of_deadlocks(&waits, longest);
+            }
+            if let Some(longest) = slow {
+                told.retain(|name, (since, _)| {
+                    let lasts = |wait: &LongWait| wait.name == *name && wait.since == *since;
+                    waits.iter().any(lasts)
+                });
+                self.warn_of_slow_waits(waits, longest, &mut told).await;
+            }
+        }
+    }
+
+    /// The longest waits that have lasted for `least`.
+    fn waits(&self, least: Duration) -> Vec<LongWait> {
+        let lasts = |signal: &Signal| signal.since.elapsed() >= least;
+        let mut waits = self.slots.locals(|name, local| {
+            let signal = local.foremost().filter(|signal| lasts(signal))?;
+            Some(LongWait {
+                name: name.clone(),
+                waiter: signal.owner,
+                since: signal.since,
+                place: None,
+            })
+        });
+        self.wakeups.foremost(|place, signal| {
+            if lasts(signal) {
+                waits.push(LongWait {
+                    name: place.name.clone(),
+                    waiter: signal.owner,
+                    since: signal.since,
+                    place: Some(place.clone()),
+                });
+            }
+        });
+        waits
+    }
+
+    /// Whoever has held a lock for long, while another owner of this client waited for it, may be waiting for that one.
+    fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
+        let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
+        for LongWait { name, waiter, .. } in waits.iter().filter(long) {
+            for holder in self.slots.tenures(Some(name)) {
+                let (owner, since) = (holder.owner().owner(), holder.since);
+                if owner != *waiter
+                    && since.elapsed() >= longest
+                    && holder.live_count() > 0
+                    && holder.suspect()
+                    && let Some(untold) = self.lines.deadlocks.may_tell()
+                {
+                    tracing::warn!(
+                        %name, holder = %owner, %waiter, untold,
+                        "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
+                         holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Tells of a wait when it has lasted for `longest`, and whenever it has become twice as long.
+    async fn warn_of_slow_waits(
+        self: &Arc<Self>,
+        mut waits: Vec<LongWait>,
+        longest: Duration,
+        told: &mut Told,
+    ) {
+        // Of several at one name, the longest.
+        waits.sort_by_key(|wait| wait.since);
+        let places: HashMap<_, _> = waits
+            .iter()
+            .filter_map(|wait| Some((wait.name.clone(), wait.place.clone()?)))
+            .collect();
+        let mut count = 0;
+        for wait in waits {
+            let waited = wait.since.elapsed();
+            let next = told.get(&wait.name).map_or(longest, |(_, next)| *next);
+            if waited < next || count == MOST_TOLD {
+                continue;
+            }
+            told.insert(wait.name.clone(), (wait.since, waited * 2));
+            let Some(untold) = self.lines.slow_waits.may_tell() else {
+                continue;
+            };
+            count += 1;
+            let own = || Some(self.slots.tenures(Some(&wait.name)).first()?.place.clone());
+            let place = places.get(&wait.name).cloned().or_else(own);
+            let holders = self.shown_holders(place.as_deref()).await;
+            tracing::warn!(
+                name: "lock.waiting",
+                name = %wait.name, waiter = %wait.waiter, ?waited, holders, untold,
+                "a task waits for a lock"
+            );
+        }
+    }
+
+    /// The holders, for a log line.
+    fn shown_holders<'a>(
+        self: &'a Arc<Self>,
+        place: Option<&'a Place>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'a>> {
+        Box::pin(async move {
+            let Some(place) = place else {
+                return "not known".into();
+            };
+            match self.holders(place).await {
+                Ok(holders) if holders.is_empty() => "none now".into(),
+                Ok(holders) => {
+                    let shown: Vec<_> = holders.iter().take(3).map(ToString::to_string).collect();
+                    let more = match holders.len() - shown.len() {
+                        0 => String::new(),
+                        more => format!("; {more} more"),
+                    };
+                    format!("{}{more}", shown.join("; "))
+                }
+                Err(error) => format!("not known: {error}"),
+            }
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! Who holds a lock, and who stands in its queue.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::{
+    Place, Refusal, Reply, Request,
+    script::{Detail, Outcome, Script, script},
+};
+
+static HOLDERS: Script = script!(keys = 1, "holders");
+static SIMPLE_HOLDERS: Script = script!(keys = 1, "simple_holders");
+static FAIR_WAITERS: Script = script!(keys = 2, "clock", "fair_waiters");
+
+/// An owner that holds a lock, of [`Lock::holders`](crate::Lock::holders): of this client, of another, or a thread of Java.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java. Of a
+    /// [simple lock](crate::SimpleLock) it is the value of its key, which other libraries choose as they like.
+    pub owner: Arc<str>,
+    /// How many holds it has.
+    pub holds: u32,
+    /// Whether this is the write side of a [`ReadWriteLock`](crate::ReadWriteLock).
+    pub writes: bool,
+    /// How long the holds last unless they are renewed; `None` without expiry.
+    pub remaining_lease: Option<Duration>,
+}
+
+impl Holder {
+    /// The [id](crate::LockClient::id) of the holder's client, if the owner has Redisson's form. `CLIENT LIST` shows it behind
+    /// the [name](crate::Config::client_name) of each connection of a client of this crate.
+    pub fn client_id(&self) -> Option<Uuid> {
+        client_id(&self.owner)
+    }
+}
+
+/// `<owner>, 2 holds, 29.4 s left`.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.owner)?;
+        if self.writes {
+            f.write_str(", writes")?;
+        }
+        if self.holds != 1 {
+            write!(f, ", {} holds", self.holds)?;
+        }
+        match self.remaining_lease {
+            Some(left) => write!(f, ", {:.1} s left", left.as_secs_f64()),
+            None => f.write_str(", without expiry"),
+        }
+    }
+}
+
+/// An owner in the queue of a lock, of [`Lock::waiters`](crate::Lock::waiters).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java.
+    pub owner: Arc<str>,
+    /// How long it keeps its place if nothing more is heard of it; `None` when the server does not know. Waiters of this crate
+    /// are heard of at every [`Config::poll_floor`](crate::Config::poll_floor), those of Java once.
+    pub place_kept: Option<Duration>,
+}
+
+impl Waiter {
+    /// The [id](crate::LockClient::id) of the waiter's client, if the owner has Redisson's form.
+    pub fn client_id(&self) -> Option<Uuid> {
+        client_id(&self.owner)
+    }
+}
+
+fn client_id(owner: &str) -> Option<Uuid> {
+    Uuid::try_parse(owner.split_once(':')?.0).ok()
+}
+
+/// Ask who holds a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
+pub(super) fn of_hash(place: &Place, base: Option<&Bytes>) -> Request {
+    Request {
+        script: &HOLDERS,
+        parts: vec![place.key.clone(), base.cloned().unwrap_or_default()],
+    }
+}
+
+/// Ask who holds a simple lock.
+pub(super) fn of_string(place: &Place) -> Request {
+    Request {
+        script: &SIMPLE_HOLDERS,
+        parts: vec![place.key.clone(), Bytes::new()],
+    }
+}
+
+/// Ask who stands in the queue of a fair lock.
+pub(super) fn in_queue(queue: &Bytes, places: &Bytes) -> Request {
+    Request {
+        script: &FAIR_WAITERS,
+        parts: vec![queue.clone(), places.clone(), Bytes::new()],
+    }
+}
+
+/// Reads the answer of those who hold it.
+pub(crate) fn holders(reply: Reply) -> Result<Vec<Holder>, Refusal> {
+    lines(reply, |line| {
+        let mut words = line.splitn(3, ' ');
+        let (left, holds, owner) = (words.next()?, words.next()?, words.next()?);
+        let (owner, writes) = match owner.strip_suffix(":write") {
+            Some(owner) => (owner, true),
+            None => (owner, false),
+        };
+        Some(Holder {
+            owner: owner.into(),
+            holds: holds.parse().ok()?,
+            writes,
+            remaining_lease: millis(left),
+        })
+    })
+}
+
+/// Reads the answer of those who wait.
+pub(crate) fn waiters(reply: Reply) -> Result<Vec<Waiter>, Refusal> {
+    lines(reply, |line| {
+        let (left, owner) = line.split_once(' ')?;
+        Some(Waiter {
+            owner: owner.into(),
+            place_kept: millis(left),
+        })
+    })
+}
+
+/// Lines that are not what they should be are another program's data, and left out.
+fn lines<T>(reply: Reply, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Refusal> {
+    match reply.outcome()? {
+        Outcome::Done(Detail::Text(text)) => Ok(text.lines().filter_map(read).collect()),
+        other => Err(Refusal::Failed {
+            message: format!("a list of owners answered {other:?}"),
+        }),
+    }
+}
+
+fn millis(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Reply {
+        Reply {
+            status: 0,
+            detail: Detail::Text(text.into()),
+            acknowledged: None,
+        }
+    }
+
+    #[test]
+    fn lines_of_other_programs_are_left_out() {
+        let found = holders(told(
+            "20 1 a:1\n-1 2 b c:2:write\nx\n\n5 -3 d\n5 99999999999 e\n-2 1 f",
+        ));
+        let found = found.unwrap();
+        let owners: Vec<_> = found.iter().map(|holder| &*holder.owner).collect();
+        assert_eq!(owners, ["a:1", "b c:2", "f"]);
+        assert_eq!(found[0].remaining_lease, Some(Duration::from_millis(20)));
+        assert!(found[1].writes && found[1].remaining_lease.is_none());
+
+        let found = waiters(told("7 a\n-1 b c\nd")).unwrap();
+        let places: Vec<_> = found.iter().map(|waiter| waiter.place_kept).collect();
+        assert_eq!(places, [Some(Duration::from_millis(7)), None]);
+        assert!(holders(told("")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn holders_are_shown_in_a_line() {
+        let mut holder = Holder {
+            owner: "57339a48-91c1-4d3a-9f5d-1d0a4f6f7ab1:42".into(),
+            holds: 1,
+            writes: false,
+            remaining_lease: Some(Duration::from_millis(29_400)),
+        };
+        assert_eq!(
+            holder.to_string(),
+            "57339a48-91c1-4d3a-9f5d-1d0a4f6f7ab1:42, 29.4 s left"
+        );
+        assert!(holder.client_id().is_some());
+        (holder.holds, holder.writes, holder.remaining_lease) = (2, true, None);
+        holder.owner = "worker".into();
+        assert_eq!(
+            holder.to_string(),
+            "worker, writes, 2 holds, without expiry"
+        );
+        assert!(holder.client_id().is_none());
+    }
+}
