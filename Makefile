@@ -73,7 +73,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
-	bench-compare bench-shares bench-check bench-gauges soak peers interop-all servers topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
@@ -224,6 +224,10 @@ interop: peers programs ## Conformance tests with a running Java Redisson
 
 interop-all: peers programs ## Conformance tests with all versions of Redisson that are looked after
 	@$(MAKE) --no-print-directory run-interop-all
+
+output: peers programs ## Writes what the commands print that the pages show, where that has changed
+	UPDATE_OUTPUT=1 $(CARGO) test --quiet -p rlock --test tool pages:: -- --test-threads 1
+	$(if $(JAVA),UPDATE_OUTPUT=1 $(CARGO) test --quiet $(DOCUMENTED) --test interop incident)
 
 run-interop:
 	$(if $(JAVA),tools/run-tests.sh interop "beside Java",@echo "interop: INTEROP=skip: left out, every test against Java")

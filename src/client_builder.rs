@@ -18,7 +18,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
 #[must_use = "nothing is connected before `build`"]
 pub struct LockClientBuilder {
-    source: Option<Result<Target, Error>>,
+    /// What names the servers, and they.
+    source: Option<(&'static str, Result<Target, Error>)>,
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
     address_map: Option<AddressMap>,
@@ -46,10 +47,22 @@ impl LockClientBuilder {
         }
     }
 
-    /// Connects to the server at `url`: see [`LockClient::connect`].
-    pub fn url(mut self, url: impl AsRef<str>) -> Self {
-        self.source = Some(Target::url(url.as_ref()));
+    /// Servers that are named in two ways leave open which of them were meant.
+    fn named_by(mut self, by: &'static str, target: Result<Target, Error>) -> Self {
+        let target = match &self.source {
+            Some((first, _)) if *first != by => Err(Error::config(format!(
+                "both `{first}` and `{by}` name servers: give one of them"
+            ))),
+            _ => target,
+        };
+        self.source = Some((by, target));
         self
+    }
+
+    /// Connects to the server at `url`: see [`LockClient::connect`].
+    pub fn url(self, url: impl AsRef<str>) -> Self {
+        let target = Target::url(url.as_ref());
+        self.named_by("url", target)
     }
 
     /// Connects to the master of `service` that the sentinels `nodes` name, each as `host:port`, or by TLS as
@@ -73,12 +86,12 @@ impl LockClientBuilder {
     /// ```
     #[doc(alias = "useSentinelServers")]
     pub fn sentinel(
-        mut self,
+        self,
         service: impl AsRef<str>,
         nodes: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Self {
-        self.source = Some(Target::sentinel(service.as_ref(), nodes));
-        self
+        let target = Target::sentinel(service.as_ref(), nodes);
+        self.named_by("sentinel", target)
     }
 
     /// Connects to whichever of the servers `nodes` is the master, each as `host:port`, or by TLS as `rediss://host:port`.
@@ -87,9 +100,9 @@ impl LockClientBuilder {
     ///
     /// `useReplicatedServers().addNodeAddress(nodes)`.
     #[doc(alias = "useReplicatedServers")]
-    pub fn replicated(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.source = Some(Target::several("replicated", &[], nodes));
-        self
+    pub fn replicated(self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let target = Target::several("replicated", &[], nodes);
+        self.named_by("replicated", target)
     }
 
     /// Connects to the cluster of which `nodes` are some, each as `host:port`, or by TLS as `rediss://host:port`.
@@ -98,9 +111,9 @@ impl LockClientBuilder {
     ///
     /// `useClusterServers().addNodeAddress(nodes)`.
     #[doc(alias = "useClusterServers")]
-    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        self.source = Some(Target::several("cluster", &[], nodes));
-        self
+    pub fn cluster(self, nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let target = Target::several("cluster", &[], nodes);
+        self.named_by("cluster", target)
     }
 
     /// Connects to the servers as this user, instead of the URL's. The user without a name is `""`.
@@ -122,9 +135,9 @@ impl LockClientBuilder {
     /// Connects to the servers that a fred client is made for, with its credentials and TLS settings.
     ///
     /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
-    pub fn fred(mut self, client: &FredClient) -> Self {
-        self.source = Some(Ok(Target::donor(client)));
-        self
+    pub fn fred(self, client: &FredClient) -> Self {
+        let target = Ok(Target::donor(client));
+        self.named_by("fred", target)
     }
 
     /// Says at which address a node is reached from here that announces itself by another one, as behind a NAT.
@@ -157,16 +170,15 @@ impl LockClientBuilder {
     }
 
     #[cfg(any(feature = "test-util", feature = "redisson-yaml"))]
-    pub(crate) fn target(mut self, target: Target) -> Self {
-        self.source = Some(Ok(target));
-        self
+    pub(crate) fn target(self, target: Target) -> Self {
+        self.named_by("a given server", Ok(target))
     }
 
     /// What it connects to, without passwords.
     #[cfg(all(test, feature = "redisson-yaml"))]
     pub(crate) fn shown(&self) -> String {
-        let target = self.source.as_ref().expect("it has a server").as_ref();
-        let shown = target.expect("it is one that can be");
+        let (_, target) = self.source.as_ref().expect("it has a server");
+        let shown = target.as_ref().expect("it is one that can be");
         let (user, password) = self.credentials.clone().unzip();
         let user = user.filter(|user| !user.is_empty());
         let files = match self.tls.is_empty() {
@@ -339,11 +351,12 @@ impl LockClientBuilder {
     ///
     /// Dropping the future closes what was open.
     pub async fn build(self) -> Result<LockClient, Error> {
-        let mut target = self.source.unwrap_or_else(|| {
-            Err(Error::config(
+        let Some((_, target)) = self.source else {
+            return Err(Error::config(
                 "no server to connect to: give a `url` or a `fred` client",
-            ))
-        })?;
+            ));
+        };
+        let mut target = target?;
         if let Some(credentials) = self.credentials {
             target.log_in_as(credentials);
         }

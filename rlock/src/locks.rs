@@ -8,7 +8,16 @@ use std::{
 use redisson_lock::{Error, LockClient, probe::Probe};
 use serde_json::{Value, json};
 
-use crate::{Done, Failure, cli::Kind, exit, fleet::Fleet, ls, out::say, table::Table};
+use crate::{
+    Done, Failure,
+    cli::Kind,
+    entry::Holder,
+    exit,
+    fleet::Fleet,
+    ls::{self, Named, shown_clients},
+    out::say,
+    table::Table,
+};
 
 /// `$body` with `$lock`, the lock of that kind.
 macro_rules! with_lock {
@@ -85,9 +94,17 @@ pub async fn show(
 ) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
     // A user may have the rights for locks, and not those to look around them.
-    let entry = match Fleet::connect(&Probe::of_url(url)?).await {
-        Ok(mut fleet) => fleet.at(name).await.ok().flatten(),
-        Err(_) => None,
+    let mut fleet = Fleet::connect(&Probe::of_url(url)?).await.ok();
+    let entry = match &mut fleet {
+        Some(fleet) => fleet.at(name).await.ok().flatten(),
+        None => None,
+    };
+    let is_java = |holder: &Holder| !holder.owner.is_rust;
+    let clients = match (&mut fleet, &entry) {
+        (Some(fleet), Some(entry)) if entry.holders.iter().any(is_java) => {
+            Some(fleet.clients_without_id().await)
+        }
+        _ => None,
     };
     if json {
         let mut told = state.json(name);
@@ -98,6 +115,9 @@ pub async fn show(
                 told.entry(field).or_insert(value);
             }
         }
+        if let Some(clients) = clients {
+            told["clients_without_id"] = clients.iter().map(Named::json).collect();
+        }
         say(told.to_string())?;
         return Ok(Done::Code(0));
     }
@@ -106,6 +126,9 @@ pub async fn show(
         let mut table = Table::new(&ls::HEADINGS);
         ls::rows(&entry).into_iter().for_each(|row| table.row(row));
         say(table.text())?;
+        if let Some(clients) = clients {
+            say(shown_clients(&clients))?;
+        }
     }
     Ok(Done::Code(0))
 }

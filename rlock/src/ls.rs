@@ -1,6 +1,9 @@
 //! `ls`: the locks of all masters.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use redisson_lock::probe::Probe;
 
@@ -19,6 +22,44 @@ const COUNT: &str = "1000";
 pub struct Found {
     pub locks: Vec<Entry>,
     pub others: Vec<Entry>,
+}
+
+/// A client by the name of its connections.
+pub struct Named {
+    pub name: String,
+    pub hosts: BTreeSet<String>,
+    pub connections: u64,
+}
+
+impl Named {
+    fn shown(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(String::as_str).collect();
+        let connections = match self.connections {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        format!(
+            "{} ({}, {connections})",
+            self.name.escape_debug(),
+            hosts.join(", ")
+        )
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({ "name": self.name, "hosts": self.hosts, "connections": self.connections })
+    }
+}
+
+/// What is said of them beside a holder that does not tell which it is.
+pub fn shown_clients(clients: &[Named]) -> String {
+    let shown: Vec<_> = clients.iter().map(Named::shown).collect();
+    match shown.is_empty() {
+        true => "no client of Java has a name: give each instance its `clientName`".to_owned(),
+        false => format!(
+            "clients with a name, and without an id: {}",
+            shown.join("; ")
+        ),
+    }
 }
 
 impl Fleet {
@@ -59,22 +100,51 @@ impl Fleet {
 
     /// Names the clients that hold these, as far as servers show the names and the user may see them.
     pub async fn name_clients(&mut self, entries: &mut [Entry]) {
-        let mut names = BTreeMap::new();
+        let connections = self.named_connections().await;
+        // What this crate calls its connections.
+        let names: BTreeMap<_, _> = connections
+            .iter()
+            .filter_map(|(name, _)| name.rsplit_once('/').map(|(name, id)| (id, name)))
+            .collect();
+        let holders = entries.iter_mut().flat_map(|entry| &mut entry.holders);
+        holders.for_each(|holder| {
+            let name = names.get(holder.owner.client());
+            holder.client = name.map(|name| (*name).to_owned());
+        });
+    }
+
+    /// Clients whose connections have names, and none of this crate's: no owner says which of them it is of.
+    pub async fn clients_without_id(&mut self) -> Vec<Named> {
+        let mut clients = BTreeMap::<String, Named>::new();
+        for (name, host) in self.named_connections().await {
+            if name.contains('/') {
+                continue;
+            }
+            let client = clients.entry(name.clone()).or_insert(Named {
+                name,
+                hosts: BTreeSet::new(),
+                connections: 0,
+            });
+            client.hosts.insert(host);
+            client.connections += 1;
+        }
+        clients.into_values().collect()
+    }
+
+    /// The names of connections, and the hosts that they come from.
+    async fn named_connections(&mut self) -> Vec<(String, String)> {
+        let mut named = Vec::new();
         for asked in &mut self.masters {
             let clients = asked.ask("CLIENT", &["LIST"]).await.ok();
             let clients = clients.as_ref().and_then(text).unwrap_or_default();
-            // What this crate calls its connections.
-            let named = clients.lines().filter_map(|line| {
-                let name = line
-                    .split(' ')
-                    .find_map(|word| word.strip_prefix("name="))?;
-                let (name, id) = name.rsplit_once('/')?;
-                Some((id.to_owned(), name.to_owned()))
-            });
-            names.extend(named);
+            named.extend(clients.lines().filter_map(|line| {
+                let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
+                let name = field("name=").filter(|name| !name.is_empty())?;
+                let (host, _) = field("addr=")?.rsplit_once(':')?;
+                Some((name.to_owned(), host.to_owned()))
+            }));
         }
-        let holders = entries.iter_mut().flat_map(|entry| &mut entry.holders);
-        holders.for_each(|holder| holder.client = names.get(holder.owner.client()).cloned());
+        named
     }
 
     async fn entries_at(&mut self, master: usize, pattern: &str) -> Result<Vec<Entry>, Failure> {

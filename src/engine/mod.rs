@@ -193,6 +193,14 @@ impl EngineHandle {
     ) -> Result<Self, Error> {
         let mut target = target;
         let watchdog_lease = config.check()?;
+        if let (false, Err(reason)) = (
+            config.name_prefix.is_empty(),
+            name::check(&config.name_prefix),
+        ) {
+            return Err(Error::config(format!(
+                "name_prefix cannot begin the name of a lock: {reason}"
+            )));
+        }
         runtime::check_drivers(target.is_reached_from_anywhere())?;
         let id = target.client_id.unwrap_or_else(Uuid::new_v4);
         target.name_connections(&config.connection_name(id));

@@ -150,6 +150,8 @@ pub(crate) struct Opened {
     pub(crate) ended: BoxFuture<String>,
     /// What the server says of it, in answer to `CLIENT INFO`.
     pub(crate) info: Frame,
+    /// What it says of itself, in answer to `HELLO`; nothing, if it was not asked.
+    pub(crate) greeting: Frame,
 }
 
 /// The answer to a command, or why there is none.

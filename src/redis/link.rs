@@ -186,15 +186,20 @@ impl Connector {
             connection,
             ended,
             info,
+            greeting,
         } = server.transport.connect(server, terms).await?;
         let identity = Asked::read(&info);
         let info = frame::text(&info);
+        let greeting = frame::map(&greeting);
+        let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
         Ok(Link {
             identity,
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
             ping_wait: self.ping_wait,
+            mode: said("mode"),
+            role: said("role"),
             connection,
             router: Router {
                 ended: Some(ended),
@@ -265,6 +270,9 @@ pub(super) struct Link {
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` on it may stay unanswered.
     pub(super) ping_wait: Duration,
+    /// What the server says it is, in answer to `HELLO`; empty where it was not asked.
+    mode: String,
+    role: String,
     pub(super) router: Router,
 }
 
@@ -282,6 +290,24 @@ impl Link {
             })),
             Ok(Err(reason)) => Err(Error::unavailable(reason)),
             Err(_) => Err(Error::unavailable("the server does not tell its role")),
+        }
+    }
+
+    /// Refuses a server that is not what its URL says: one that stands alone, or is the master of several.
+    pub(super) fn check_sort(&self) -> Result<(), Error> {
+        match (&*self.mode, &*self.role) {
+            ("sentinel", _) => Err(Error::config(
+                "the URL names a sentinel, which has no locks: use redis-sentinel://host:port/service",
+            )),
+            ("cluster", _) => Err(Error::config(
+                "the URL names a node of a cluster, which has some locks only: use redis-cluster://host:port",
+            )),
+            // It may be a master soon.
+            (_, "replica" | "slave") => Err(Error::unavailable(
+                "the URL names a replica, which takes no locks: name its master, or all servers by redis-sentinel:// or \
+                 redis-replicated://",
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -209,6 +209,11 @@ impl Node {
             .lines()
             .filter_map(|line| line.split_once(':'))
             .collect();
+        if !fields.contains_key("role") {
+            return Ok(Err(Error::config(
+                "the URL names a server without a role, such as a sentinel: use redis-sentinel://host:port/service",
+            )));
+        }
         let field = |name| fields.get(name).copied().unwrap_or_default().to_owned();
         Ok(Ok(Role {
             address: self.address.clone(),
@@ -234,6 +239,11 @@ impl Drop for Silence<'_> {
 /// An error that no other answer will follow, however often it is asked.
 pub(super) fn refusal(answer: &Frame) -> Option<Error> {
     let message = frame::error(answer)?;
+    if message.contains("unknown command") {
+        return Some(Error::config(
+            "the URL names a server that is no sentinel: use redis://host:port, redis-replicated:// or redis-cluster://",
+        ));
+    }
     let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
     is_refused.then(|| {
         Error::config(format!(

@@ -14,7 +14,7 @@ use super::{
     frame,
     fred::{self, FredClient, Tls, TlsSettings},
     line::{Closed, Line},
-    link::Connector,
+    link::{Connector, Link},
     locator::{Address, AddressMap, Locator, Nodes, Question},
     rights::Rights,
     subscriptions::{Channels, Subscriber, Wants},
@@ -293,6 +293,7 @@ impl SingleServer {
             ),
         };
 
+        first.iter().try_for_each(Link::check_sort)?;
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());

@@ -92,15 +92,16 @@ impl Sockets {
         }
         let socket = self.dial(&server.endpoint).await?;
         let (open, mut task) = Open::start(socket, terms);
-        let info = tokio::select! {
+        let (greeting, info) = tokio::select! {
             biased;
-            info = log_in(&open, &server, terms.version) => info?,
+            told = log_in(&open, &server, terms.version) => told?,
             reason = &mut task => return Err(ConnectError::ended(reason)),
         };
         Ok(Opened {
             connection: Arc::new(open),
             ended: Box::pin(task),
             info,
+            greeting,
         })
     }
 }
@@ -196,12 +197,12 @@ impl ConnectError {
     }
 }
 
-/// Says who is there and in which version of the protocol; returns the answer to `CLIENT INFO`.
+/// Says who is there and in which version of the protocol; returns the answers to `HELLO` and `CLIENT INFO`.
 async fn log_in(
     open: &Open,
     server: &ServerConfig,
     version: Version,
-) -> Result<Frame, ConnectError> {
+) -> Result<(Frame, Frame), ConnectError> {
     let (username, password) = (server.username.as_deref(), server.password.as_deref());
     let ask = async |name, words: &[&str]| {
         let args = words
@@ -213,12 +214,13 @@ async fn log_in(
             Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
         }
     };
+    let mut greeting = Frame::Null;
     match (version, username, password) {
         (_, Some(_), None) => return Err(ConnectError::no_password()),
-        (Version::Resp3, _, None) => is_hello(&ask("HELLO", &["3"]).await?)?,
+        (Version::Resp3, _, None) => greeting = hello(ask("HELLO", &["3"]).await?)?,
         (Version::Resp3, username, Some(password)) => {
             let username = username.unwrap_or("default");
-            is_hello(&ask("HELLO", &["3", "AUTH", username, password]).await?)?;
+            greeting = hello(ask("HELLO", &["3", "AUTH", username, password]).await?)?;
         }
         (Version::Resp2, _, None) => {}
         (Version::Resp2, None, Some(password)) => drop(ask("AUTH", &[password]).await?),
@@ -243,15 +245,15 @@ async fn log_in(
         Ok(Frame::Error(message)) if message.starts_with("NOAUTH") => {
             Err(ConnectError::refused(&message, password))
         }
-        Ok(info) => Ok(info),
+        Ok(info) => Ok((greeting, info)),
         Err(reason) => Err(ConnectError::ended(reason.as_ref().to_owned())),
     }
 }
 
 /// Refuses what is no answer to `HELLO`.
-fn is_hello(answer: &Frame) -> Result<(), ConnectError> {
+fn hello(answer: Frame) -> Result<Frame, ConnectError> {
     match answer {
-        Frame::Map(_) => Ok(()),
+        Frame::Map(_) => Ok(answer),
         _ => Err(ConnectError {
             kind: ConnectErrorKind::NoRedis,
             details: format!("{GARBAGE}: HELLO has another one"),

@@ -134,6 +134,7 @@ impl Network {
             connection: Arc::new(line),
             ended,
             info,
+            greeting: Frame::Null,
         })
     }
 

@@ -10,6 +10,7 @@ mod fenced;
 mod from_redisson;
 mod ground;
 mod holding;
+mod incident;
 mod kinds;
 mod multi;
 mod outliving;

@@ -206,7 +206,7 @@ pub async fn look(
         let to_do =
             format!("ACL SETUSER {user} {missing} (for all names: docs/operations.md, Rights)");
         match &**title {
-            "optional" => findings.note("rights", says),
+            "optional" | "holders" => findings.note("rights", says),
             "durability" => findings.warn("rights", says, &to_do),
             _ if may_be_unused && !is_wanted => {
                 findings.note("rights", format!("{says}: this kind cannot be used"));

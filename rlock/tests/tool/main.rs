@@ -2,6 +2,7 @@
 
 mod doctor;
 mod ls;
+mod pages;
 mod pty;
 mod run;
 mod terminal;

@@ -82,6 +82,11 @@ fn no_answer(message: Option<String>) -> Error {
     let message = message.unwrap_or_else(|| "an odd answer to CLUSTER NODES".into());
     if message.contains("cluster support disabled") {
         Error::config("the URL names a server that is no node of a cluster: use redis://")
+    } else if message.contains("unknown command") {
+        Error::config(
+            "the URL names a server that knows no clusters, such as a sentinel: use redis-sentinel://host:port/service, or \
+             redis://",
+        )
     } else if message.starts_with("NOPERM") {
         Error::config(format!(
             "the user may not ask for the nodes of the cluster: {message}"

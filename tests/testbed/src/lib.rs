@@ -6,6 +6,7 @@
 mod children;
 mod cluster;
 mod conversation;
+mod documented;
 mod eventually;
 mod faults;
 pub mod java;
@@ -18,6 +19,7 @@ mod set_ups;
 
 pub use children::{Child, Silence};
 pub use cluster::{Clustered, Move, slot_of};
+pub use documented::{has_documented_shape, is_documented};
 pub use eventually::{eventually, unique_name};
 pub use faults::Faults;
 pub use peer::{Peer, Refused};

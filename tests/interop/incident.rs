@@ -1,0 +1,90 @@
+//! The incident of docs/operations.md, "A lock is not free: what now": a Java holder that hangs.
+
+use std::{path::PathBuf, process::Command};
+
+use redisson_lock::{LockClient, Owner};
+use testbed::{Server, is_documented};
+
+use crate::{kinds::REENTRANT, stage::Version, worker::Lock};
+
+const PAGE: &str = "docs/operations.md";
+
+/// The tool, which `make programs` builds beside the tests.
+fn tool() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a file");
+    let tool = test.ancestors().nth(2).expect("target/debug").join("rlock");
+    assert!(tool.exists(), "{tool:?} is missing: cargo build -p rlock");
+    tool
+}
+
+/// What the tool prints, with the exit code.
+fn printed(server: &Server, words: &[&str]) -> String {
+    let mut command = Command::new(tool());
+    let output = command
+        .args(words)
+        .env("REDIS_URL", server.url())
+        .output()
+        .expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_4_7_0_holder_that_hangs_is_found_and_forced() {
+    let server = Server::start().await;
+    let text = format!(
+        "singleServerConfig:
+  address: \"{}\"
+  clientName: orders-7
+  connectionMinimumIdleSize: 1
+  subscriptionConnectionMinimumIdleSize: 1
+codec: !<org.redisson.client.codec.StringCodec> {{}}
+",
+        server.url()
+    );
+    let file = server.dir().join("redisson.yaml");
+    std::fs::write(&file, &text).unwrap();
+    let java = Version::newest().that_is_built().java_peer_of(&file).await;
+    let lock = Lock {
+        name: "order:42".into(),
+        kind: &REENTRANT,
+    };
+    let hangs = lock.worker(&java);
+    hangs.lock().await;
+
+    // It is found, and its client is named.
+    let shown = printed(&server, &["show", "order:42"]);
+    let owner = format!("{}:", java.client_id());
+    assert!(
+        shown.contains(&owner) && shown.contains("orders-7"),
+        "{shown}"
+    );
+    is_documented(PAGE, "rlock show order:42", &shown);
+    let rust = LockClient::connect(server.url()).await.unwrap();
+    let wanted = rust.reentrant_lock("order:42");
+    let holders = wanted.holders().await.unwrap();
+    assert!(holders[0].owner.starts_with(&owner), "{holders:?}");
+    assert_eq!(
+        holders[0].client_id().unwrap().to_string(),
+        java.client_id()
+    );
+
+    // It is forced, and a waiter of another client enters.
+    let waiter = tokio::spawn(async move { wanted.owned_by(&Owner::new()).lock().await });
+    let forced = printed(&server, &["unlock", "order:42", "--force", "--yes"]);
+    is_documented(PAGE, "rlock unlock order:42 --force --yes", &forced);
+    let guard = waiter.await.unwrap().unwrap();
+
+    // Java learns of it when it unlocks, and the new hold stays.
+    let refused = hangs.ask("unlock", &[]).await.unwrap_err();
+    assert_eq!(refused.class, "IllegalMonitorStateException");
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let told = "attempt to unlock lock, not locked by current thread by node id: ";
+    assert!(refused.message.starts_with(told), "{}", refused.message);
+    assert!(
+        page.contains(told.trim_end()),
+        "the page quotes Java's error"
+    );
+    guard.unlock().await.unwrap();
+}
