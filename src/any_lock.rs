@@ -1,6 +1,6 @@
 //! A lock of any kind, for groups of different ones.
 
-use std::{any::TypeId, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     engine::{Ask, EngineHandle, Subject},
@@ -17,7 +17,6 @@ use crate::{
 pub struct AnyLock {
     pub(crate) engine: EngineHandle,
     subject: Result<Subject, Box<Error>>,
-    pub(crate) kind: TypeId,
 }
 
 impl AnyLock {
@@ -47,7 +46,6 @@ impl<K: Kind> From<Lock<K>> for AnyLock {
         Self {
             engine: lock.engine,
             subject: lock.subject,
-            kind: TypeId::of::<K>(),
         }
     }
 }

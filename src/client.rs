@@ -25,7 +25,7 @@ use crate::{
     permit_expirable_semaphore::PermitExpirableSemaphore,
     read_write_lock::ReadWriteLock,
     semaphore::Semaphore,
-    wire::{Kind, site::Site},
+    wire::{Kind, sealed::Known, site::Site},
 };
 
 /// A connection to Redis or Valkey, from which locks are had.
@@ -558,7 +558,7 @@ impl LockClient {
         }
     }
 
-    fn lock<K: Kind>(&self, name: String) -> Lock<K> {
+    fn lock<K: Kind + Known>(&self, name: String) -> Lock<K> {
         let subject = |name| Subject {
             place: Arc::new(K::WIRE.place(name, &self.engine.config)),
             terms: self.engine.terms.clone(),

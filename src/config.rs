@@ -27,13 +27,13 @@ use crate::{durability::Durability, error::Error, wire::Lease};
 /// use std::time::Duration;
 /// use redisson_lock::Config;
 ///
-/// let config = Config {
-///     watchdog_lease: Duration::from_secs(20),
-///     ..Config::default()
-/// };
+/// let config = Config::default()
+///     .with_watchdog_lease(Duration::from_secs(20))
+///     .with_name_prefix("billing:");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Config {
     /// The lease of a hold for which none was asked. It is renewed every third of it for as long as the hold lasts.
     /// Default: 30 s. At least 10 ms, at most 100 years.
@@ -202,6 +202,127 @@ impl Default for Config {
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),
         }
+    }
+}
+
+impl Config {
+    /// With this [`watchdog_lease`](Self::watchdog_lease).
+    #[must_use = "it is another configuration"]
+    pub fn with_watchdog_lease(mut self, watchdog_lease: Duration) -> Self {
+        self.watchdog_lease = watchdog_lease;
+        self
+    }
+
+    /// With this [`client_name`](Self::client_name).
+    #[must_use = "it is another configuration"]
+    pub fn with_client_name(mut self, client_name: impl Into<String>) -> Self {
+        self.client_name = client_name.into();
+        self
+    }
+
+    /// With this [`watchdog_batch_size`](Self::watchdog_batch_size).
+    #[must_use = "it is another configuration"]
+    pub fn with_watchdog_batch_size(mut self, watchdog_batch_size: usize) -> Self {
+        self.watchdog_batch_size = watchdog_batch_size;
+        self
+    }
+
+    /// With this [`fair_lock_wait`](Self::fair_lock_wait).
+    #[must_use = "it is another configuration"]
+    pub fn with_fair_lock_wait(mut self, fair_lock_wait: Duration) -> Self {
+        self.fair_lock_wait = fair_lock_wait;
+        self
+    }
+
+    /// With this [`durability`](Self::durability).
+    #[must_use = "it is another configuration"]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// With this [`replica_wait`](Self::replica_wait).
+    #[must_use = "it is another configuration"]
+    pub fn with_replica_wait(mut self, replica_wait: Duration) -> Self {
+        self.replica_wait = replica_wait;
+        self
+    }
+
+    /// With this [`check_replicas`](Self::check_replicas).
+    #[must_use = "it is another configuration"]
+    pub fn with_check_replicas(mut self, check_replicas: bool) -> Self {
+        self.check_replicas = check_replicas;
+        self
+    }
+
+    /// With this [`wait_for_disk`](Self::wait_for_disk).
+    #[must_use = "it is another configuration"]
+    pub fn with_wait_for_disk(mut self, wait_for_disk: bool) -> Self {
+        self.wait_for_disk = wait_for_disk;
+        self
+    }
+
+    /// With this [`sharded_pubsub`](Self::sharded_pubsub).
+    #[must_use = "it is another configuration"]
+    pub fn with_sharded_pubsub(mut self, sharded_pubsub: ShardedPubSub) -> Self {
+        self.sharded_pubsub = sharded_pubsub;
+        self
+    }
+
+    /// With this [`name_prefix`](Self::name_prefix).
+    #[must_use = "it is another configuration"]
+    pub fn with_name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
+        self.name_prefix = name_prefix.into();
+        self
+    }
+
+    /// With this [`poll_floor`](Self::poll_floor).
+    #[must_use = "it is another configuration"]
+    pub fn with_poll_floor(mut self, poll_floor: Duration) -> Self {
+        self.poll_floor = poll_floor;
+        self
+    }
+
+    /// With this [`yield_to_others`](Self::yield_to_others).
+    #[must_use = "it is another configuration"]
+    pub fn with_yield_to_others(mut self, yield_to_others: bool) -> Self {
+        self.yield_to_others = yield_to_others;
+        self
+    }
+
+    /// With this [`local_hand_off`](Self::local_hand_off).
+    #[must_use = "it is another configuration"]
+    pub fn with_local_hand_off(mut self, local_hand_off: Duration) -> Self {
+        self.local_hand_off = local_hand_off;
+        self
+    }
+
+    /// With this [`deadlock_warning`](Self::deadlock_warning).
+    #[must_use = "it is another configuration"]
+    pub fn with_deadlock_warning(mut self, deadlock_warning: impl Into<Option<Duration>>) -> Self {
+        self.deadlock_warning = deadlock_warning.into();
+        self
+    }
+
+    /// With this [`slow_wait`](Self::slow_wait).
+    #[must_use = "it is another configuration"]
+    pub fn with_slow_wait(mut self, slow_wait: impl Into<Option<Duration>>) -> Self {
+        self.slow_wait = slow_wait.into();
+        self
+    }
+
+    /// With this [`command_wait`](Self::command_wait).
+    #[must_use = "it is another configuration"]
+    pub fn with_command_wait(mut self, command_wait: Duration) -> Self {
+        self.command_wait = command_wait;
+        self
+    }
+
+    /// With this [`outage_wait`](Self::outage_wait).
+    #[must_use = "it is another configuration"]
+    pub fn with_outage_wait(mut self, outage_wait: Duration) -> Self {
+        self.outage_wait = outage_wait;
+        self
     }
 }
 

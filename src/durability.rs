@@ -17,10 +17,10 @@ use serde::Deserialize;
 ///
 /// With `redis://` and the like nobody says how many replicas there are that are down: only those that are connected count.
 ///
-/// They are in order so that they can be keys. It is no order of strictness: that depends on how many replicas there are.
+/// They have no order: which of two asks for more depends on how many replicas there are.
 ///
 /// As configuration: `"auto"`, `"local"`, `"majority"`, `"all"`, or `{ "replicas": 2 }`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Durability {
@@ -44,6 +44,17 @@ impl Durability {
         match self {
             Durability::Auto => Durability::Local,
             other => other,
+        }
+    }
+
+    /// A number for each, for keys.
+    pub(crate) fn key(self) -> (u8, u32) {
+        match self {
+            Durability::Auto => (0, 0),
+            Durability::Local => (1, 0),
+            Durability::Replicas(count) => (2, count),
+            Durability::Majority => (3, 0),
+            Durability::All => (4, 0),
         }
     }
 

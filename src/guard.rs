@@ -9,8 +9,11 @@ use crate::{
     engine::{EngineHandle, Held, Then, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
     owner::Owner,
-    wire::{Kind, Lease, Released, fenced::Fenced},
+    wire::{Dyn, Kind, Lease, Released, fenced::Fenced},
 };
+
+/// One hold on a [`DynLock`](crate::DynLock).
+pub type DynGuard = Guard<Dyn>;
 
 /// One hold on a lock of kind `K`.
 ///
@@ -83,6 +86,15 @@ impl<K: Kind> Guard<K> {
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
         self.held.release().await
+    }
+
+    /// The same hold, without the lock's kind in the type.
+    pub fn into_dyn(self) -> DynGuard {
+        Guard {
+            held: self.held,
+            engine: self.engine,
+            kind: PhantomData,
+        }
     }
 
     /// The lock's name, with [`Config::name_prefix`](crate::Config::name_prefix).
@@ -244,6 +256,13 @@ impl Guard<Fenced> {
     pub fn token(&self) -> i64 {
         let fence = self.held.tenure().fence();
         fence.expect("a fenced lock is not granted without a token")
+    }
+}
+
+impl DynGuard {
+    /// The fencing token, if the lock is a [fenced lock](crate::FencedLock).
+    pub fn fencing_token(&self) -> Option<i64> {
+        self.held.tenure().fence()
     }
 }
 

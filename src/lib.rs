@@ -41,6 +41,7 @@ mod wire;
 /// The kinds of locks, for signatures that name one: `Guard<kind::Fair>`.
 pub mod kind {
     pub use crate::wire::{
+        Dyn,
         fair::Fair,
         fenced::Fenced,
         non_reentrant::{NonReentrant, NonReentrantFair},
@@ -61,10 +62,10 @@ pub use count_down_latch::CountDownLatch;
 pub use durability::Durability;
 pub use election::{Election, Leader, Term};
 pub use error::{Cause, Error, LostReason, Unprotected};
-pub use guard::Guard;
+pub use guard::{DynGuard, Guard};
 pub use lock::{
-    FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock, SimpleLock,
-    SpinLock,
+    DynLock, FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
+    SimpleLock, SpinLock,
 };
 pub use multi_guard::MultiGuard;
 pub use multi_lock::{GroupLock, MultiLock, RedLock};

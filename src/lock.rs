@@ -10,7 +10,7 @@ use crate::{
     guard::Guard,
     owner::Owner,
     wire::{
-        Kind, Lease, Place, Released,
+        Dyn, Kind, Lease, Place, Released,
         fair::Fair,
         fenced::Fenced,
         non_reentrant::{NonReentrant, NonReentrantFair},
@@ -40,6 +40,21 @@ pub type NonReentrantFairLock = Lock<NonReentrantFair>;
 /// The lock that services without Redisson can share: see
 /// [`LockClient::simple_lock`](crate::LockClient::simple_lock).
 pub type SimpleLock = Lock<Simple>;
+
+/// A lock of a kind that is not known when the program is compiled, such as one that a setting names: made by
+/// [`Lock::into_dyn`]. It does what a lock of that kind does, and is the same lock.
+///
+/// ```no_run
+/// # fn example(client: redisson_lock::LockClient, is_fair: bool) {
+/// use redisson_lock::DynLock;
+///
+/// let lock: DynLock = match is_fair {
+///     true => client.fair_lock("printer").into_dyn(),
+///     false => client.reentrant_lock("printer").into_dyn(),
+/// };
+/// # }
+/// ```
+pub type DynLock = Lock<Dyn>;
 
 /// A handle on a lock of kind `K`, for as many uses as wanted. Cheap to clone.
 ///
@@ -289,6 +304,16 @@ impl<K: Kind> Lock<K> {
             return Err(Error::Closed);
         }
         self.engine.release_leaked(place, self.owner(), None).await
+    }
+
+    /// The same lock, without its kind in the type: for code that is not generic over kinds, or chooses one when it runs.
+    pub fn into_dyn(self) -> DynLock {
+        Lock {
+            engine: self.engine,
+            subject: self.subject,
+            owner: self.owner,
+            kind: PhantomData,
+        }
     }
 
     /// The name of the lock, with the prefix of the [`Config`](crate::Config) if there is one.

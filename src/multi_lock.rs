@@ -104,7 +104,8 @@ impl<Q: Quorum> GroupLock<Q> {
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
-        members.dedup_by(|a, b| a.place().is_ok() && rank(a) == rank(b) && a.kind == b.kind);
+        let kind = |lock: &AnyLock| lock.place().ok().map(|place| place.wire.kind());
+        members.dedup_by(|a, b| a.place().is_ok() && rank(a) == rank(b) && kind(a) == kind(b));
         Self {
             members,
             lease: None,

@@ -134,36 +134,27 @@ impl<K: Kind> Lock<K> {
         least: Duration,
         body: impl AsyncFnOnce(&Guard<K>) -> T,
     ) -> Result<Option<T>, Error> {
+        let Some((guard, until)) = self.begin_at_least(least).await? else {
+            return Ok(None);
+        };
+        let done = guard.run_here(guard.owner(), body).await?;
+        guard.keep_until(until, done).await.map(Some)
+    }
+
+    /// The lock for an owner of its own, if it is free, and until when it is to be kept.
+    pub(crate) async fn begin_at_least(
+        &self,
+        least: Duration,
+    ) -> Result<Option<(Guard<K>, Instant)>, Error> {
         Lease::new(least).map_err(Error::config)?;
-        let owner = Owner::new();
         let long = keeping(least)?;
-        let lock = self.owned_by(&owner).on(|terms| {
+        let lock = self.owned_by(&Owner::new()).on(|terms| {
             if !terms.watched && terms.lease.duration < long.duration {
                 terms.lease = long;
             }
         });
-        let Some(guard) = lock.try_lock().await? else {
-            return Ok(None);
-        };
-        let until = Instant::now() + least;
-        let done = guard.run_here(owner, body).await?;
-        let rest = until.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
-            return guard.unlock_after(done).await.map(Some);
-        }
-        let extended = guard.held().extend(keeping(rest)?, Then::Fixed).await;
-        if let Err(lost @ Error::Lost { .. }) = extended {
-            return Err(lost.with_result(done));
-        }
-        // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
-        let runtime = guard.runtime().clone();
-        // Made here, as the runtime may end before the task has begun.
-        let lingers = Lingering(Some(guard));
-        runtime.spawn(async move {
-            sleep_until(until).await;
-            drop(lingers.into_guard());
-        });
-        Ok(Some(done))
+        let guard = lock.try_lock().await?;
+        Ok(guard.map(|guard| (guard, Instant::now() + least)))
     }
 }
 
@@ -204,6 +195,31 @@ impl<K: Kind> Guard<K> {
             reason = self.lost() => Err(self.lost_error(reason)),
             done = owner.scope(body(self)) => Ok(done),
         }
+    }
+
+    /// Leaves the hold, under which `done` was made, until that time.
+    pub(crate) async fn keep_until<T: Send + 'static>(
+        self,
+        until: Instant,
+        done: T,
+    ) -> Result<T, Error> {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return self.unlock_after(done).await;
+        }
+        let extended = self.held().extend(keeping(rest)?, Then::Fixed).await;
+        if let Err(lost @ Error::Lost { .. }) = extended {
+            return Err(lost.with_result(done));
+        }
+        // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
+        let runtime = self.runtime().clone();
+        // Made here, as the runtime may end before the task has begun.
+        let lingers = Lingering(Some(self));
+        runtime.spawn(async move {
+            sleep_until(until).await;
+            drop(lingers.into_guard());
+        });
+        Ok(done)
     }
 
     /// Releases the hold under which `done` was made.

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{Error, Fenced, Kind, LostReason, Owner, Released};
+use crate::{Error, Fenced, Kind, LostReason, Owner, Released, kind::Dyn};
+
+/// One hold on a [`DynLock`](super::DynLock).
+pub type DynGuard = Guard<Dyn>;
 
 /// One hold on a lock of kind `K`, of blocking code: see [`crate::Guard`].
 ///
@@ -78,6 +81,11 @@ impl<K: Kind> Guard<K> {
         wait_for(guard.runtime(), guard.extend(lease))
     }
 
+    /// The same hold, without the lock's kind in the type: see [`crate::Guard::into_dyn`].
+    pub fn into_dyn(mut self) -> DynGuard {
+        Guard(Some(self.take().into_dyn()))
+    }
+
     /// Ends the guard and leaves the hold, for [`Lock::unlock`](super::Lock::unlock) to release.
     pub fn leak(mut self) {
         self.take().leak();
@@ -91,6 +99,17 @@ impl<K: Kind> Guard<K> {
             // The body has run under the lock, however the release goes on.
             _ => Ok(result),
         }
+    }
+
+    /// Leaves the hold, under which `done` was made, until that time.
+    pub(super) fn keep_until<T: Send + 'static>(
+        mut self,
+        until: tokio::time::Instant,
+        done: T,
+    ) -> Result<T, Error> {
+        let guard = self.take();
+        let runtime = guard.runtime().clone();
+        wait_for(&runtime, guard.keep_until(until, done))
     }
 
     fn guard(&self) -> &crate::Guard<K> {
@@ -108,6 +127,13 @@ impl Guard<Fenced> {
     /// The fencing token: see [`crate::Guard::token`].
     pub fn token(&self) -> i64 {
         self.guard().token()
+    }
+}
+
+impl DynGuard {
+    /// The fencing token, if the lock is a fenced lock: see [`crate::DynGuard`].
+    pub fn fencing_token(&self) -> Option<i64> {
+        self.guard().fencing_token()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Guard, wait_for};
 use crate::{
     BackOff, Durability, Error, Fair, Fenced, Holder, Kind, NonReentrant, NonReentrantFair, Owner,
-    Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write,
+    Queued, Read, Reentrant, Released, Simple, Spin, Waiter, Write, kind::Dyn,
 };
 
 /// The plain reentrant lock.
@@ -22,6 +22,9 @@ pub type NonReentrantLock = Lock<NonReentrant>;
 pub type NonReentrantFairLock = Lock<NonReentrantFair>;
 /// The lock that services without Redisson can share.
 pub type SimpleLock = Lock<Simple>;
+
+/// A lock of a kind that is not known when the program is compiled: see [`crate::DynLock`].
+pub type DynLock = Lock<Dyn>;
 
 /// A handle on a lock of kind `K` for blocking code: see [`crate::Lock`], which has the same methods.
 ///
@@ -99,6 +102,27 @@ impl<K: Kind> Lock<K> {
         guard.map(|guard| guard.run(body)).transpose()
     }
 
+    /// As [`try_run`](Self::try_run), but the lock stays for `least` in all, from the moment when it was taken: see
+    /// [`crate::Lock::run_at_least`]. The hold is of an owner of its own: within `body`, the same lock is taken again by
+    /// `lock.owned_by(&guard.owner())`.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Lock::run_at_least`].
+    pub fn run_at_least<T: Send + 'static>(
+        &self,
+        least: Duration,
+        body: impl FnOnce(&Guard<K>) -> T,
+    ) -> Result<Option<T>, Error> {
+        let begun = self.wait(async |lock| lock.begin_at_least(least).await)?;
+        let Some((guard, until)) = begun else {
+            return Ok(None);
+        };
+        let guard = Guard::new(guard);
+        let done = body(&guard);
+        guard.keep_until(until, done).map(Some)
+    }
+
     /// Releases the latest hold of this thread that has no guard: see [`crate::Lock::unlock`].
     ///
     /// # Errors
@@ -160,6 +184,11 @@ impl<K: Kind> Lock<K> {
     /// As [`crate::Lock::is_locked`].
     pub fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
         self.wait(async |lock| lock.remaining_lease().await)
+    }
+
+    /// The same lock, without its kind in the type: see [`crate::Lock::into_dyn`].
+    pub fn into_dyn(self) -> DynLock {
+        Lock(self.0.into_dyn())
     }
 
     /// The same lock, held for a fixed `lease` and not renewed: see [`crate::Lock::with_lease`].

@@ -38,9 +38,9 @@ use tokio::runtime::Handle;
 
 pub use client::LockClient;
 pub use group::{GroupLock, MultiGuard, MultiLock, RedLock};
-pub use guard::Guard;
+pub use guard::{DynGuard, Guard};
 pub use lock::{
-    FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
+    DynLock, FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReadWriteLock,
     ReentrantLock, SimpleLock, SpinLock,
 };
 pub use synchronizers::{

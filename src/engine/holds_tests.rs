@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     engine::{Subject, Terms},
     owner::Owner,
-    wire::sealed::Sealed,
+    wire::sealed::Known,
 };
 
 fn lease() -> Lease {

@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Wire, sealed::Sealed};
+    use crate::wire::{Wire, sealed::Known};
 
     fn place(name: &str) -> Arc<Place> {
         let wire: &dyn Wire = crate::Write::WIRE;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Wire, sealed::Sealed};
+use crate::wire::{Wire, sealed::Known};
 
 const POLL_FLOOR: Duration = Duration::from_secs(5);
 

@@ -140,14 +140,17 @@ impl Engine {
     /// Sends renewals of one script and slot in batches. Each is a task of its own: what befalls one befalls no other
     /// (P-R1), and a node that is silent holds up none of the others (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
-        let mut courses: BTreeMap<_, Vec<Renewal>> = BTreeMap::new();
+        // In an order that a simulation repeats.
+        let mut courses: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
-            let course = self.lanes.course(&renewal.request(), durability);
-            courses.entry(course).or_default().push(renewal);
+            let (script, slot, _) = self.lanes.course(&renewal.request(), durability);
+            let course = courses.entry((script, slot, durability.key()));
+            let (_, renewals) = course.or_insert_with(|| (durability, Vec::new()));
+            renewals.push(renewal);
         }
         let most = self.config.watchdog_batch_size;
-        for ((.., durability), mut renewals) in courses {
+        for (durability, mut renewals) in courses.into_values() {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
                 let batch = std::mem::replace(&mut renewals, rest);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Wire, sealed::Sealed};
+use crate::wire::{Wire, sealed::Known};
 
 fn place() -> Arc<Place> {
     let wire: &dyn Wire = crate::Reentrant::WIRE;

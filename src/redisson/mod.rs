@@ -23,6 +23,7 @@ use crate::{
 /// | logins | `username`, `password`, of the file or the section; `sentinelUsername`, `sentinelPassword`; `database` |
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
 /// | times | `timeout`, `connectTimeout`, in milliseconds or with a unit |
+/// | retries | none are counted: a call that was not answered is sent again as soon as there is a connection, until `timeout` is over; `retryAttempts`, `retryInterval` and `retryDelay` are [ignored](Self::ignored) |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout`, `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix` |
 /// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper` |

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::{
     config::Config,
-    wire::{Claim, Lease, script::Publishing, sealed::Sealed},
+    wire::{Claim, Lease, script::Publishing, sealed::Known},
 };
 
 pub(super) struct Bed {

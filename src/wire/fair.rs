@@ -9,7 +9,7 @@ use super::{
     millis,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -19,7 +19,7 @@ pub enum Fair {}
 
 impl Kind for Fair {}
 
-impl Sealed for Fair {
+impl Known for Fair {
     const WIRE: &'static dyn Wire = &FairWire {
         most_holds: u32::MAX,
     };

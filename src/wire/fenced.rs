@@ -8,7 +8,7 @@ use super::{
     Attempt, Claim, Kind, KindName, Lease, Place, Refusal, Reply, Request, Wire, decimal,
     reentrant::{CHANNEL, ReentrantWire},
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -18,7 +18,7 @@ pub enum Fenced {}
 
 impl Kind for Fenced {}
 
-impl Sealed for Fenced {
+impl Known for Fenced {
     const WIRE: &'static dyn Wire = &FencedWire;
 }
 

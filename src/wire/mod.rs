@@ -59,11 +59,22 @@ pub trait Kind: sealed::Sealed {}
 /// [`NonReentrantFair`](crate::NonReentrantFair).
 pub trait Queued: Kind {}
 
+/// A kind that is not known when the program is compiled: see [`DynLock`](crate::DynLock).
+#[derive(Debug, Clone, Copy)]
+pub enum Dyn {}
+
+impl Kind for Dyn {}
+
 pub(crate) mod sealed {
+    pub trait Sealed: Send + Sync + 'static {}
+
     /// Ties a public kind to what it is on the wire.
-    pub trait Sealed: Send + Sync + 'static {
+    pub trait Known: Send + Sync + 'static {
         const WIRE: &'static dyn super::Wire;
     }
+
+    impl<K: Known> Sealed for K {}
+    impl Sealed for super::Dyn {}
 }
 
 /// A lease as it travels.

@@ -2,7 +2,7 @@
 //!
 //! Their data are those of the reentrant kinds. That an owner holds the lock already is known without asking.
 
-use super::{Kind, Queued, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Sealed};
+use super::{Kind, Queued, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Known};
 
 /// A lock that its owner may not take again: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
@@ -11,7 +11,7 @@ pub enum NonReentrant {}
 
 impl Kind for NonReentrant {}
 
-impl Sealed for NonReentrant {
+impl Known for NonReentrant {
     const WIRE: &'static dyn Wire = &ReentrantWire {
         most_holds: 1,
         announced: true,
@@ -27,6 +27,6 @@ impl Kind for NonReentrantFair {}
 
 impl Queued for NonReentrantFair {}
 
-impl Sealed for NonReentrantFair {
+impl Known for NonReentrantFair {
     const WIRE: &'static dyn Wire = &FairWire { most_holds: 1 };
 }

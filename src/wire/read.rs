@@ -8,7 +8,7 @@ use super::{
     Claim, Count, Kind, KindName, Lease, Place, Request, Wire, decimal, holders, lease_text,
     name::suffixable,
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -18,7 +18,7 @@ pub enum Read {}
 
 impl Kind for Read {}
 
-impl Sealed for Read {
+impl Known for Read {
     const WIRE: &'static dyn Wire = &ReadWire;
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     Claim, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text,
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -18,7 +18,7 @@ pub enum Reentrant {}
 
 impl Kind for Reentrant {}
 
-impl Sealed for Reentrant {
+impl Known for Reentrant {
     const WIRE: &'static dyn Wire = &ReentrantWire {
         most_holds: u32::MAX,
         announced: true,

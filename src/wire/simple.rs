@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     Claim, Count, Kind, KindName, Lease, Place, Request, Wire, holders, lease_text,
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -17,7 +17,7 @@ pub enum Simple {}
 
 impl Kind for Simple {}
 
-impl Sealed for Simple {
+impl Known for Simple {
     const WIRE: &'static dyn Wire = &SimpleWire;
 }
 

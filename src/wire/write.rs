@@ -9,7 +9,7 @@ use super::{
     lease_text, millis,
     read::read_write_place,
     script::{Script, script},
-    sealed::Sealed,
+    sealed::Known,
 };
 use crate::config::Config;
 
@@ -19,7 +19,7 @@ pub enum Write {}
 
 impl Kind for Write {}
 
-impl Sealed for Write {
+impl Known for Write {
     const WIRE: &'static dyn Wire = &WriteWire;
 }
 

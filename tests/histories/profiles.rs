@@ -125,12 +125,10 @@ pub const SILENCES: Profile = Profile {
 
 impl Profile {
     pub fn config(&self) -> Config {
-        Config {
-            watchdog_lease: self.watchdog_lease,
-            poll_floor: self.poll_floor,
-            command_wait: self.command_wait,
-            durability: self.durability,
-            ..Config::default()
-        }
+        Config::default()
+            .with_watchdog_lease(self.watchdog_lease)
+            .with_poll_floor(self.poll_floor)
+            .with_command_wait(self.command_wait)
+            .with_durability(self.durability)
     }
 }

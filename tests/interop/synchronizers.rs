@@ -10,10 +10,7 @@ use crate::stage::{AMPLE, Stage, Version};
 
 /// A client of ours whose waiters go on by messages alone.
 async fn client(stage: &Stage) -> LockClient {
-    let config = Config {
-        poll_floor: Duration::from_secs(3_600),
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(stage.server.url()).config(config);
     builder.build().await.expect("the server runs")
 }

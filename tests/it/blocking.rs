@@ -26,10 +26,7 @@ async fn plainly<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static
 }
 
 fn watched(lease: Duration) -> Config {
-    Config {
-        watchdog_lease: lease,
-        ..Config::default()
-    }
+    Config::default().with_watchdog_lease(lease)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,6 +224,30 @@ async fn a_lost_hold_is_told_and_the_bodys_result_is_kept() {
         assert_eq!(guard.lost(), LostReason::Expired);
         assert!(guard.is_lost());
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_keeps_its_lock_for_the_least_time() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let other = LockClient::connect(&url).unwrap();
+        let (lock, rival) = (client.reentrant_lock("a"), other.reentrant_lock("a"));
+        let (least, began) = (Duration::from_secs(1), Instant::now());
+        let nested = |guard: &Guard<Reentrant>| lock.owned_by(&guard.owner()).try_run(|_| 7);
+        assert_eq!(lock.run_at_least(least, nested), Ok(Some(Ok(Some(7)))));
+        assert_eq!(rival.run_at_least(least, |_| 8), Ok(None));
+        let again = lock.try_run(|_| 9);
+        assert_eq!(again, Ok(None), "not even for the thread that ran it");
+        let guard = rival.lock().unwrap();
+        let waited = began.elapsed();
+        assert!(waited >= least, "{waited:?}");
+        guard.unlock().unwrap();
+        let short = lock.run_at_least(Duration::ZERO, |_| ());
+        assert!(matches!(short, Err(Error::Config { .. })), "{short:?}");
     })
     .await;
 }

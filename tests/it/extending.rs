@@ -118,10 +118,7 @@ async fn what_is_lost_is_not_extended() {
 #[tokio::test]
 async fn a_silent_server_extends_nothing() {
     let server = Server::start().await;
-    let config = Config {
-        command_wait: Duration::from_millis(300),
-        ..Config::default()
-    };
+    let config = Config::default().with_command_wait(Duration::from_millis(300));
     let building = LockClient::builder().url(server.url()).config(config);
     let client = building.build().await.unwrap();
     let lock = client.reentrant_lock("a").with_lease(LONG / 2);

@@ -90,10 +90,7 @@ async fn a_turn_within_a_row_costs_no_script() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_without_rows_costs_two_scripts() {
     let server = Server::start().await;
-    let without = Config {
-        local_hand_off: Duration::ZERO,
-        ..woken_only()
-    };
+    let without = woken_only().with_local_hand_off(Duration::ZERO);
     costs_scripts(&server, woken_only(), LockClient::fenced_lock, 2.2).await;
     costs_scripts(&server, without.clone(), LockClient::reentrant_lock, 2.2).await;
     costs_scripts(&server, without, LockClient::simple_lock, 2.2).await;

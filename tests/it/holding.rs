@@ -11,10 +11,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn a_client_lists_what_it_holds_and_may_rely_on() {
     let server = Server::start().await;
-    let config = Config {
-        name_prefix: "app:".into(),
-        ..Config::default()
-    };
+    let config = Config::default().with_name_prefix("app:");
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.build().await.unwrap();
     assert_eq!(client.holds(), []);
@@ -126,11 +123,9 @@ async fn the_blocking_side_says_it_too() {
 #[tokio::test]
 async fn an_error_says_what_to_do() {
     let server = Server::start().await;
-    let config = Config {
-        command_wait: Duration::from_millis(200),
-        outage_wait: Duration::from_millis(200),
-        ..Config::default()
-    };
+    let config = Config::default()
+        .with_command_wait(Duration::from_millis(200))
+        .with_outage_wait(Duration::from_millis(200));
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.await.unwrap();
     let lock = client.fair_lock("a");
@@ -188,10 +183,7 @@ async fn a_server_shows_which_client_a_connection_is_of() {
             .all(|name| name.ends_with(&of_this_program) && name.starts_with("it"))
     );
     client.shutdown().await;
-    let named = |name: &str| Config {
-        client_name: name.into(),
-        ..Config::default()
-    };
+    let named = |name: &str| Config::default().with_client_name(name);
     let building = |name| {
         LockClient::builder()
             .url(server.url())

@@ -247,10 +247,7 @@ async fn a_loss_is_told_on_the_runtime_of_whoever_listens() {
     let (heard, goes_on) = mpsc::channel::<()>();
     let (send, client) = tokio::sync::oneshot::channel();
     let url = server.url();
-    let lease = Config {
-        watchdog_lease: Duration::from_secs(1),
-        ..Config::default()
-    };
+    let lease = Config::default().with_watchdog_lease(Duration::from_secs(1));
     let blocking = std::thread::spawn(move || {
         current_thread().block_on(async {
             let client = LockClient::builder()

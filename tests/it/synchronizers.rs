@@ -16,10 +16,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// Nobody asks by itself in the time that a test takes: who goes on was woken.
 async fn without_polls(url: &str) -> LockClient {
-    let config = Config {
-        poll_floor: Duration::from_secs(3_600),
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(url).config(config);
     builder.build().await.expect("the server runs")
 }

@@ -24,11 +24,9 @@ const SOON: Duration = Duration::from_secs(7);
 
 /// A client that only messages and moved slots wake.
 async fn client(cluster: &Cluster) -> LockClient {
-    let config = Config {
-        watchdog_lease: LEASE,
-        poll_floor: Duration::from_secs(3_600),
-        ..Config::default()
-    };
+    let config = Config::default()
+        .with_watchdog_lease(LEASE)
+        .with_poll_floor(Duration::from_secs(3_600));
     cluster.client_with(config).await.expect("the nodes are up")
 }
 
@@ -102,10 +100,7 @@ async fn a_wait_that_no_message_ended_shows_that_others_listen_elsewhere() {
     ] {
         let cluster = Cluster::new(3);
         let client = async |sharded_pubsub| {
-            let config = Config {
-                sharded_pubsub,
-                ..Config::default()
-            };
+            let config = Config::default().with_sharded_pubsub(sharded_pubsub);
             cluster.client_with(config).await.unwrap()
         };
         let (theirs, listens) = (client(others).await, client(others).await);

@@ -58,10 +58,7 @@ fn crowd(client: &LockClient) {
 async fn entries(local_hand_off: Duration, polls: Option<Duration>) -> (u32, Duration) {
     let server = InMemoryRedis::new();
     server.set_faults(Distant);
-    let config = Config {
-        local_hand_off,
-        ..Config::default()
-    };
+    let config = Config::default().with_local_hand_off(local_hand_off);
     let crowded = server.client_with(config.clone()).await.unwrap();
     let client = server.client_with(config).await.unwrap();
     let group = client.multi_lock(NAMES);

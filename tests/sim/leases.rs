@@ -11,10 +11,7 @@ const SOON: Duration = Duration::from_millis(50);
 
 /// A client that never asks by itself.
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config {
-        poll_floor: Duration::from_secs(3_600),
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     server.client_with(config).await.expect("the server is up")
 }
 

@@ -133,10 +133,7 @@ fn server() -> (InMemoryRedis, Network) {
 
 /// A client that never asks by itself.
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config {
-        poll_floor: NEVER,
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(NEVER);
     server.client_with(config).await.expect("the server is up")
 }
 
@@ -358,10 +355,7 @@ async fn what_was_dropped_is_not_renewed_any_more() {
 #[tokio::test(start_paused = true)]
 async fn what_was_dropped_after_its_renewal_was_due_is_not_renewed() {
     let (server, network) = server();
-    let config = Config {
-        watchdog_batch_size: 1,
-        ..Config::default()
-    };
+    let config = Config::default().with_watchdog_batch_size(1);
     let client = server.client_with(config).await.unwrap();
     let lock = |name: &str| client.reentrant_lock(name);
     // The server knows the scripts from here on.
@@ -390,10 +384,7 @@ fn of_each<const N: usize>(client: &LockClient) -> [Lock<Reentrant>; N] {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_nobody_picks_up_is_released() {
     let (server, _) = server();
-    let config = Config {
-        local_hand_off: SOON,
-        ..Config::default()
-    };
+    let config = Config::default().with_local_hand_off(SOON);
     let client = server.client_with(config).await.unwrap();
     let [one, two, three] = of_each(&client);
     let first = one.lock().await.unwrap();
@@ -426,10 +417,7 @@ async fn a_lock_that_nobody_picks_up_is_released() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_has_the_lock_although_one_of_its_tasks_is_not_polled() {
     let (server, network) = server();
-    let config = Config {
-        local_hand_off: SOON,
-        ..Config::default()
-    };
+    let config = Config::default().with_local_hand_off(SOON);
     let client = server.client_with(config).await.unwrap();
     let [other, its] = of_each(&client);
     let first = other.lock().await.unwrap();
@@ -518,10 +506,7 @@ async fn scripts_of_a_hand_off(config: Config, lease: Option<Duration>, kept: Du
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_passed_on_within_a_row() {
     let default = Config::default;
-    let off = Config {
-        local_hand_off: Duration::ZERO,
-        ..default()
-    };
+    let off = default().with_local_hand_off(Duration::ZERO);
     let (soon, late) = (Duration::from_millis(1), Duration::from_millis(2));
     assert_eq!(scripts_of_a_hand_off(default(), None, soon).await, 0);
     assert_eq!(scripts_of_a_hand_off(default(), None, late).await, 2);

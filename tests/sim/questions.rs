@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::lines::Lines;
-use redisson_lock::{Config, Error, LockClient, Owner, test_util::InMemoryRedis};
+use redisson_lock::{
+    AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner,
+    test_util::InMemoryRedis,
+};
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -224,4 +227,41 @@ async fn waits_are_not_logged_unless_that_is_asked_for() {
     assert_eq!(lines.with(""), [""; 0]);
     guard.unlock().await.unwrap();
     task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_its_kind_is_the_same_lock() {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let locks: Vec<DynLock> = vec![
+        one.reentrant_lock("reentrant").into_dyn(),
+        one.fair_lock("fair").into_dyn(),
+        one.fenced_lock("fenced").into_dyn(),
+        one.simple_lock("simple").into_dyn(),
+        one.read_write_lock("write").write().clone().into_dyn(),
+    ];
+    for lock in &locks {
+        let guard: DynGuard = lock.lock().await.unwrap();
+        let is_fenced = lock.name() == "fenced";
+        assert_eq!(guard.fencing_token(), is_fenced.then_some(1), "{lock:?}");
+        assert!(lock.is_held().await.unwrap());
+        let rival = Owner::new();
+        assert!(lock.owned_by(&rival).try_lock().await.unwrap().is_none());
+        guard.unlock().await.unwrap();
+    }
+    let typed = other.fenced_lock("fenced").lock().await.unwrap();
+    assert!(locks[2].try_lock().await.unwrap().is_none());
+    assert_eq!(typed.into_dyn().fencing_token(), Some(2));
+
+    // In a group, the same lock twice is one member, whatever its type is called; another kind of the name is another one.
+    sleep(Duration::from_millis(10)).await;
+    let twice = MultiLock::of([
+        AnyLock::from(one.non_reentrant_lock("a")),
+        AnyLock::from(one.non_reentrant_lock("a").into_dyn()),
+        AnyLock::from(&locks[0]),
+    ]);
+    let guard = twice.lock().await.unwrap();
+    let holders = one.reentrant_lock("a").holders().await.unwrap();
+    assert_eq!(holders[0].holds, 1);
+    guard.unlock().await.unwrap();
 }

@@ -95,10 +95,7 @@ fn dead(task: u64) -> String {
 }
 
 async fn client(server: &InMemoryRedis, poll_floor: Duration) -> LockClient {
-    let config = Config {
-        poll_floor,
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(poll_floor);
     server.client_with(config).await.expect("the server is up")
 }
 

@@ -10,10 +10,7 @@ use tokio::time::{Instant, sleep};
 const LEASE: Duration = Duration::from_secs(30);
 
 async fn client(world: &Replicated, durability: Durability) -> LockClient {
-    let config = Config {
-        durability,
-        ..Config::default()
-    };
+    let config = Config::default().with_durability(durability);
     world.client_with(config).await.expect("the servers are up")
 }
 

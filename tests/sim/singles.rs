@@ -577,10 +577,7 @@ async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
     let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
-    let quiet = Config {
-        deadlock_warning: None,
-        ..Config::default()
-    };
+    let quiet = Config::default().with_deadlock_warning(None);
     let quiet = server.client_with(quiet).await.unwrap();
     let guards = [
         other.reentrant_lock("a").lock().await.unwrap(),

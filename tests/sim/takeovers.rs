@@ -19,10 +19,7 @@ const NEVER: Duration = Duration::from_secs(3_600);
 
 /// A client that never asks by itself.
 async fn client(server: &InMemoryRedis) -> LockClient {
-    let config = Config {
-        poll_floor: NEVER,
-        ..Config::default()
-    };
+    let config = Config::default().with_poll_floor(NEVER);
     server.client_with(config).await.expect("the server is up")
 }
 

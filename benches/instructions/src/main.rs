@@ -43,10 +43,7 @@ fn main() -> Result<(), Failure> {
         let _handle = metrics_exporter_prometheus::PrometheusBuilder::new()
             .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0])?
             .install_recorder()?;
-        let config = Config {
-            watchdog_lease: LEASE,
-            ..Config::default()
-        };
+        let config = Config::default().with_watchdog_lease(LEASE);
         let client = LockClient::builder()
             .url(url)
             .config(config)

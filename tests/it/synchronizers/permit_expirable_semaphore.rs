@@ -159,10 +159,7 @@ async fn what_cannot_be_is_said() {
     for wrong in wrong {
         assert!(matches!(wrong, Err(Error::WrongKind { .. })), "{wrong:?}");
     }
-    let config = Config {
-        name_prefix: "app:".into(),
-        ..Config::default()
-    };
+    let config = Config::default().with_name_prefix("app:");
     let builder = LockClient::builder().url(server.url()).config(config);
     let client = builder.build().await.unwrap();
     assert_eq!(client.permit_expirable_semaphore("a").name(), "app:a");

@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     owner::Owner,
     sync::{Clock, Mutex, explore, lock},
-    wire::{Place, Wire, message::Wake, reentrant::Reentrant, sealed::Sealed},
+    wire::{Place, Wire, message::Wake, reentrant::Reentrant, sealed::Known},
 };
 
 const POLL_FLOOR: u64 = 5;
