@@ -422,7 +422,7 @@ impl Engine {
                         self.intend(&place, length);
                     }
                 }
-                () = self.synchronizers.due() => self.synchronizers.poll(),
+                () = self.synchronizers.due() => self.poll_synchronizers(),
                 () = &mut looking => {}
                 () = &mut looking_after => {}
                 () = self.ended.cancelled() => return,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::lines::Lines;
 use redisson_lock::{
-    AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner,
+    AnyLock, Config, DynGuard, DynLock, Error, LockClient, MultiLock, Owner, Semaphore,
     test_util::InMemoryRedis,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(30);
 const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
@@ -264,4 +264,37 @@ async fn a_lock_without_its_kind_is_the_same_lock() {
     let holders = one.reentrant_lock("a").holders().await.unwrap();
     assert_eq!(holders[0].holds, 1);
     guard.unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_passed_to_a_future_which_is_not_polled_goes_to_the_next() {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    // Passed on in memory, or by the server's message.
+    for holder in [&one, &other] {
+        passes_a_future_that_is_not_polled(&one.semaphore("pool"), &holder.semaphore("pool")).await;
+    }
+}
+
+async fn passes_a_future_that_is_not_polled(pool: &Semaphore, holder: &Semaphore) {
+    holder.try_set_permits(1).await.unwrap();
+    let held = holder.acquire().await.unwrap();
+    // One that is kept by a `select!`, say, and not polled any more.
+    let mut kept = Box::pin(pool.acquire());
+    assert!(timeout(Duration::from_millis(10), &mut kept).await.is_err());
+    let next = pool.clone();
+    let next = tokio::spawn(async move { next.acquire().await?.release().await });
+    sleep(Duration::from_millis(10)).await;
+    held.release().await.unwrap();
+    let entered = timeout(Duration::from_secs(1), next).await;
+    entered.expect("it is passed on").unwrap().unwrap();
+    // The one that was kept has kept its wait, too.
+    let permit = timeout(Duration::from_secs(1), kept).await;
+    permit
+        .expect("it is free")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(pool.available_permits().await, Ok(1));
 }

@@ -62,6 +62,19 @@ impl Synchronizers {
         lock(&self.waiters)
     }
 
+    /// Changes the waiters at `site`. The next poll may become an earlier one.
+    fn change<T>(&self, site: &Site, change: impl FnOnce(&mut Waiters) -> T) -> T {
+        let mut waiters = self.waiters();
+        let before = waiters.next_poll_at(site);
+        let changed = change(&mut waiters);
+        let next = waiters.next_poll_at(site);
+        drop(waiters);
+        if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
+            self.earlier.notify_one();
+        }
+        changed
+    }
+
     /// Tells waiters of what happens on the connections.
     pub(super) fn happened(&self, event: &Event) {
         let (mut waiters, now) = (self.waiters(), Instant::now());
@@ -102,14 +115,9 @@ impl Synchronizers {
     }
 
     fn learned(&self, site: &Site, Rest { left, end }: Rest) {
-        self.waiters().left(site, left, end, Instant::now());
-        if end.is_some() {
-            self.earlier.notify_one();
-        }
-    }
-
-    pub(super) fn poll(&self) {
-        self.waiters().poll(Instant::now());
+        self.change(site, |waiters| {
+            waiters.left(site, left, end, Instant::now())
+        });
     }
 }
 
@@ -197,7 +205,7 @@ impl<'a> Waiting<'a> {
             let _ = timeout_at(longest, subscribed).await;
         }
         loop {
-            let state = self.all().waiters().state(self.site, self.id);
+            let state = self.all().waiters().take(self.site, self.id);
             if !matches!(state, State::Parked) || self.engine.is_closed() {
                 return Some(state);
             }
@@ -214,22 +222,23 @@ impl<'a> Waiting<'a> {
     }
 
     fn refused(&self, rest: Rest) {
-        let mut waiters = self.all().waiters();
-        waiters.refused(self.site, self.id, rest.end, Instant::now());
-        drop(waiters);
-        self.all().learned(self.site, rest);
+        self.all().change(self.site, |waiters| {
+            waiters.refused(self.site, self.id, rest.end, Instant::now());
+            waiters.left(self.site, rest.left, rest.end, Instant::now());
+        });
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let all = self.all();
-        let mut waiters = all.waiters();
-        let left = waiters.leave(self.site, self.id, Instant::now());
-        if left.is_last {
-            all.redis.unsubscribe(self.site.channel.clone());
-        }
-        drop(waiters);
+        let left = all.change(self.site, |waiters| {
+            let left = waiters.leave(self.site, self.id, Instant::now());
+            if left.is_last {
+                all.redis.unsubscribe(self.site.channel.clone());
+            }
+            left
+        });
         if let Some((permits, row_ends)) = left.given {
             drop(self.engine.held_permits(self.site, permits, row_ends));
         }
@@ -266,8 +275,8 @@ impl HeldPermits {
         if permits == 0 || now >= self.row_ends || self.engine.is_closed() {
             return permits;
         }
-        let mut waiters = self.engine.synchronizers.waiters();
-        waiters.give(&self.site, permits, self.row_ends)
+        let give = |waiters: &mut Waiters| waiters.give(&self.site, permits, self.row_ends, now);
+        self.engine.synchronizers.change(&self.site, give)
     }
 
     pub(crate) async fn release(mut self) -> Result<(), Error> {
@@ -366,6 +375,14 @@ impl Engine {
         self.acquire_by(site, permits, limit, try_once, given).await
     }
 
+    /// Tells those who have heard nothing for long, and passes on what was passed to a task that does not come for it.
+    pub(super) fn poll_synchronizers(self: &Arc<Self>) {
+        let lying = self.synchronizers.waiters().poll(Instant::now());
+        for (site, permits, row_ends) in lying {
+            drop(self.held_permits(&site, permits, row_ends));
+        }
+    }
+
     fn held_permits(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -440,10 +457,7 @@ impl Engine {
             if let Some(waiting) = &mut waiting {
                 match waiting.told(limit).await {
                     None => return Ok(None),
-                    Some(State::Given { row_ends }) => {
-                        all.waiters().served(site, waiting.id);
-                        return Ok(Some(given(row_ends)));
-                    }
+                    Some(State::Given { row_ends, .. }) => return Ok(Some(given(row_ends))),
                     Some(_) => waiting.asks(),
                 }
             }

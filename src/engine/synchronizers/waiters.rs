@@ -17,6 +17,9 @@ use crate::{engine::local::PICK_UP, hash::HashMap, wire::site::Site};
 const OPENED: i64 = 0;
 const BEGUN: i64 = 1;
 
+/// How long permits wait for the task that was told of them, or passed them: a future may be kept and not polled.
+const COMES_WITHIN: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaiterId(u64);
 
@@ -39,8 +42,8 @@ pub(super) enum State {
     Parked,
     /// It is to ask, since then.
     Told(Instant),
-    /// It was passed what it wants, which may be passed on until then.
-    Given { row_ends: Instant },
+    /// It was passed what it wants, `since` then, which may be passed on until the row ends.
+    Given { since: Instant, row_ends: Instant },
     /// What it waits for has come; the server need not be asked.
     Over,
 }
@@ -95,13 +98,20 @@ pub(super) struct Left {
 /// The waiters of one semaphore or latch.
 #[derive(Debug)]
 struct Queue {
-    key: Bytes,
+    site: Arc<Site>,
     waiters: VecDeque<Waiter>,
     /// When one of them asks although nothing was heard.
     poll_at: Instant,
+    /// When it is looked whether those who were told of permits, or passed them, have come.
+    come_by: Option<Instant>,
 }
 
 impl Queue {
+    fn next_poll(&self) -> Instant {
+        let come_by = self.come_by.unwrap_or(self.poll_at);
+        come_by.min(self.poll_at)
+    }
+
     /// So many permits are left, as far as the server said.
     fn left(&mut self, left: i64, now: Instant) {
         let told: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
@@ -118,6 +128,7 @@ impl Queue {
             if (1..=left).contains(&waiter.needs()) {
                 left -= waiter.needs();
                 waiter.tell(State::Told(now));
+                self.come_by.get_or_insert(now + COMES_WITHIN);
             }
         }
     }
@@ -145,6 +156,45 @@ impl Queue {
         self.left(number, now);
     }
 
+    /// A task that does not come goes to the end of the queue. What it was passed is taken back; what it was told of, others are
+    /// told of.
+    fn look_for_those_who_do_not_come(
+        &mut self,
+        now: Instant,
+        lying: &mut Vec<(Arc<Site>, u32, Instant)>,
+    ) {
+        self.come_by = None;
+        let (mut late, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
+        for at in 0..self.waiters.len() {
+            let waiter = &mut self.waiters[at];
+            let (since, row_ends) = match waiter.state {
+                State::Given { since, row_ends } => (since, Some(row_ends)),
+                State::Told(since) => (since, None),
+                _ => continue,
+            };
+            let end = since + COMES_WITHIN;
+            if end > now {
+                next = Some(next.map_or(end, |next| next.min(end)));
+                continue;
+            }
+            late.push(waiter.id);
+            match (row_ends, waiter.wanted) {
+                (Some(row_ends), Wanted::Permits(permits)) => {
+                    waiter.state = State::Parked;
+                    lying.push((self.site.clone(), permits, row_ends));
+                }
+                _ => untaken += waiter.needs(),
+            }
+        }
+        for id in late {
+            let at = self.waiters.iter().position(|waiter| waiter.id == id);
+            let waiter = at.and_then(|at| self.waiters.remove(at));
+            self.waiters.extend(waiter);
+        }
+        self.come_by = next;
+        self.pass_on(untaken, now);
+    }
+
     fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter> {
         self.waiters.iter_mut().find(|waiter| waiter.id == id)
     }
@@ -169,7 +219,7 @@ impl Waiters {
 
     fn queue(&mut self, site: &Site) -> Option<&mut Queue> {
         let mut queues = self.channels.get_mut(&site.channel)?.iter_mut();
-        queues.find(|queue| queue.key == site.key)
+        queues.find(|queue| queue.site.key == site.key)
     }
 
     fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
@@ -200,9 +250,10 @@ impl Waiters {
         if self.queue(site).is_none() {
             let queues = self.channels.entry(site.channel.clone()).or_default();
             queues.push(Queue {
-                key: site.key.clone(),
+                site: site.clone(),
                 waiters: VecDeque::new(),
                 poll_at,
+                come_by: None,
             });
         }
         let waiters = self.queue(site).map(|queue| &mut queue.waiters);
@@ -224,6 +275,15 @@ impl Waiters {
         let waiter = self.queue(site).and_then(|queue| queue.waiter(id));
         // It is there from its join to its leave.
         waiter.map_or(State::Over, |waiter| waiter.state)
+    }
+
+    /// What it is to do. What it was given it has taken by that.
+    pub(super) fn take(&mut self, site: &Site, id: WaiterId) -> State {
+        let state = self.state(site, id);
+        if let State::Given { .. } = state {
+            self.served(site, id);
+        }
+        state
     }
 
     pub(super) fn asks(&mut self, site: &Site, id: WaiterId) {
@@ -266,21 +326,35 @@ impl Waiters {
     }
 
     /// Passes permits on to those who wait for no more than these, and says how many are left.
-    pub(super) fn give(&mut self, site: &Site, permits: u32, row_ends: Instant) -> u32 {
+    pub(super) fn give(
+        &mut self,
+        site: &Site,
+        permits: u32,
+        row_ends: Instant,
+        now: Instant,
+    ) -> u32 {
+        let Some(queue) = self.queue(site) else {
+            return permits;
+        };
         let mut left = permits;
-        let waiters = self.queue(site).map(|queue| queue.waiters.iter_mut());
-        let parked = waiters.into_iter().flatten();
+        let parked = queue.waiters.iter_mut();
         for waiter in parked.filter(|waiter| waiter.state == State::Parked) {
             let Wanted::Permits(wanted) = waiter.wanted else {
                 continue;
             };
             if let Some(rest) = left.checked_sub(wanted) {
                 left = rest;
-                waiter.tell(State::Given { row_ends });
+                waiter.tell(State::Given {
+                    since: now,
+                    row_ends,
+                });
             }
             if left == 0 {
                 break;
             }
+        }
+        if left < permits {
+            queue.come_by.get_or_insert(now + COMES_WITHIN);
         }
         left
     }
@@ -308,7 +382,7 @@ impl Waiters {
                 (State::Told(_) | State::Asking { .. }, _) => {
                     queue.pass_on(waiter.needs(), now);
                 }
-                (State::Given { row_ends }, Wanted::Permits(permits)) => {
+                (State::Given { row_ends, .. }, Wanted::Permits(permits)) => {
                     left.given = Some((permits, row_ends));
                 }
                 _ => {}
@@ -348,16 +422,24 @@ impl Waiters {
         waiters.for_each(|waiter| waiter.happened(now));
     }
 
-    pub(super) fn next_poll(&self) -> Option<Instant> {
-        self.channels
-            .values()
-            .flatten()
-            .map(|queue| queue.poll_at)
-            .min()
+    /// When the waiters at `site` are to be looked at.
+    pub(super) fn next_poll_at(&mut self, site: &Site) -> Option<Instant> {
+        self.queue(site).map(|queue| queue.next_poll())
     }
 
-    /// Where nothing was heard for long, the first asks that can.
-    pub(super) fn poll(&mut self, now: Instant) {
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        self.channels.values().flatten().map(Queue::next_poll).min()
+    }
+
+    /// Where nothing was heard for long, the first asks that can. Returns permits that were passed to tasks which have not come
+    /// for them, to be passed on.
+    pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<Site>, u32, Instant)> {
+        let mut lying = Vec::new();
+        for queue in self.queues() {
+            if queue.come_by.is_some_and(|at| at <= now) {
+                queue.look_for_those_who_do_not_come(now, &mut lying);
+            }
+        }
         let poll_at = now + self.poll_floor;
         for queue in self.queues().filter(|queue| queue.poll_at <= now) {
             queue.poll_at = poll_at;
@@ -366,6 +448,7 @@ impl Waiters {
                 first.tell(State::Told(now));
             }
         }
+        lying
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -467,13 +550,55 @@ mod tests {
             });
             given.to_vec()
         };
-        assert_eq!(bed.waiters.give(&bed.site, 1, bed.now), 0);
+        let now = bed.now;
+        assert_eq!(bed.waiters.give(&bed.site, 1, now, now), 0);
         assert_eq!(given(&mut bed), [false, true, false]);
-        assert_eq!(bed.waiters.give(&bed.site, 4, bed.now), 1);
+        assert_eq!(bed.waiters.give(&bed.site, 4, now, now), 1);
         assert_eq!(given(&mut bed), [true; 3]);
         let left = bed.waiters.leave(&bed.site, all[0], bed.now);
         assert_eq!(left.given, Some((2, bed.now)));
         assert!(!left.is_last);
+    }
+
+    #[test]
+    fn permits_that_a_task_does_not_come_for_are_taken_back() {
+        let mut bed = Bed::new();
+        let (kept, other) = (bed.parked(2), bed.parked(1));
+        let (given, row_ends) = (bed.now, bed.now + Duration::from_millis(2));
+        assert_eq!(bed.waiters.give(&bed.site, 2, row_ends, given), 0);
+        assert_eq!(bed.waiters.next_poll(), Some(given + COMES_WITHIN));
+        let since = given + COMES_WITHIN / 2;
+        assert_eq!(bed.waiters.give(&bed.site, 1, row_ends, since), 0);
+        let lying = bed.waiters.poll(given + COMES_WITHIN);
+        assert_eq!(lying.len(), 1);
+        assert_eq!((lying[0].1, lying[0].2), (2, row_ends));
+        assert_eq!(bed.waiters.take(&bed.site, kept), State::Parked);
+        // The other comes in time.
+        let came = bed.waiters.take(&bed.site, other);
+        assert_eq!(came, State::Given { since, row_ends });
+        assert_eq!(bed.waiters.take(&bed.site, other), State::Over);
+        assert!(bed.waiters.poll(since + COMES_WITHIN).is_empty());
+        let left = bed.waiters.leave(&bed.site, kept, since);
+        assert_eq!(left.given, None);
+    }
+
+    #[test]
+    fn what_a_task_was_told_of_and_does_not_come_for_others_are_told_of() {
+        let mut bed = Bed::new();
+        let all = [1, 1].map(|permits| bed.parked(permits));
+        bed.message(1);
+        assert_eq!(bed.told(&all), [true, false]);
+        bed.now += COMES_WITHIN;
+        assert_eq!(bed.waiters.next_poll(), Some(bed.now));
+        assert!(bed.waiters.poll(bed.now).is_empty());
+        assert_eq!(bed.told(&all), [true, true]);
+        // It is the last now.
+        bed.waiters.asks(&bed.site, all[1]);
+        bed.waiters.refused(&bed.site, all[1], None, bed.now);
+        bed.waiters.asks(&bed.site, all[0]);
+        bed.waiters.refused(&bed.site, all[0], None, bed.now);
+        bed.message(1);
+        assert_eq!(bed.told(&all), [false, true]);
     }
 
     #[test]
