@@ -73,7 +73,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
-	output bench-compare bench-shares bench-check bench-gauges soak peers interop-all servers topologies failovers \
+	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
 
@@ -271,6 +271,10 @@ bench-check: ## Instructions of lock, renewal and wake-up against the committed 
 bench-gauges: ## Pairs per second with the feature metrics beside those without it (GAUGE_ROUNDS=40; 3 minutes)
 	@tools/setup.sh --need rust --need cc --need redis
 	tools/gauges-cost.sh
+
+bench-permits: ## The p50 of a semaphore's pair beside that of a lock's pair (a minute)
+	@tools/setup.sh --need rust --need cc --need redis
+	tools/permits-cost.sh
 
 # Bounded: about half an hour on two cores.
 topologies: peers programs ## The contract of all kinds on a cluster and behind sentinels, and failovers TOPOLOGY_ROUNDS times

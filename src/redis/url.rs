@@ -22,6 +22,11 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
             "the URL has a tab or a line break in it: in a password, these are written %09, %0D and %0A",
         ));
     }
+    if !text.contains("://") {
+        return Err(Error::config(
+            "the URL has no scheme: write redis://host:port, or unix:///path for a socket",
+        ));
+    }
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
             "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]; \

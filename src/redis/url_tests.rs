@@ -38,7 +38,7 @@ fn urls_of_single_servers() {
 fn bad_urls_say_what_to_do_and_keep_the_password() {
     for (url, hint) in [
         ("", "redis://"),
-        ("localhost:6379", "scheme"),
+        ("localhost:6379", "write redis://host:port"),
         ("http://:s3cret@localhost", "scheme"),
         ("redis://:s3cret@", "redis://"),
         ("redis://:s3cret@host:99999", "redis://"),

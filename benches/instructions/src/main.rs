@@ -3,7 +3,7 @@
 //! `tools/bench-check.sh` runs it under callgrind, which writes down a count at every [`mark`]: what comes before the
 //! first, such as connecting, is not compared.
 //!
-//! `tools/gauges-cost.sh` runs `speed-1` and `speed-64`, which print pairs per second.
+//! `tools/gauges-cost.sh` runs `speed-1` and `speed-64`, which print pairs per second, and `make bench-permits` runs `permits`.
 
 use std::{
     error::Error,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use redisson_lock::{Config, LockClient, ReentrantLock};
+use redisson_lock::{Config, LockClient, ReentrantLock, Semaphore};
 use tokio::{task::JoinSet, time::sleep};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -26,6 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const COUNTS: usize = 10;
 /// Of the renewal: a count takes a third of the lease.
 const RENEWALS: usize = 5;
+/// Turns in which pairs are timed, and the pairs of a turn.
+const TURNS: usize = 200;
+const PAIRS_OF_A_TURN: usize = 50;
 /// How long pairs are made for their speed.
 const SPEED_FOR: Duration = Duration::from_millis(300);
 
@@ -56,6 +59,7 @@ fn main() -> Result<(), Failure> {
             "wake-up" => wake_up(&client, 100).await,
             "speed-1" => speed(&client, 1).await,
             "speed-64" => speed(&client, 64).await,
+            "permits" => permits(&client).await,
             _ => Err(format!("no such workload: {workload}").into()),
         }
     })
@@ -109,6 +113,50 @@ async fn speed(client: &LockClient, together: usize) -> Result<(), Failure> {
     let pairs: u32 = try_join_all(pairs).await?.into_iter().sum();
     println!("{:.0}", f64::from(pairs) / began.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Prints the p50 of a pair of `try_lock` and `unlock`, and of `try_acquire` and `release`, which take turns: other work on the
+/// machine concerns both alike.
+async fn permits(client: &LockClient) -> Result<(), Failure> {
+    let (lock, pool) = (client.reentrant_lock("lock"), client.semaphore("pool"));
+    pool.try_set_permits(8).await?;
+    let (mut locks, mut permits) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        for _ in 0..PAIRS_OF_A_TURN {
+            let of_lock = timed(try_pair(&lock)).await?;
+            let of_permit = timed(permit(&pool)).await?;
+            // The first turns warm up.
+            if turn >= TURNS / 10 {
+                locks.push(of_lock);
+                permits.push(of_permit);
+            }
+        }
+    }
+    let p50 = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e6
+    };
+    let (lock, permit) = (p50(locks), p50(permits));
+    let more = (permit / lock - 1.0) * 100.0;
+    println!("p50 of a pair: lock {lock:.1} us, permit {permit:.1} us: {more:+.1} %");
+    Ok(())
+}
+
+async fn timed(pair: impl Future<Output = Result<(), Failure>>) -> Result<Duration, Failure> {
+    let began = Instant::now();
+    pair.await?;
+    Ok(began.elapsed())
+}
+
+async fn try_pair(lock: &ReentrantLock) -> Result<(), Failure> {
+    let guard = lock.try_lock().await?.ok_or("the lock is free")?;
+    let _ = guard.unlock().await?;
+    Ok(())
+}
+
+async fn permit(pool: &Semaphore) -> Result<(), Failure> {
+    let permit = pool.try_acquire().await?.ok_or("there are permits")?;
+    Ok(permit.release().await?)
 }
 
 /// A count: each of so many holds is renewed.

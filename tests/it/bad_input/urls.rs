@@ -11,7 +11,7 @@ async fn urls_that_cannot_be_read() {
         ("", "redis://"),
         ("order:42", "scheme"),
         ("localhost", "redis://"),
-        ("localhost:6379", "scheme"),
+        ("localhost:6379", "write redis://host:port"),
         ("127.0.0.1:6379", "redis://"),
         ("://", "redis://"),
         ("redis://", "host"),
