@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{Ask, EngineHandle, Subject},
+    engine::{AcquireRequest, EngineHandle, Subject},
     error::Error,
     lock::Lock,
     owner::Owner,
-    wire::{Kind, Lease, Place},
+    wire::{Kind, Lease, LockSpec},
 };
 
 /// A lock of any kind and client, as a member of a [`MultiLock`](crate::MultiLock) or [`RedLock`](crate::RedLock).
@@ -25,15 +25,15 @@ impl AnyLock {
         &self,
         owner: Owner,
         lease: Option<&Result<Lease, Error>>,
-    ) -> Result<Ask, Error> {
+    ) -> Result<AcquireRequest, Error> {
         let mut subject = self.subject.clone().map_err(|error| *error)?;
         if let Some(lease) = lease {
             Arc::make_mut(&mut subject.terms).set_lease(lease.clone());
         }
-        Ask::new(subject, owner)
+        AcquireRequest::new(subject, owner)
     }
 
-    pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
+    pub(crate) fn place(&self) -> Result<&Arc<LockSpec>, Error> {
         match &self.subject {
             Ok(subject) => Ok(&subject.place),
             Err(error) => Err(Error::clone(error)),

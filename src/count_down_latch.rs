@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    engine::{EngineHandle, Limit},
+    engine::{Deadline, EngineHandle},
     error::Error,
     semaphore::{name, number},
     wire::{latch, semaphore, site::Site},
@@ -130,7 +130,7 @@ impl CountDownLatch {
     /// ```
     #[doc(alias = "await")]
     pub async fn wait(&self) -> Result<(), Error> {
-        self.open_at(Limit::Never).await.map(drop)
+        self.open_at(Deadline::Never).await.map(drop)
     }
 
     /// Waits until the latch is open, but no longer than `wait`. Says whether it was.
@@ -148,10 +148,10 @@ impl CountDownLatch {
     /// `await(time, unit)`.
     #[doc(alias = "await")]
     pub async fn wait_for(&self, wait: Duration) -> Result<bool, Error> {
-        self.open_at(Limit::of(wait)).await
+        self.open_at(Deadline::of(wait)).await
     }
 
-    async fn open_at(&self, limit: Limit) -> Result<bool, Error> {
+    async fn open_at(&self, limit: Deadline) -> Result<bool, Error> {
         self.engine.wait_for_opening(self.site()?, limit).await
     }
 

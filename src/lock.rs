@@ -5,12 +5,12 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use crate::{
     back_off::BackOff,
     durability::Durability,
-    engine::{Ask, EngineHandle, Limit, Subject, Terms},
+    engine::{AcquireOptions, AcquireRequest, Deadline, EngineHandle, Subject},
     error::Error,
     guard::Guard,
     owner::Owner,
     wire::{
-        Dyn, Kind, Lease, Place, Released,
+        Dyn, Kind, Lease, LockSpec, Released,
         fair::Fair,
         fenced::Fenced,
         non_reentrant::{NonReentrant, NonReentrantFair},
@@ -110,7 +110,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     pub async fn lock(&self) -> Result<Guard<K>, Error> {
         // Without a limit, a lock that is taken is waited for.
-        self.acquire(Limit::Never).await?.ok_or(Error::Closed)
+        self.acquire(Deadline::Never).await?.ok_or(Error::Closed)
     }
 
     /// Takes the lock if it is free, or held by this owner already.
@@ -143,7 +143,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock(&self) -> Result<Option<Guard<K>>, Error> {
-        self.acquire(Limit::Once).await
+        self.acquire(Deadline::Once).await
     }
 
     /// Takes the lock, waiting for it no longer than `wait`.
@@ -180,7 +180,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
-        self.acquire(Limit::of(wait)).await
+        self.acquire(Deadline::of(wait)).await
     }
 
     /// The same lock, held for a fixed `lease` and not renewed.
@@ -325,8 +325,8 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    async fn acquire(&self, limit: Limit) -> Result<Option<Guard<K>>, Error> {
-        let ask = Ask::new(self.subject()?.clone(), self.owner())?;
+    async fn acquire(&self, limit: Deadline) -> Result<Option<Guard<K>>, Error> {
+        let ask = AcquireRequest::new(self.subject()?.clone(), self.owner())?;
         let acquisition = self.engine.acquisition(&ask);
         let held = self.engine.acquire(&ask, limit).await;
         if let Some(mut acquisition) = acquisition {
@@ -340,7 +340,7 @@ impl<K: Kind> Lock<K> {
     }
 
     /// The same lock, on other terms.
-    pub(crate) fn on(&self, change: impl FnOnce(&mut Terms)) -> Self {
+    pub(crate) fn on(&self, change: impl FnOnce(&mut AcquireOptions)) -> Self {
         let mut lock = self.clone();
         if let Ok(subject) = &mut lock.subject {
             change(Arc::make_mut(&mut subject.terms));
@@ -348,7 +348,7 @@ impl<K: Kind> Lock<K> {
         lock
     }
 
-    pub(crate) fn place(&self) -> Result<&Arc<Place>, Error> {
+    pub(crate) fn place(&self) -> Result<&Arc<LockSpec>, Error> {
         Ok(&self.subject()?.place)
     }
 

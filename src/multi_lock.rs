@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 
 use crate::{
     any_lock::AnyLock,
-    engine::{Group, Limit, Member, seats},
+    engine::{Deadline, Group, Member, seats},
     error::Error,
     multi_guard::{MultiGuard, summed_up},
     owner::Owner,
     quorum::{All, Majority, Quorum},
-    wire::{Lease, Place, Released},
+    wire::{Lease, LockSpec, Released},
 };
 
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
@@ -145,7 +145,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// # }
     /// ```
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
-        self.acquire(Limit::Never).await?.ok_or(Error::Closed)
+        self.acquire(Deadline::Never).await?.ok_or(Error::Closed)
     }
 
     /// Takes the locks if they are free, or held by this owner already.
@@ -177,7 +177,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        self.acquire(Limit::Once).await
+        self.acquire(Deadline::Once).await
     }
 
     /// Takes the locks, waiting for them no longer than `wait`.
@@ -213,7 +213,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.acquire(Limit::of(wait)).await
+        self.acquire(Deadline::of(wait)).await
     }
 
     /// The same group, its locks held for a fixed `lease` and not renewed: see
@@ -364,7 +364,7 @@ impl<Q: Quorum> GroupLock<Q> {
         summed_up(join_all(releases).await, need)
     }
 
-    async fn acquire(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
+    async fn acquire(&self, limit: Deadline) -> Result<Option<MultiGuard>, Error> {
         let members = self.members(self.owner())?;
         let need = Q::need(members.len());
         let group = Group {
@@ -379,10 +379,10 @@ impl<Q: Quorum> GroupLock<Q> {
         if self.members.is_empty() {
             return Err(Error::config("a group needs at least one lock"));
         }
-        let mut last: Option<(&AnyLock, &Arc<Place>)> = None;
+        let mut last: Option<(&AnyLock, &Arc<LockSpec>)> = None;
         for lock in &self.members {
             let place = lock.place()?;
-            let is_same = |(other, at): (&AnyLock, &Arc<Place>)| {
+            let is_same = |(other, at): (&AnyLock, &Arc<LockSpec>)| {
                 (&at.name, at.count, other.engine.id) == (&place.name, place.count, lock.engine.id)
             };
             if last.is_some_and(is_same) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    engine::{EngineHandle, HeldPermit, Limit},
+    engine::{Deadline, EngineHandle, HeldPermit},
     error::Error,
     semaphore::{name, number},
     wire::{
@@ -117,7 +117,9 @@ impl PermitExpirableSemaphore {
     /// ```
     pub async fn acquire(&self, lease: Duration) -> Result<ExpirablePermit, Error> {
         // Without a limit, a permit that is taken is waited for.
-        self.take(lease, Limit::Never).await?.ok_or(Error::Closed)
+        self.take(lease, Deadline::Never)
+            .await?
+            .ok_or(Error::Closed)
     }
 
     /// Takes a permit for `lease` if there is one.
@@ -136,7 +138,7 @@ impl PermitExpirableSemaphore {
     /// `tryAcquire(0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire()`.
     #[doc(alias = "tryAcquire")]
     pub async fn try_acquire(&self, lease: Duration) -> Result<Option<ExpirablePermit>, Error> {
-        self.take(lease, Limit::Once).await
+        self.take(lease, Deadline::Once).await
     }
 
     /// Takes a permit for `lease`, waiting for it no longer than `wait`, which covers everything.
@@ -158,10 +160,14 @@ impl PermitExpirableSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> Result<Option<ExpirablePermit>, Error> {
-        self.take(lease, Limit::of(wait)).await
+        self.take(lease, Deadline::of(wait)).await
     }
 
-    async fn take(&self, lease: Duration, limit: Limit) -> Result<Option<ExpirablePermit>, Error> {
+    async fn take(
+        &self,
+        lease: Duration,
+        limit: Deadline,
+    ) -> Result<Option<ExpirablePermit>, Error> {
         let taken = self
             .engine
             .acquire_permit(self.site()?, lease_of(lease)?, limit);

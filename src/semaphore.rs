@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    engine::{EngineHandle, HeldPermits, Limit},
+    engine::{Deadline, EngineHandle, HeldPermits},
     error::Error,
     wire::{script::Detail, semaphore, site::Site},
 };
@@ -107,7 +107,9 @@ impl Semaphore {
     /// `acquire(permits)`.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         // Without a limit, permits that are taken are waited for.
-        self.take(permits, Limit::Never).await?.ok_or(Error::Closed)
+        self.take(permits, Deadline::Never)
+            .await?
+            .ok_or(Error::Closed)
     }
 
     /// Takes a permit if there is one.
@@ -144,7 +146,7 @@ impl Semaphore {
     /// `tryAcquire(permits)`.
     #[doc(alias = "tryAcquire")]
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
-        self.take(permits, Limit::Once).await
+        self.take(permits, Deadline::Once).await
     }
 
     /// Takes a permit, waiting for it no longer than `wait`, which covers everything.
@@ -184,10 +186,10 @@ impl Semaphore {
         permits: u32,
         wait: Duration,
     ) -> Result<Option<Permit>, Error> {
-        self.take(permits, Limit::of(wait)).await
+        self.take(permits, Deadline::of(wait)).await
     }
 
-    async fn take(&self, permits: u32, limit: Limit) -> Result<Option<Permit>, Error> {
+    async fn take(&self, permits: u32, limit: Deadline) -> Result<Option<Permit>, Error> {
         let taken = self.engine.acquire_permits(self.site()?, permits, limit);
         let engine = || self.engine.clone();
         Ok(taken.await?.map(|held| Permit {

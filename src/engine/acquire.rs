@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    ask::{Ask, Limit},
-    attempt::{Tried, Try},
-    line::InLine,
+    ask::{AcquireRequest, Deadline},
+    attempt::{Attempt, AttemptOutcome},
+    line::FairQueueEntry,
     pause::Pause,
     release::Held,
-    row::{Place, Way},
+    row::{LocalEntry, Way},
     runtime,
 };
 use crate::error::Error;
@@ -21,14 +21,14 @@ use crate::error::Error;
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The tries of one wait, as a queue on the server is told of them.
-struct Tries {
+struct AttemptHistory {
     last: Option<Instant>,
     nudged: Option<Instant>,
     /// How often the connection had been replaced at the last try.
     reconnections: u64,
 }
 
-impl Tries {
+impl AttemptHistory {
     fn new(engine: &Engine) -> Self {
         Self {
             last: None,
@@ -38,7 +38,7 @@ impl Tries {
     }
 
     /// The next try begins. The one whose turn it is is told so once per poll floor.
-    fn next(&mut self, engine: &Engine) -> Try {
+    fn next(&mut self, engine: &Engine) -> Attempt {
         let now = Instant::now();
         let nudge = self
             .nudged
@@ -51,7 +51,7 @@ impl Tries {
         let last = self.last.replace(now);
         let last = last.filter(|_| self.reconnections == reconnections);
         self.reconnections = reconnections;
-        Try { last, nudge }
+        Attempt { last, nudge }
     }
 }
 
@@ -63,12 +63,12 @@ impl Engine {
     )]
     pub(crate) fn acquire<'a>(
         self: &'a Arc<Self>,
-        ask: &'a Ask,
-        limit: Limit,
+        ask: &'a AcquireRequest,
+        limit: Deadline,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             runtime::check()?;
-            let waits = !matches!(limit, Limit::Once);
+            let waits = !matches!(limit, Deadline::Once);
             let until = limit.earlier(Instant::now() + self.config.command_wait);
             if let Some(released) = self.dropped.released(&ask.place.name, until)
                 && !released.await
@@ -89,15 +89,15 @@ impl Engine {
                     left.await;
                 }
             }
-            let in_line = waits.then(|| InLine::enter(self, ask)).flatten();
+            let in_line = waits.then(|| FairQueueEntry::enter(self, ask)).flatten();
             let mut pause = waits
                 .then(|| Pause::before(self, ask, turn.as_ref()))
                 .flatten();
             // Boxed, as most kinds have no use for it.
             let counts = waits && ask.place.counts_tries();
-            let mut tries = counts.then(|| Box::new(Tries::new(self)));
+            let mut tries = counts.then(|| Box::new(AttemptHistory::new(self)));
             let (mut rests, mut has_asked) = (true, false);
-            let mut was_busy = turn.as_ref().is_some_and(Place::has_waited);
+            let mut was_busy = turn.as_ref().is_some_and(LocalEntry::has_waited);
             loop {
                 if let Some(pause) = &mut pause
                     && rests
@@ -128,7 +128,7 @@ impl Engine {
                     }
                 });
                 match (tried?, &mut pause) {
-                    (Tried::Granted(held), pause) => {
+                    (AttemptOutcome::Granted(held), pause) => {
                         match pause {
                             Some(pause) => pause.granted(held.tenure().valid_until()),
                             None => self.entered(&held),
@@ -138,11 +138,11 @@ impl Engine {
                         }
                         return Ok(Some(held));
                     }
-                    (Tried::Busy { .. }, None) if !waits => return Ok(None),
+                    (AttemptOutcome::Busy { .. }, None) if !waits => return Ok(None),
                     // It has asked out of turn, as its owner had the lock, or has taken too long: it waits as all do.
-                    (Tried::Busy { .. }, _)
+                    (AttemptOutcome::Busy { .. }, _)
                         if ask.place.has_one_holder()
-                            && !turn.as_ref().is_some_and(Place::has_turn) =>
+                            && !turn.as_ref().is_some_and(LocalEntry::has_turn) =>
                     {
                         (pause, turn, was_busy, rests) = (None, None, true, true);
                         match self.way(ask, limit).await? {
@@ -152,19 +152,19 @@ impl Engine {
                             Way::TimedOut => return Ok(None),
                         }
                     }
-                    (Tried::Busy { remaining }, None) => {
+                    (AttemptOutcome::Busy { remaining }, None) => {
                         was_busy = true;
                         pause = Some(Pause::begin(self, ask, turn.as_ref(), remaining));
                     }
-                    (Tried::Busy { remaining }, Some(pause)) => {
+                    (AttemptOutcome::Busy { remaining }, Some(pause)) => {
                         was_busy = true;
                         rests = !pause.refused(remaining) || limit.is_over();
                     }
                     // It was busy when last heard of.
-                    (Tried::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
+                    (AttemptOutcome::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
                         return Ok(None);
                     }
-                    (Tried::Unanswered { reason }, _) => {
+                    (AttemptOutcome::Unanswered { reason }, _) => {
                         let error = self.unavailable(&ask.place, reason);
                         if let Some(turn) = &mut turn {
                             turn.failed(&error);
@@ -187,14 +187,14 @@ impl Engine {
     }
 
     /// Until when an answer is waited for: as long as the limit and our patience with an unreachable server allow.
-    pub(super) fn patience(&self, limit: Limit) -> Instant {
+    pub(super) fn patience(&self, limit: Deadline) -> Instant {
         let now = Instant::now();
         match limit {
-            Limit::Once => now + self.config.command_wait,
-            Limit::Until(deadline) => {
+            Deadline::Once => now + self.config.command_wait,
+            Deadline::Until(deadline) => {
                 (deadline.max(now) + GRACE).min(now + self.config.outage_wait)
             }
-            Limit::Never => now + self.config.outage_wait,
+            Deadline::Never => now + self.config.outage_wait,
         }
     }
 }

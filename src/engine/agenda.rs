@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 /// What is due when; `T` is a tenure, which keeps the time that it is entered under.
 #[derive(Debug)]
-pub(super) struct Agenda<T> {
+pub(super) struct DeadlineQueue<T> {
     /// By time, and by the number of the tenure.
     entries: BTreeMap<(Instant, u64), T>,
 }
 
-impl<T> Default for Agenda<T> {
+impl<T> Default for DeadlineQueue<T> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -19,7 +19,7 @@ impl<T> Default for Agenda<T> {
     }
 }
 
-impl<T> Agenda<T> {
+impl<T> DeadlineQueue<T> {
     /// Moves `number` from `entered` to `at`; `None` is not at all.
     pub(super) fn set(
         &mut self,
@@ -64,7 +64,7 @@ mod tests {
     fn what_is_set_again_is_due_once() {
         let now = Instant::now();
         let at = |millis| Some(now + Duration::from_millis(millis));
-        let (mut agenda, mut first, mut second) = (Agenda::default(), None, None);
+        let (mut agenda, mut first, mut second) = (DeadlineQueue::default(), None, None);
         agenda.set(1, &mut first, at(10), || "a");
         agenda.set(2, &mut second, at(20), || "b");
         agenda.set(1, &mut first, at(30), || unreachable!("it is there"));
@@ -84,7 +84,7 @@ mod tests {
         ) {
             let now = Instant::now();
             let at = |millis| now + Duration::from_millis(millis);
-            let (mut agenda, mut entered) = (Agenda::default(), [None; 20]);
+            let (mut agenda, mut entered) = (DeadlineQueue::default(), [None; 20]);
             let mut model = BTreeMap::new();
             for (number, millis) in entries {
                 agenda.set(number, &mut entered[number as usize], millis.map(at), || number);

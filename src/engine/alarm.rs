@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::agenda::Agenda;
+use super::agenda::DeadlineQueue;
 use crate::sync::{AtomicU64, Mutex, Notify, Ordering, lock, timeout_at};
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.
@@ -12,7 +12,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What is due when, and the sleep of the one task that waits for it.
 pub(super) struct Alarm<T> {
-    shards: [Mutex<Agenda<T>>; SHARDS],
+    shards: [Mutex<DeadlineQueue<T>>; SHARDS],
     started: Instant,
     /// When the task looks by itself, in milliseconds after `started`; 0 while it is looking.
     looks_at: AtomicU64,

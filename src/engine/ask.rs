@@ -9,20 +9,20 @@ use crate::{
     durability::Durability,
     error::Error,
     owner::Owner,
-    wire::{Lease, Place},
+    wire::{Lease, LockSpec},
 };
 
 /// What a handle is about.
 #[derive(Clone)]
 pub(crate) struct Subject {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<LockSpec>,
     /// A client's own, for as long as nobody wants others.
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) terms: Arc<AcquireOptions>,
 }
 
 /// How a lock is taken.
 #[derive(Clone)]
-pub(crate) struct Terms {
+pub(crate) struct AcquireOptions {
     pub(crate) lease: Lease,
     /// The lease is the watchdog's.
     pub(crate) watched: bool,
@@ -35,13 +35,13 @@ pub(crate) struct Terms {
 
 /// What is asked for.
 #[derive(Clone)]
-pub(crate) struct Ask {
-    pub(crate) place: Arc<Place>,
-    terms: Arc<Terms>,
+pub(crate) struct AcquireRequest {
+    pub(crate) place: Arc<LockSpec>,
+    terms: Arc<AcquireOptions>,
     pub(crate) owner: Owner,
 }
 
-impl Terms {
+impl AcquireOptions {
     /// With another lease, which is not renewed.
     pub(crate) fn set_lease(&mut self, lease: Result<Lease, Error>) {
         self.watched = false;
@@ -52,7 +52,7 @@ impl Terms {
     }
 }
 
-impl Ask {
+impl AcquireRequest {
     pub(crate) fn new(Subject { place, terms }: Subject, owner: Owner) -> Result<Self, Error> {
         match &terms.refused {
             Some(error) => Err(Error::clone(error)),
@@ -65,42 +65,42 @@ impl Ask {
     }
 }
 
-impl Deref for Ask {
-    type Target = Terms;
+impl Deref for AcquireRequest {
+    type Target = AcquireOptions;
 
-    fn deref(&self) -> &Terms {
+    fn deref(&self) -> &AcquireOptions {
         &self.terms
     }
 }
 
 /// How long to wait for a lock that is taken.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Limit {
+pub(crate) enum Deadline {
     /// Not at all.
     Once,
     Until(Instant),
     Never,
 }
 
-impl Limit {
+impl Deadline {
     /// A wait of that long. What no clock can count has no end.
     pub(crate) fn of(wait: Duration) -> Self {
         if wait.is_zero() {
-            Limit::Once
+            Deadline::Once
         } else if wait > Lease::MAX {
-            Limit::Never
+            Deadline::Never
         } else {
-            Limit::Until(Instant::now() + wait)
+            Deadline::Until(Instant::now() + wait)
         }
     }
 
     pub(super) fn is_over(self) -> bool {
-        matches!(self, Limit::Until(deadline) if Instant::now() >= deadline)
+        matches!(self, Deadline::Until(deadline) if Instant::now() >= deadline)
     }
 
     pub(super) fn earlier(self, than: Instant) -> Instant {
         match self {
-            Limit::Until(deadline) => deadline.min(than),
+            Deadline::Until(deadline) => deadline.min(than),
             _ => than,
         }
     }

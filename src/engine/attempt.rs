@@ -10,21 +10,21 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, PASSING_PAUSE,
-    ask::Ask,
-    carried::{Caller, Carried},
-    holds::{Grant, LocalRef, SlotRef, Tenure},
+    ask::AcquireRequest,
+    carried::{Caller, DetachOnDrop},
+    holds::{Grant, LocalRef, OwnerEntryRef, Tenure},
     refused,
     release::Held,
 };
 use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
-    redis::Seat,
-    wire::{Attempt, Claim, Count, Place, Refusal, Wait, script::Acknowledged},
+    redis::SendPermit,
+    wire::{AcquireArgs, AcquireOutcome, HoldMode, LockSpec, Refusal, Wait, script::Acknowledged},
 };
 
 /// How one try went.
-pub(super) enum Tried {
+pub(super) enum AttemptOutcome {
     Granted(Held),
     Busy {
         remaining: Option<Duration>,
@@ -37,13 +37,13 @@ pub(super) enum Tried {
 
 /// One of the tries of a wait, as a queue on the server is told of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Try {
+pub(super) struct Attempt {
     /// When the one before it was made, on the same connection.
     pub(super) last: Option<Instant>,
     pub(super) nudge: bool,
 }
 
-impl Try {
+impl Attempt {
     fn as_sent(self, sent: Instant) -> Wait {
         Wait {
             since_last: self.last.map_or(Duration::ZERO, |last| {
@@ -60,18 +60,18 @@ impl Engine {
     /// No `async fn`, whose future would have its arguments twice, and is part of what everybody holds who waits.
     pub(super) fn try_until(
         self: &Arc<Self>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         until: Instant,
-        wait: Option<Try>,
-        seat: Option<Seat>,
-    ) -> impl Future<Output = Result<Tried, Error>> + use<'_> {
+        wait: Option<Attempt>,
+        seat: Option<SendPermit>,
+    ) -> impl Future<Output = Result<AttemptOutcome, Error>> + use<'_> {
         let caller = Caller::default();
         let attempt = attempt(self.clone(), ask.clone(), wait, seat, caller.clone());
-        let attempt = Carried::new(self, caller.clone(), attempt);
+        let attempt = DetachOnDrop::new(self, caller.clone(), attempt);
         timeout_at(until, attempt).map(move |tried| match tried {
             Ok(tried) => tried,
             Err(_) if self.is_closed() => Err(Error::Closed),
-            Err(_) => Ok(Tried::Unanswered {
+            Err(_) => Ok(AttemptOutcome::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
         })
@@ -86,9 +86,9 @@ impl Engine {
     /// Takes a grant into the books, unless it cannot be relied upon any more.
     fn note_grant(
         self: &Arc<Self>,
-        slot: &SlotRef,
+        slot: &OwnerEntryRef,
         local: Option<&LocalRef>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         tenure: Option<Arc<Tenure>>,
         sent: Instant,
         token: Option<i64>,
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Completes once there is a connection, or when `caller`, if there is one, or everybody has given up.
-    async fn reachable(&self, place: &Place, caller: Option<&Caller>) {
+    async fn reachable(&self, place: &LockSpec, caller: Option<&Caller>) {
         let given_up = async {
             match caller {
                 Some(caller) => tokio::select! {
@@ -144,8 +144,8 @@ impl Engine {
     /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
     fn may_add(
         self: &Arc<Self>,
-        slot: &SlotRef,
-        ask: &Ask,
+        slot: &OwnerEntryRef,
+        ask: &AcquireRequest,
         tenure: Option<&Tenure>,
     ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
@@ -160,9 +160,13 @@ impl Engine {
     }
 
     /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
-    pub(super) fn may_wait(self: &Arc<Self>, place: &Place, owner: OwnerId) -> Result<(), Error> {
-        let reading = || self.live_tenure(place, Count::Read, owner);
-        let waits_for_itself = place.count == Count::Write
+    pub(super) fn may_wait(
+        self: &Arc<Self>,
+        place: &LockSpec,
+        owner: OwnerId,
+    ) -> Result<(), Error> {
+        let reading = || self.live_tenure(place, HoldMode::Read, owner);
+        let waits_for_itself = place.count == HoldMode::Write
             && reading().is_some_and(|reading| reading.live_count() > 0);
         match waits_for_itself {
             true => Err(Error::WouldDeadlock {
@@ -175,8 +179,8 @@ impl Engine {
     /// What the owner holds now; what the clock has ended is ended here as well.
     fn live_tenure(
         self: &Arc<Self>,
-        place: &Place,
-        count: Count,
+        place: &LockSpec,
+        count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
         self.live(self.slots.tenure(place, count, owner)?)
@@ -191,7 +195,12 @@ impl Engine {
     }
 
     /// As whom an owner asks now.
-    fn standing(self: &Arc<Self>, local: Option<&LocalRef>, slot: &SlotRef, ask: &Ask) -> Standing {
+    fn standing(
+        self: &Arc<Self>,
+        local: Option<&LocalRef>,
+        slot: &OwnerEntryRef,
+        ask: &AcquireRequest,
+    ) -> Standing {
         let owner = OwnerId::new(self.id, ask.owner);
         let Some(local) = local else {
             return match self.live_tenure(&ask.place, ask.place.count, owner) {
@@ -229,12 +238,12 @@ enum Standing {
     /// For one more.
     Adds(Arc<Tenure>),
     /// Another slot is to be used.
-    Elsewhere(SlotRef),
+    Elsewhere(OwnerEntryRef),
     /// Not at all: another owner of this client has the lock.
     Behind(Arc<Tenure>),
 }
 
-fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
+fn too_few(place: &LockSpec, acknowledged: Option<Acknowledged>) -> Error {
     Error::Replication {
         name: place.name.clone(),
         acknowledged: acknowledged.map_or(0, |acknowledged| acknowledged.by),
@@ -243,7 +252,7 @@ fn too_few(place: &Place, acknowledged: Option<Acknowledged>) -> Error {
 }
 
 /// The release publishes, and would be refused.
-fn no_right(place: &Place) -> Error {
+fn no_right(place: &LockSpec) -> Error {
     let channel = String::from_utf8_lossy(&place.channel);
     Error::Redis {
         message: format!(
@@ -257,14 +266,14 @@ const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
 /// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
-/// end has it carried on ([`Carried`]); a hold that nobody takes is given back when it is dropped.
+/// end has it carried on ([`DetachOnDrop`]); a hold that nobody takes is given back when it is dropped.
 fn attempt(
     engine: Arc<Engine>,
-    ask: Ask,
-    wait: Option<Try>,
-    seat: Option<Seat>,
+    ask: AcquireRequest,
+    wait: Option<Attempt>,
+    seat: Option<SendPermit>,
     caller: Caller,
-) -> impl Future<Output = Result<Tried, Error>> + Send {
+) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
     let slot = engine.slot(&ask.place, ask.owner);
     let local = engine.slots.local(&ask.place);
     attempt_as(engine, slot, local, ask, wait, seat, caller)
@@ -273,13 +282,13 @@ fn attempt(
 /// The same, by another slot.
 fn attempt_elsewhere(
     engine: Arc<Engine>,
-    slot: SlotRef,
+    slot: OwnerEntryRef,
     local: Option<LocalRef>,
-    ask: Ask,
-    wait: Option<Try>,
-    seat: Option<Seat>,
+    ask: AcquireRequest,
+    wait: Option<Attempt>,
+    seat: Option<SendPermit>,
     caller: Caller,
-) -> BoxFuture<Result<Tried, Error>> {
+) -> BoxFuture<Result<AttemptOutcome, Error>> {
     Box::pin(attempt_as(engine, slot, local, ask, wait, seat, caller))
 }
 
@@ -289,13 +298,13 @@ fn attempt_elsewhere(
 )]
 fn attempt_as(
     engine: Arc<Engine>,
-    slot: SlotRef,
+    slot: OwnerEntryRef,
     local: Option<LocalRef>,
-    ask: Ask,
-    mut wait: Option<Try>,
-    mut seat: Option<Seat>,
+    ask: AcquireRequest,
+    mut wait: Option<Attempt>,
+    mut seat: Option<SendPermit>,
     caller: Caller,
-) -> impl Future<Output = Result<Tried, Error>> + Send {
+) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
     async move {
         if engine.is_closed() {
             return Err(Error::Closed);
@@ -319,7 +328,7 @@ fn attempt_as(
                 break Err(Error::Closed);
             }
             if caller.is_gone() {
-                break Ok(Tried::Unanswered {
+                break Ok(AttemptOutcome::Unanswered {
                     reason: NO_ANSWER.into(),
                 });
             }
@@ -335,7 +344,7 @@ fn attempt_as(
                     let left = other
                         .valid_until()
                         .saturating_duration_since(Instant::now());
-                    break Ok(Tried::Busy {
+                    break Ok(AttemptOutcome::Busy {
                         remaining: Some(left),
                     });
                 }
@@ -359,14 +368,14 @@ fn attempt_as(
             let sent = Instant::now();
             let request = {
                 let owner = OwnerId::new(engine.id, ask.owner);
-                let claim = Claim {
+                let claim = AcquireArgs {
                     owner: &slot.owner,
                     lease: &ask.lease,
                     holds,
                     fresh: !doubt,
-                    writes: ask.place.count == Count::Read
+                    writes: ask.place.count == HoldMode::Read
                         && engine
-                            .live_tenure(&ask.place, Count::Write, owner)
+                            .live_tenure(&ask.place, HoldMode::Write, owner)
                             .is_some(),
                     wait: wait.map(|wait| wait.as_sent(sent)),
                 };
@@ -377,16 +386,16 @@ fn attempt_as(
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
                 Ok(reply) => match ask.place.wire.attempt(reply) {
-                    Ok(Attempt::Granted { .. }) if engine.is_short(acknowledged) => {
+                    Ok(AcquireOutcome::Granted { .. }) if engine.is_short(acknowledged) => {
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
                         return Err(too_few(&ask.place, acknowledged));
                     }
                     // Nobody would look after it.
-                    Ok(Attempt::Granted { .. }) if engine.is_closed() => {
+                    Ok(AcquireOutcome::Granted { .. }) if engine.is_closed() => {
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
                         return Err(Error::Closed);
                     }
-                    Ok(Attempt::Granted { token }) => {
+                    Ok(AcquireOutcome::Granted { token }) => {
                         if let Some(mut held) =
                             engine.note_grant(&slot, local.as_ref(), &ask, tenure, sent, token)
                         {
@@ -394,28 +403,28 @@ fn attempt_as(
                             // The grant has ended it. The next try in this slot begins after this turn.
                             slot.has_place.store(false, Ordering::Relaxed);
                             if !caller.is_gone() {
-                                return Ok(Tried::Granted(held));
+                                return Ok(AttemptOutcome::Granted(held));
                             }
                             // Released in this turn: the owner's next operation would count it as a hold.
                             drop(held);
                             engine.release_all_dropped(&ask.place, &slot).await;
-                            return Ok(Tried::Unanswered {
+                            return Ok(AttemptOutcome::Unanswered {
                                 reason: NO_ANSWER.into(),
                             });
                         }
                         Box::pin(engine.give_back(&ask.place, &slot)).await;
                         // It had its turn: as one that had never waited, it goes behind the waiters that are told now.
-                        wait = wait.map(|wait| Try { last: None, ..wait });
+                        wait = wait.map(|wait| Attempt { last: None, ..wait });
                         continue;
                     }
-                    Ok(Attempt::Busy { remaining }) => {
+                    Ok(AcquireOutcome::Busy { remaining }) => {
                         engine.wakeups.asked(&ask.place, false);
                         if let Some(local) = &local {
                             local.refused(sent.elapsed());
                         }
-                        return Ok(Tried::Busy { remaining });
+                        return Ok(AttemptOutcome::Busy { remaining });
                     }
-                    Ok(Attempt::Gone) => {
+                    Ok(AcquireOutcome::Gone) => {
                         if let Some(tenure) = tenure {
                             engine.lose(&tenure, LostReason::Gone);
                         }
@@ -426,13 +435,13 @@ fn attempt_as(
                 Err(CallError::Unanswered { reason }) => {
                     caller.tell(&reason);
                     doubt = true;
-                    wait = wait.map(|wait| Try { last: None, ..wait });
+                    wait = wait.map(|wait| Attempt { last: None, ..wait });
                     continue;
                 }
                 Err(CallError::Refused(refusal)) => refusal,
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
-            let Refusal::Passing { message } = refusal else {
+            let Refusal::Transient { message } = refusal else {
                 break Err(refused(&ask.place, refusal));
             };
             caller.tell(&message);

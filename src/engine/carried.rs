@@ -17,7 +17,7 @@ use super::{BoxFuture, Engine};
 /// A future that is carried on when it is dropped before its end (invariant 3).
 ///
 /// It runs inside its caller's own future: no task is spawned on the way that ends well.
-pub(super) struct Carried<T: Send + 'static> {
+pub(super) struct DetachOnDrop<T: Send + 'static> {
     future: Option<BoxFuture<T>>,
     begun: bool,
     /// Told of the drop.
@@ -70,7 +70,7 @@ impl Caller {
     }
 }
 
-impl<T: Send + 'static> Carried<T> {
+impl<T: Send + 'static> DetachOnDrop<T> {
     pub(super) fn new(
         engine: &Arc<Engine>,
         caller: Caller,
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Carried<T> {
     }
 }
 
-impl<T: Send + 'static> Future for Carried<T> {
+impl<T: Send + 'static> Future for DetachOnDrop<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Future for Carried<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Carried<T> {
+impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take().filter(|_| self.begun) {
             if let Some(caller) = &self.caller {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, carried::Carried, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
+    Engine, carried::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
 };
 use crate::{
     error::{Error, LostReason},
-    wire::{Lease, Place, Presence, election, presence},
+    wire::{Lease, LockSpec, Presence, election, presence},
 };
 
 /// What becomes of the renewals of a hold that is extended.
@@ -29,7 +29,7 @@ impl Held {
             .clone()
             .extend(tenure.clone(), self.id(), lease, then);
         // Its turn is over when its answer is there, and nobody sends as this owner before.
-        let extending = Carried::certain(engine, extending);
+        let extending = DetachOnDrop::certain(engine, extending);
         engine.within(&tenure.place, extending).await
     }
 
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Who leads by the election at `place`: a token and an identity.
-    pub(crate) async fn leader(&self, place: &Place) -> Result<Option<(i64, String)>, Error> {
+    pub(crate) async fn leader(&self, place: &LockSpec) -> Result<Option<(i64, String)>, Error> {
         self.dropped_guards_released(&place.name).await;
         let reply = self.ask(place, election::leader(place), true).await?;
         election::led_by(reply).map_err(|refusal| refused(place, refusal))

@@ -18,14 +18,14 @@ use tokio::{
 
 use super::{
     Engine, EngineHandle,
-    ask::{Ask, Limit},
-    attempt::Tried,
+    ask::{AcquireRequest, Deadline},
+    attempt::AttemptOutcome,
     release::Held,
     runtime,
 };
 use crate::{
     error::Error,
-    redis::Seat,
+    redis::SendPermit,
     wire::{Lease, Released},
 };
 
@@ -45,7 +45,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 /// A lock of a group.
 pub(crate) struct Member {
     pub(crate) engine: EngineHandle,
-    pub(crate) ask: Ask,
+    pub(crate) ask: AcquireRequest,
 }
 
 /// A hold on one of the locks of a group.
@@ -126,12 +126,12 @@ impl Group<'_> {
     }
 
     /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
-    pub(crate) async fn acquire(&self, limit: Limit) -> Result<Option<Vec<Part>>, Error> {
+    pub(crate) async fn acquire(&self, limit: Deadline) -> Result<Option<Vec<Part>>, Error> {
         runtime::check()?;
         self.dropped_guards_released(limit).await;
         // One wait for all members, as their yields began together: for the one that ends last.
         let mut first = match (limit, self.longest_yield()) {
-            (Limit::Once, _) | (_, None) => None,
+            (Deadline::Once, _) | (_, None) => None,
             (_, Some(index)) => self.wait_for(index, limit, 0).await?,
         };
         let mut rounds = 0;
@@ -144,7 +144,7 @@ impl Group<'_> {
                 Err(missed) => missed,
             };
             let error = missed.too_many_failures(self);
-            let is_last = matches!(limit, Limit::Once) || limit.is_over();
+            let is_last = matches!(limit, Deadline::Once) || limit.is_over();
             match error {
                 Some(error @ Error::Unavailable { .. }) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
@@ -182,7 +182,7 @@ impl Group<'_> {
     async fn wait_for(
         &self,
         index: usize,
-        limit: Limit,
+        limit: Deadline,
         rounds: u32,
     ) -> Result<Option<Part>, Error> {
         if rounds > 1 {
@@ -192,7 +192,7 @@ impl Group<'_> {
         }
         let Member { engine, ask } = &self.members[index];
         let limit = match self.is_majority() {
-            true => Limit::Until(limit.earlier(Instant::now() + MAJORITY_WAIT)),
+            true => Deadline::Until(limit.earlier(Instant::now() + MAJORITY_WAIT)),
             false => limit,
         };
         match engine.acquire(ask, limit).await {
@@ -203,7 +203,7 @@ impl Group<'_> {
     }
 
     /// As for a single lock. A majority does not wait for a server that does not answer.
-    async fn dropped_guards_released(&self, limit: Limit) {
+    async fn dropped_guards_released(&self, limit: Deadline) {
         let dropped = self.members.iter().filter_map(|Member { engine, ask }| {
             let longest = match self.is_majority() {
                 true if !engine.lanes.is_ready(&ask.place) => return None,
@@ -239,7 +239,7 @@ impl Group<'_> {
     async fn round(
         &self,
         first: Option<Part>,
-        limit: Limit,
+        limit: Deadline,
         keeps: bool,
     ) -> Result<Vec<Part>, Missed> {
         let mut missed = Missed::default();
@@ -261,12 +261,12 @@ impl Group<'_> {
 
     /// Waits for the locks that are missing, one after the other, for a moment in all. Whether that was enough is seen by what is
     /// there.
-    async fn wait_for_rest(&self, taken: &mut Vec<Part>, limit: Limit) {
+    async fn wait_for_rest(&self, taken: &mut Vec<Part>, limit: Deadline) {
         let leases = self.members.iter().map(|member| member.ask.lease.duration);
         let longest = leases.min().unwrap_or_default() / KEPT_PART;
         // Two groups that wait for each other do not give up together.
         let moment = longest.min(KEPT_FOR).mul_f64(0.5 + fastrand::f64() / 2.0);
-        let until = Limit::Until(limit.earlier(Instant::now() + moment));
+        let until = Deadline::Until(limit.earlier(Instant::now() + moment));
         let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
         let missing: Vec<_> = (0..self.members.len())
             .filter(|index| !is_there(*index))
@@ -281,7 +281,12 @@ impl Group<'_> {
     }
 
     /// All tries at a time. A majority that has been had does not wait long for the rest.
-    async fn try_all(&self, first: Option<Part>, limit: Limit, missed: &mut Missed) -> Vec<Part> {
+    async fn try_all(
+        &self,
+        first: Option<Part>,
+        limit: Deadline,
+        missed: &mut Missed,
+    ) -> Vec<Part> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
         let began = Instant::now();
@@ -299,12 +304,12 @@ impl Group<'_> {
                 return taken;
             };
             match tried {
-                Ok(Tried::Granted(held)) => {
+                Ok(AttemptOutcome::Granted(held)) => {
                     self.members[index].engine.entered(&held);
                     taken.push(self.part(index, held));
                 }
-                Ok(Tried::Busy { .. }) => missed.refuse(index),
-                Ok(Tried::Unanswered { reason }) => {
+                Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),
+                Ok(AttemptOutcome::Unanswered { reason }) => {
                     let Member { engine, ask } = &self.members[index];
                     missed.fail(index, engine.unavailable(&ask.place, reason));
                 }
@@ -319,8 +324,8 @@ impl Group<'_> {
     fn tries(
         &self,
         skipped: Option<usize>,
-        limit: Limit,
-    ) -> FuturesUnordered<impl Future<Output = (usize, Result<Tried, Error>)>> {
+        limit: Deadline,
+    ) -> FuturesUnordered<impl Future<Output = (usize, Result<AttemptOutcome, Error>)>> {
         let rest = || {
             let members = self.members.iter().enumerate();
             members.filter(|(index, _)| Some(*index) != skipped)
@@ -344,7 +349,7 @@ impl Group<'_> {
 }
 
 /// Lets `time` pass, or what is left of the limit.
-async fn pause(limit: Limit, time: Duration) {
+async fn pause(limit: Deadline, time: Duration) {
     let until = limit.earlier(Instant::now() + time);
     tokio::time::sleep_until(until).await;
 }
@@ -394,9 +399,9 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
 /// gets none, as it has to wait for the first.
 pub(crate) fn seats<'a>(
     locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
-) -> Vec<Option<Seat>> {
+) -> Vec<Option<SendPermit>> {
     let locks: Vec<_> = locks.collect();
-    let mut seats: Vec<Option<Seat>> = locks.iter().map(|_| None).collect();
+    let mut seats: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
     let mut seen = crate::hash::HashSet::default();
     let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
     for (index, (engine, name)) in locks.iter().enumerate() {

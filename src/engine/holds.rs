@@ -2,7 +2,7 @@
 //!
 //! A slot is the right to send something as one owner (its *turn*), one operation at a time. A tenure is sent for as the
 //! owner that took it from the server, whose slot it keeps, even when it has been passed to another owner: the field is lent,
-//! and until the tenure is over its own owner sends nothing as itself ([`SlotRef`] is what a request is made with).
+//! and until the tenure is over its own owner sends nothing as itself ([`OwnerEntryRef`] is what a request is made with).
 
 use std::sync::{
     Arc, OnceLock,
@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ask::Ask,
+    ask::AcquireRequest,
     extend::Then,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
@@ -31,11 +31,11 @@ use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
     sync::{Mutex, MutexGuard, lock},
-    wire::{Count, Lease, Place},
+    wire::{HoldMode, Lease, LockSpec},
 };
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
-pub(crate) struct Slot {
+pub(crate) struct OwnerEntry {
     /// The owner as it travels.
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
@@ -52,29 +52,29 @@ pub(crate) struct Slot {
 type SlotKey = (Arc<str>, OwnerId);
 
 /// The use of a slot.
-pub(crate) type SlotRef = Use<SlotKey, Slot>;
+pub(crate) type OwnerEntryRef = Use<SlotKey, OwnerEntry>;
 
 /// A lock's name, and for what one of several locks of that name is meant.
-type LocalKey = (Arc<str>, Count);
+type LocalKey = (Arc<str>, HoldMode);
 
-type Local = LocalLock<Arc<Tenure>, Ask, Held>;
+type Local = LocalLock<Arc<Tenure>, AcquireRequest, Held>;
 
 /// The use of a lock that one owner has at a time.
 pub(super) type LocalRef = Use<LocalKey, Local>;
 
 /// All slots that are in use.
 #[derive(Default)]
-pub(crate) struct Slots {
-    table: Arc<UseTable<SlotKey, Slot>>,
+pub(crate) struct OwnerTable {
+    table: Arc<UseTable<SlotKey, OwnerEntry>>,
     locals: Arc<UseTable<LocalKey, Local>>,
     /// How many tenures there have been.
     tenures: AtomicU64,
 }
 
-impl Slots {
+impl OwnerTable {
     /// The slot of `owner` on the lock `name`.
-    pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> SlotRef {
-        self.table.enter((name.clone(), owner), || Slot {
+    pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> OwnerEntryRef {
+        self.table.enter((name.clone(), owner), || OwnerEntry {
             owner: owner.field(),
             turn: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
@@ -84,19 +84,19 @@ impl Slots {
     }
 
     /// What the tasks of this client share of a lock. Not for readers, who share the lock itself.
-    pub(super) fn local(&self, place: &Place) -> Option<LocalRef> {
+    pub(super) fn local(&self, place: &LockSpec) -> Option<LocalRef> {
         let key = || (place.name.clone(), place.count);
-        (place.count != Count::Read).then(|| self.locals.enter(key(), Local::default))
+        (place.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
     }
 
     /// What `owner` holds, by this count.
     pub(super) fn tenure(
         &self,
-        place: &Place,
-        count: Count,
+        place: &LockSpec,
+        count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        if count == Count::Read {
+        if count == HoldMode::Read {
             let slot = self.enter(&place.name, owner);
             return lock(&slot.reading).clone();
         }
@@ -108,8 +108,8 @@ impl Slots {
     }
 
     /// What is held by the use of this slot, by whichever owner.
-    pub(super) fn sent_by(&self, place: &Place, slot: &SlotRef) -> Option<Arc<Tenure>> {
-        if place.count == Count::Read {
+    pub(super) fn sent_by(&self, place: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+        if place.count == HoldMode::Read {
             return lock(&slot.reading).clone();
         }
         let (_, tenure) = self.local(place)?.row()?;
@@ -119,11 +119,11 @@ impl Slots {
     /// A hold by the use of this slot whose guard is gone, to be released by the caller.
     pub(super) fn take_dropped(
         &self,
-        place: &Place,
-        slot: &SlotRef,
+        place: &LockSpec,
+        slot: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let held = counts_beside(place).iter().filter_map(|count| {
-            if *count == Count::Read {
+            if *count == HoldMode::Read {
                 return lock(&slot.reading).clone();
             }
             let key = (place.name.clone(), *count);
@@ -153,8 +153,8 @@ impl Slots {
     }
 
     /// Whether `owner` has anything at the lock, or is about to.
-    pub(super) fn concerns(&self, place: &Place, owner: OwnerId) -> bool {
-        let held = |count: &Count| self.tenure(place, *count, owner).is_some();
+    pub(super) fn concerns(&self, place: &LockSpec, owner: OwnerId) -> bool {
+        let held = |count: &HoldMode| self.tenure(place, *count, owner).is_some();
         counts_beside(place).iter().any(held)
             || self.enter(&place.name, owner).turn.try_lock().is_err()
     }
@@ -177,7 +177,7 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl OwnerEntry {
     /// Completes when the owner's other operations are done.
     pub(super) async fn take_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         match self.turn.try_lock() {
@@ -188,13 +188,13 @@ impl Slot {
     }
 }
 
-impl Slots {
+impl OwnerTable {
     /// Notes a hold of `slot` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
     /// another owner that it follows, of which this client had not heard that it is over. The hold cannot be relied upon if `None`
     /// is returned instead, or another tenure, which is in its way: which of the two is true is not known.
     pub(super) fn grant(
         &self,
-        slot: &SlotRef,
+        slot: &OwnerEntryRef,
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
@@ -231,8 +231,8 @@ impl Slots {
             return Err(None);
         }
         let owner = slot.key().1;
-        if place.count == Count::Read
-            && let Some(writing) = self.tenure(place, Count::Write, owner)
+        if place.count == HoldMode::Read
+            && let Some(writing) = self.tenure(place, HoldMode::Write, owner)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
@@ -270,7 +270,7 @@ impl Slots {
         &self,
         old: &Tenure,
         id: HoldId,
-        next: &Ask,
+        next: &AcquireRequest,
         now: Instant,
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let (holding, id) = old.holding().pass(id, now)?;
@@ -288,9 +288,9 @@ impl Slots {
 }
 
 /// The counts that one owner can have at a lock at the same time.
-fn counts_beside(place: &Place) -> &[Count] {
+fn counts_beside(place: &LockSpec) -> &[HoldMode] {
     match &place.count {
-        Count::Read | Count::Write => &[Count::Read, Count::Write],
+        HoldMode::Read | HoldMode::Write => &[HoldMode::Read, HoldMode::Write],
         one => std::slice::from_ref(one),
     }
 }
@@ -300,7 +300,7 @@ type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 
 /// What was granted.
 pub(super) struct Grant<'a> {
-    pub(super) place: &'a Arc<Place>,
+    pub(super) place: &'a Arc<LockSpec>,
     pub(super) local: Option<&'a LocalRef>,
     /// Until when it may be passed on.
     pub(super) row_ends: Instant,
@@ -323,11 +323,11 @@ struct Told {
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
 pub(crate) struct Tenure {
     /// Of the owner that took it from the server.
-    slot: SlotRef,
+    slot: OwnerEntryRef,
     /// Who has it now.
     owner: OwnerId,
     local: Option<LocalRef>,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<LockSpec>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
     told: Mutex<Option<Told>>,
@@ -353,9 +353,9 @@ pub(crate) struct Tenure {
 
 impl Tenure {
     fn new(
-        slot: &SlotRef,
+        slot: &OwnerEntryRef,
         owner: OwnerId,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         holding: Holding,
         durability: SmallVec<[Durability; 1]>,
         number: u64,
@@ -437,7 +437,7 @@ impl Tenure {
         &self.seen
     }
 
-    pub(super) fn slot(&self) -> &SlotRef {
+    pub(super) fn slot(&self) -> &OwnerEntryRef {
         &self.slot
     }
 

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    engine::{Subject, Terms},
+    engine::{AcquireOptions, Subject},
     owner::Owner,
     wire::sealed::Known,
 };
@@ -13,20 +13,24 @@ fn lease() -> Lease {
     Lease::new(Duration::from_secs(30)).unwrap()
 }
 
-fn place() -> Arc<Place> {
+fn place() -> Arc<LockSpec> {
     let wire = crate::Reentrant::WIRE;
     Arc::new(wire.place("a".into(), &crate::Config::default()))
 }
 
-fn grant(slots: &Slots, slot: &SlotRef, tenure: Option<Arc<Tenure>>) -> (Arc<Tenure>, HoldId) {
+fn grant(
+    slots: &OwnerTable,
+    slot: &OwnerEntryRef,
+    tenure: Option<Arc<Tenure>>,
+) -> (Arc<Tenure>, HoldId) {
     let granted = try_grant(slots, slot, tenure, Instant::now());
     let (tenure, id, _) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
     (tenure, id)
 }
 
 fn try_grant(
-    slots: &Slots,
-    slot: &SlotRef,
+    slots: &OwnerTable,
+    slot: &OwnerEntryRef,
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
@@ -47,11 +51,11 @@ fn try_grant(
 
 #[test]
 fn slots_last_as_long_as_they_are_used() {
-    let slots = Slots::default();
+    let slots = OwnerTable::default();
     let owner = OwnerId::new(Uuid::nil(), Owner::new());
     let slot = slots.enter(&"a".into(), owner);
     let again = slots.enter(&"a".into(), owner);
-    assert!(std::ptr::eq::<Slot>(&*slot, &*again));
+    assert!(std::ptr::eq::<OwnerEntry>(&*slot, &*again));
     drop(slot);
     let (tenure, id) = grant(&slots, &again, None);
     drop(again);
@@ -63,7 +67,7 @@ fn slots_last_as_long_as_they_are_used() {
 
 #[test]
 fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
-    let slots = Slots::default();
+    let slots = OwnerTable::default();
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (first, first_id) = grant(&slots, &slot, None);
     first.lose(LostReason::Gone);
@@ -83,7 +87,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
 
 #[test]
 fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
-    let slots = Slots::default();
+    let slots = OwnerTable::default();
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (tenure, _) = grant(&slots, &slot, None);
     let early = tenure.token();
@@ -92,8 +96,8 @@ fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
     assert!(early.is_cancelled() && tenure.token().is_cancelled());
 }
 
-fn ask(owner: Owner) -> Ask {
-    let terms = Terms {
+fn ask(owner: Owner) -> AcquireRequest {
+    let terms = AcquireOptions {
         lease: lease(),
         watched: true,
         back_off: None,
@@ -101,13 +105,13 @@ fn ask(owner: Owner) -> Ask {
         refused: None,
     };
     let (place, terms) = (place(), Arc::new(terms));
-    Ask::new(Subject { place, terms }, owner).unwrap()
+    AcquireRequest::new(Subject { place, terms }, owner).unwrap()
 }
 
 /// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
 #[test]
 fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
-    let slots = Slots::default();
+    let slots = OwnerTable::default();
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
     let [slot, of_two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));
     let (first, id) = grant(&slots, &slot, None);
@@ -126,8 +130,8 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
         first.live_count() == 0
     });
     assert!(replaced.is_ok());
-    assert!(slots.tenure(&place(), Count::Owner, one).is_none());
-    assert!(slots.tenure(&place(), Count::Owner, two).is_some());
+    assert!(slots.tenure(&place(), HoldMode::Owner, one).is_none());
+    assert!(slots.tenure(&place(), HoldMode::Owner, two).is_some());
     assert!(slots.sent_by(&place(), &slot).is_some() && slots.sent_by(&place(), &of_two).is_none());
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
@@ -138,7 +142,7 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
 /// Two owners of a client cannot have the lock: where it is not known which of two grants is the later one, neither is believed.
 #[test]
 fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
-    let slots = Slots::default();
+    let slots = OwnerTable::default();
     let early = Instant::now();
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
     let [one, two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));

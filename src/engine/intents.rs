@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::hash::HashMap;
-use crate::wire::Place;
+use crate::wire::LockSpec;
 
 /// Longer than most critical sections of readers that do not wait for anything.
 const SHORTEST: Duration = Duration::from_millis(4);
@@ -33,7 +33,7 @@ const FEW: usize = 64;
 
 #[derive(Debug)]
 struct Intent {
-    place: Arc<Place>,
+    place: Arc<LockSpec>,
     length: Duration,
     /// How long a writer waits before the next one, if that is more than what the length says.
     pause: Duration,
@@ -82,7 +82,7 @@ impl Intents {
     }
 
     /// A writer was refused, and waits.
-    pub(super) fn waits(&mut self, place: &Arc<Place>, now: Instant) {
+    pub(super) fn waits(&mut self, place: &Arc<LockSpec>, now: Instant) {
         if !self.on {
             return;
         }
@@ -111,7 +111,7 @@ impl Intents {
     }
 
     /// The next lock at which an intent is to be left now, and for how long.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Arc<Place>, Duration)> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Arc<LockSpec>, Duration)> {
         let (_, name) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
         self.due.pop_first();
         let intent = self.locks.get_mut(&name)?;
@@ -183,10 +183,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Wire, sealed::Known};
+    use crate::wire::{LockProtocol, sealed::Known};
 
-    fn place(name: &str) -> Arc<Place> {
-        let wire: &dyn Wire = crate::Write::WIRE;
+    fn place(name: &str) -> Arc<LockSpec> {
+        let wire: &dyn LockProtocol = crate::Write::WIRE;
         Arc::new(wire.place(name.into(), &crate::Config::default()))
     }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// Takes the intents as they are due until one is as long as `needed`; says when and how long.
-    fn until_one_works(intents: &mut Intents, place: &Arc<Place>, needed: Duration) -> Duration {
+    fn until_one_works(intents: &mut Intents, place: &Arc<LockSpec>, needed: Duration) -> Duration {
         loop {
             let due = intents.next_due().expect("a writer waits");
             let (taken, length) = intents.take_due(due).expect("it is due");

@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     durability::Durability,
     error::LostReason,
-    redis::{self, Lanes, Target},
+    redis::{self, Batcher, Target},
     wire::Request,
 };
 
@@ -82,7 +82,7 @@ async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
     let Ok((redis, _events)) = redis::connect(target, config).await else {
         return false;
     };
-    let lanes = Lanes::new(redis.clone(), Handle::current());
+    let lanes = Batcher::new(redis.clone(), Handle::current());
     let answers = requests
         .into_iter()
         .map(|request| lanes.run(request, Durability::Local));

@@ -5,24 +5,24 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{CallError, Engine, PASSING_PAUSE, ask::Ask, holds::SlotRef};
+use super::{CallError, Engine, PASSING_PAUSE, ask::AcquireRequest, holds::OwnerEntryRef};
 use crate::durability::Durability;
 use crate::wire::{Refusal, Request, fair::place_lasts, presence};
 
 /// An acquisition that may have a place in its lock's queue.
-pub(super) struct InLine {
+pub(super) struct FairQueueEntry {
     engine: Arc<Engine>,
-    slot: SlotRef,
+    slot: OwnerEntryRef,
     abandon: Option<Request>,
     /// A client that closes waits for those who are told so to leave.
     _closing: TaskTrackerToken,
 }
 
-impl InLine {
+impl FairQueueEntry {
     /// Before the first try, for a kind of lock that has a queue.
     ///
     /// Boxed, as most kinds have none.
-    pub(super) fn enter(engine: &Arc<Engine>, ask: &Ask) -> Option<Box<Self>> {
+    pub(super) fn enter(engine: &Arc<Engine>, ask: &AcquireRequest) -> Option<Box<Self>> {
         let abandon = ask.place.wire.abandon()?;
         let slot = engine.slot(&ask.place, ask.owner);
         let abandon = abandon(&ask.place, &slot.owner);
@@ -41,7 +41,7 @@ impl InLine {
     }
 }
 
-impl Drop for InLine {
+impl Drop for FairQueueEntry {
     fn drop(&mut self) {
         self.slot.in_line.fetch_sub(1, Ordering::Relaxed);
         let Some(abandon) = self.abandon.take() else {
@@ -73,7 +73,9 @@ impl Engine {
                 let answered = self.lanes.run(abandon.clone(), Durability::Local).await;
                 match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
                     Err(CallError::Unanswered { .. }) => {}
-                    Err(CallError::Refused(Refusal::Passing { .. })) => sleep(PASSING_PAUSE).await,
+                    Err(CallError::Refused(Refusal::Transient { .. })) => {
+                        sleep(PASSING_PAUSE).await
+                    }
                     done => return done,
                 }
             }

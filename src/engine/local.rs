@@ -38,7 +38,7 @@ const LONGEST_CHAIN: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PlaceId(u64);
+pub(super) struct EntryId(u64);
 
 /// What this client has of the lock.
 pub(super) struct Row<T> {
@@ -50,7 +50,7 @@ pub(super) struct Row<T> {
 
 /// One who waits: what for, and how it is told.
 pub(super) struct Waiter<W, O> {
-    id: PlaceId,
+    id: EntryId,
     pub(super) wish: W,
     pub(super) signal: Arc<Signal<O>>,
 }
@@ -63,7 +63,7 @@ struct State<T, W, O> {
     row: Option<Row<T>>,
     /// Until when the lock may be passed on in the present row.
     row_ends: Option<Instant>,
-    asker: Option<PlaceId>,
+    asker: Option<EntryId>,
     /// The server has said last that another client has the lock.
     is_foreign: bool,
     /// Since when the server has not answered those who ask.
@@ -92,7 +92,7 @@ struct Crowd<W, O> {
     /// Why the last one who asked went, if it had no answer.
     failed: Option<Error>,
     /// Since when the one who asks is seen to be about it.
-    asks_since: Option<(PlaceId, Instant)>,
+    asks_since: Option<(EntryId, Instant)>,
     /// How long the last refusal was on its way: far from the server, one who asks is given time.
     answer_takes: Duration,
     /// When the server is asked whether the row of this number still has the lock.
@@ -127,10 +127,10 @@ impl<W, O> Default for Crowd<W, O> {
 /// How one who comes is received.
 pub(super) enum Entered<O> {
     /// It is the one who asks.
-    Asks(PlaceId),
+    Asks(EntryId),
     /// It is told; and somebody has to begin to look after the crowd, if nobody does.
     Waits {
-        id: PlaceId,
+        id: EntryId,
         signal: Arc<Signal<O>>,
         is_first: bool,
     },
@@ -186,7 +186,7 @@ impl<W, O> Crowd<W, O> {
         Some(waiter)
     }
 
-    fn remove(&mut self, id: PlaceId) -> Option<Waiter<W, O>> {
+    fn remove(&mut self, id: EntryId) -> Option<Waiter<W, O>> {
         let index = self.waiters.iter().position(|waiter| waiter.id == id)?;
         let waiter = self.waiters.remove(index)?;
         self.forget(waiter.signal.owner);
@@ -214,9 +214,9 @@ impl<W, O> Crowd<W, O> {
 }
 
 impl<T, W, O> State<T, W, O> {
-    fn next_id(&mut self) -> PlaceId {
+    fn next_id(&mut self) -> EntryId {
         self.ids += 1;
-        PlaceId(self.ids)
+        EntryId(self.ids)
     }
 
     /// Nobody has the lock, as far as this client knows: the one who asks, or is to, is told.
@@ -291,7 +291,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// What one who waits is to do now.
-    pub(super) fn turn(&self, id: PlaceId, signal: &Signal<O>) -> Turn<O> {
+    pub(super) fn turn(&self, id: EntryId, signal: &Signal<O>) -> Turn<O> {
         let mut state = self.state();
         let State {
             row,
@@ -326,19 +326,19 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Whether it is the one who asks.
-    pub(super) fn is_asker(&self, id: PlaceId) -> bool {
+    pub(super) fn is_asker(&self, id: EntryId) -> bool {
         self.state().asker == Some(id)
     }
 
     /// The one who asks does so when it has slept.
-    pub(super) fn asks_at(&self, id: PlaceId, at: Instant) {
+    pub(super) fn asks_at(&self, id: EntryId, at: Instant) {
         if let Some(crowd) = &mut self.state().crowd {
             crowd.asks_since = Some((id, at));
         }
     }
 
     /// The one who asks does so now.
-    pub(super) fn asks(&self, id: PlaceId, now: Instant) {
+    pub(super) fn asks(&self, id: EntryId, now: Instant) {
         let mut state = self.state();
         state.unanswered_since.get_or_insert(now);
         if let Some(crowd) = &mut state.crowd {
@@ -347,7 +347,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// The one who asks has been refused, and listens from now on.
-    pub(super) fn listens(&self, id: PlaceId, signal: &Arc<Signal<O>>, now: Instant) {
+    pub(super) fn listens(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
             let crowd = state.crowd.get_or_insert_default();
@@ -380,7 +380,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// One who waited or asked goes, in the end because it had no answer and `failed`.
-    pub(super) fn leave(&self, id: PlaceId, failed: Option<Error>) -> ToTell<O> {
+    pub(super) fn leave(&self, id: EntryId, failed: Option<Error>) -> ToTell<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
             if let Some(crowd) = &mut state.crowd {

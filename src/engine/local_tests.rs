@@ -4,7 +4,7 @@ use super::*;
 
 /// A tenure is a number here, a wish says whether what is passed on will do, and a hold is the number of a row.
 type Lock = LocalLock<u64, bool, u64>;
-type One = (PlaceId, Arc<Signal<u64>>);
+type One = (EntryId, Arc<Signal<u64>>);
 
 fn row(owner: Owner, number: u64) -> Row<u64> {
     Row {
@@ -27,7 +27,7 @@ fn wait(lock: &Lock, owner: Owner) -> One {
     }
 }
 
-fn ask(lock: &Lock, owner: Owner) -> PlaceId {
+fn ask(lock: &Lock, owner: Owner) -> EntryId {
     match lock.enter(owner, || unreachable!("it need not wait")) {
         Entered::Asks(id) => id,
         Entered::Waits { .. } | Entered::IsIn => panic!("it may not ask"),
@@ -306,7 +306,7 @@ proptest! {
     fn somebody_has_the_lock_or_asks_for_it(steps in steps()) {
         let lock = Lock::default();
         let owners: Vec<Owner> = (0..4).map(|_| Owner::new()).collect();
-        let (mut waiting, mut asking): (Vec<One>, Vec<PlaceId>) = (Vec::new(), Vec::new());
+        let (mut waiting, mut asking): (Vec<One>, Vec<EntryId>) = (Vec::new(), Vec::new());
         let (mut now, mut number) = (Instant::now(), 0);
         for step in steps {
             match step {

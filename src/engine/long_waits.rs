@@ -5,7 +5,7 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{Engine, row::Signal};
-use crate::{owner::Owner, wire::Place};
+use crate::{owner::Owner, wire::LockSpec};
 
 /// The most waits that one look tells of: each asks the server.
 const MOST_TOLD: usize = 10;
@@ -15,7 +15,7 @@ struct LongWait {
     name: Arc<str>,
     waiter: Owner,
     since: Instant,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<LockSpec>>,
 }
 
 /// A wait that was told of: since when it lasts, and for how long it is to have lasted when it is told of again.
@@ -135,7 +135,7 @@ impl Engine {
     /// The holders, for a log line.
     fn shown_holders<'a>(
         self: &'a Arc<Self>,
-        place: Option<&'a Place>,
+        place: Option<&'a LockSpec>,
     ) -> Pin<Box<dyn Future<Output = String> + Send + 'a>> {
         Box::pin(async move {
             let Some(place) = place else {

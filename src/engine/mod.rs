@@ -66,7 +66,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use ask::{Ask, Limit, Subject, Terms};
+pub(crate) use ask::{AcquireOptions, AcquireRequest, Deadline, Subject};
 pub(crate) use extend::Then;
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
@@ -82,16 +82,16 @@ use crate::{
     error::{Cause, Error, LostReason},
     gauges::Gauges,
     owner::{Owner, OwnerId},
-    redis::{self, BoxFuture, CallError, Event, Events, Lanes, Target},
+    redis::{self, Batcher, BoxFuture, CallError, Event, Events, Target},
     seldom::Seldom,
     wire::{
-        Inspection, Lease, Place, Presence, Refusal, Reply, Request,
+        Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
     },
 };
 use dropped::DroppedGuards;
-use holds::{SlotRef, Slots};
+use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
 use own_thread::OwnThread;
 use release::Jobs;
@@ -110,9 +110,9 @@ pub(crate) struct Engine {
     pub(crate) id: Uuid,
     pub(crate) config: Config,
     /// On which locks are taken unless their handles say otherwise.
-    pub(crate) terms: Arc<Terms>,
-    lanes: Lanes,
-    slots: Slots,
+    pub(crate) terms: Arc<AcquireOptions>,
+    lanes: Batcher,
+    slots: OwnerTable,
     watchdog: Watchdog,
     wakeups: Wakeups,
     crowds: Crowds,
@@ -225,7 +225,7 @@ impl EngineHandle {
         thread: Option<OwnThread>,
     ) -> Self {
         let (jobs, queued) = Jobs::new();
-        let terms = Terms {
+        let terms = AcquireOptions {
             lease: watchdog_lease,
             watched: true,
             back_off: None,
@@ -235,11 +235,11 @@ impl EngineHandle {
         let engine = Arc::new(Engine {
             id,
             terms: Arc::new(terms),
-            lanes: Lanes::new(redis.clone(), Handle::current()),
+            lanes: Batcher::new(redis.clone(), Handle::current()),
             synchronizers: Synchronizers::new(redis.clone(), id, &config),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
-            slots: Slots::default(),
+            slots: OwnerTable::default(),
             crowds: Crowds::default(),
             watchdog: Watchdog::default(),
             jobs,
@@ -265,7 +265,7 @@ impl EngineHandle {
 }
 
 impl Engine {
-    fn slot(self: &Arc<Self>, place: &Place, owner: Owner) -> SlotRef {
+    fn slot(self: &Arc<Self>, place: &LockSpec, owner: Owner) -> OwnerEntryRef {
         self.slots.enter(&place.name, OwnerId::new(self.id, owner))
     }
 
@@ -308,7 +308,12 @@ impl Engine {
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
     /// lost is then left in doubt.
-    async fn ask(&self, place: &Place, request: Request, repeated: bool) -> Result<Reply, Error> {
+    async fn ask(
+        &self,
+        place: &LockSpec,
+        request: Request,
+        repeated: bool,
+    ) -> Result<Reply, Error> {
         self.ask_for(place, request, repeated, Durability::Local)
             .await
     }
@@ -316,7 +321,7 @@ impl Engine {
     /// The same, with a wait for replicas.
     async fn ask_for(
         &self,
-        place: &Place,
+        place: &LockSpec,
         request: Request,
         repeated: bool,
         durability: Durability,
@@ -334,7 +339,7 @@ impl Engine {
                             "{reason}; whether it was done before that is not known"
                         )));
                     }
-                    Err(CallError::Refused(Refusal::Passing { message })) => {
+                    Err(CallError::Refused(Refusal::Transient { message })) => {
                         *lock(&told) = Some(Arc::new(Cause::server(message)));
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
@@ -354,14 +359,14 @@ impl Engine {
     }
 
     /// That there was no answer about `place`, and why, as far as the connections know.
-    fn unavailable(&self, place: &Place, reason: impl Into<String>) -> Error {
+    fn unavailable(&self, place: &LockSpec, reason: impl Into<String>) -> Error {
         Error::unavailable_by(reason, self.lanes.trouble(place))
     }
 
     /// `future`, or that Redis did not answer it in time.
     async fn within<T>(
         &self,
-        place: &Place,
+        place: &LockSpec,
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let limit = self.config.command_wait;
@@ -371,7 +376,11 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn inspect(&self, place: &Place, owner: Owner) -> Result<Inspection, Error> {
+    pub(crate) async fn inspect(
+        &self,
+        place: &LockSpec,
+        owner: Owner,
+    ) -> Result<Inspection, Error> {
         self.dropped_guards_released(&place.name).await;
         let owner = OwnerId::new(self.id, owner);
         // What was passed on to it is there in another name.
@@ -389,14 +398,14 @@ impl Engine {
     }
 
     /// Who holds the lock, by the server's word.
-    pub(crate) async fn holders(&self, place: &Place) -> Result<Vec<Holder>, Error> {
+    pub(crate) async fn holders(&self, place: &LockSpec) -> Result<Vec<Holder>, Error> {
         self.dropped_guards_released(&place.name).await;
         let reply = self.ask(place, place.wire.holders(place), true).await?;
         holders::holders(reply).map_err(|refusal| refused(place, refusal))
     }
 
     /// Who stands in the lock's queue, the next to be served first.
-    pub(crate) async fn waiters(&self, place: &Place) -> Result<Vec<Waiter>, Error> {
+    pub(crate) async fn waiters(&self, place: &LockSpec) -> Result<Vec<Waiter>, Error> {
         let Some(request) = place.wire.waiters(place) else {
             return Ok(Vec::new());
         };
@@ -421,7 +430,7 @@ impl Engine {
                 Err(Error::unavailable_by(&*reason, self.lanes.any_trouble()))
             }
             Ok(Err(CallError::Refused(refusal))) => Err(match refusal {
-                Refusal::Passing { message } => {
+                Refusal::Transient { message } => {
                     let cause = Cause::server(&*message);
                     Error::unavailable_by(message, Some(Arc::new(cause)))
                 }
@@ -437,7 +446,7 @@ impl Engine {
     }
 
     /// What `owner` holds as far as this process knows: never more than it may rely on.
-    pub(crate) fn known_holds(self: &Arc<Self>, place: &Place, owner: Owner) -> u32 {
+    pub(crate) fn known_holds(self: &Arc<Self>, place: &LockSpec, owner: Owner) -> u32 {
         let tenure = self
             .slots
             .tenure(place, place.count, OwnerId::new(self.id, owner));
@@ -466,7 +475,7 @@ impl Engine {
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.
-    pub(crate) async fn force_release(self: &Arc<Self>, place: &Place) -> Result<bool, Error> {
+    pub(crate) async fn force_release(self: &Arc<Self>, place: &LockSpec) -> Result<bool, Error> {
         self.dropped_guards_released(&place.name).await;
         let before = self.slots.tenures(Some(&place.name));
         // Sent twice, it could free the lock under whoever took it in between.
@@ -553,14 +562,14 @@ impl Engine {
 const PASSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// The error that a refusal is to the caller.
-fn refused(place: &Place, refusal: Refusal) -> Error {
+fn refused(place: &LockSpec, refusal: Refusal) -> Error {
     match refusal {
         Refusal::WrongKind { found } => Error::WrongKind {
             name: place.name.clone(),
             found,
         },
         // Retries have taken all the time that there was.
-        Refusal::Passing { message } => {
+        Refusal::Transient { message } => {
             let cause = Cause::server(&*message);
             Error::unavailable_by(message, Some(Arc::new(cause)))
         }

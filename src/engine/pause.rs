@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     BoxFuture, Engine,
-    ask::{Ask, Limit},
-    row::{Place as Turn, Signal},
+    ask::{AcquireRequest, Deadline},
+    row::{LocalEntry as Turn, Signal},
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
@@ -24,7 +24,7 @@ pub(super) enum Pause {
 impl Engine {
     /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
     /// operation on its way, asks at once.
-    fn yields(self: &Arc<Self>, ask: &Ask) -> Option<Instant> {
+    fn yields(self: &Arc<Self>, ask: &AcquireRequest) -> Option<Instant> {
         let until = self.wakeups.yields_until(&ask.place)?;
         let owner = OwnerId::new(self.id, ask.owner);
         (!self.slots.concerns(&ask.place, owner)).then_some(until)
@@ -34,8 +34,8 @@ impl Engine {
     /// nothing to wait for.
     pub(super) fn leaves_to_pollers(
         self: &Arc<Self>,
-        ask: &Ask,
-        limit: Limit,
+        ask: &AcquireRequest,
+        limit: Deadline,
     ) -> Option<BoxFuture<()>> {
         if ask.place.announced {
             return None;
@@ -51,7 +51,11 @@ impl Engine {
 
 impl Pause {
     /// What comes before the first try, if anything does.
-    pub(super) fn before(engine: &Arc<Engine>, ask: &Ask, turn: Option<&Turn>) -> Option<Self> {
+    pub(super) fn before(
+        engine: &Arc<Engine>,
+        ask: &AcquireRequest,
+        turn: Option<&Turn>,
+    ) -> Option<Self> {
         // Neighbours that poll say nothing: the time for them has passed already.
         let until = engine.yields(ask).filter(|_| ask.place.announced);
         until?;
@@ -66,7 +70,7 @@ impl Pause {
     /// After the first refusal.
     pub(super) fn begin(
         engine: &Arc<Engine>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         turn: Option<&Turn>,
         remaining: Option<Duration>,
     ) -> Self {
@@ -112,7 +116,7 @@ impl Pause {
         &mut self,
         engine: &Engine,
         turn: Option<&Turn>,
-        limit: Limit,
+        limit: Deadline,
     ) -> bool {
         match self {
             Pause::Listening(waiting) => {
@@ -120,7 +124,7 @@ impl Pause {
                 // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
                 if yields || !waiting.is_subscribing() {
                     match limit {
-                        Limit::Until(deadline) => {
+                        Deadline::Until(deadline) => {
                             let told = Box::pin(timeout_at(deadline, waiting.told())).await;
                             if told.is_err() {
                                 return yields;
@@ -165,7 +169,7 @@ impl Pause {
 }
 
 /// How the one who asks is told: as before, if it has waited for its turn.
-fn signal(ask: &Ask, turn: Option<&Turn>) -> Arc<Signal> {
+fn signal(ask: &AcquireRequest, turn: Option<&Turn>) -> Arc<Signal> {
     turn.and_then(Turn::signal)
         .unwrap_or_else(|| Signal::of(ask.owner))
 }

@@ -6,25 +6,25 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::echoes::Echoes;
-use crate::wire::{Count, Place, message::Wake};
+use crate::wire::{HoldMode, LockSpec, message::Wake};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WaiterId(pub(super) u64);
 
 /// What a queue waits for: a name, and for a read-write lock which side of it. A message wakes one reader and one writer.
 #[derive(Debug, Clone)]
-pub(super) struct Key(Arc<Place>);
+pub(super) struct Key(Arc<LockSpec>);
 
 impl Key {
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &LockSpec {
         &self.0
     }
 
-    pub(super) fn arc(&self) -> &Arc<Place> {
+    pub(super) fn arc(&self) -> &Arc<LockSpec> {
         &self.0
     }
 
-    fn parts(&self) -> (&Bytes, &str, Count) {
+    fn parts(&self) -> (&Bytes, &str, HoldMode) {
         (&self.0.channel, &self.0.name, self.0.count)
     }
 }
@@ -117,7 +117,7 @@ impl<S: Clone> Waiter<S> {
 }
 
 impl<S> Queue<S> {
-    pub(super) fn new(place: &Arc<Place>, poll_floor: Duration) -> Self {
+    pub(super) fn new(place: &Arc<LockSpec>, poll_floor: Duration) -> Self {
         Self {
             key: Key(place.clone()),
             poll_floor,
@@ -157,7 +157,7 @@ impl<S> Queue<S> {
         self.rest_until.take().is_some()
     }
 
-    pub(super) fn is_of(&self, place: &Place) -> bool {
+    pub(super) fn is_of(&self, place: &LockSpec) -> bool {
         self.key.0.count == place.count && self.key.0.name == place.name
     }
 }

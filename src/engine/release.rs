@@ -9,17 +9,17 @@ use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused,
 use crate::{
     durability::Durability,
     engine::{
-        carried::Carried,
+        carried::DetachOnDrop,
         dropped::DroppedGuard,
         holding::HoldId,
-        holds::{SlotRef, Tenure},
+        holds::{OwnerEntryRef, Tenure},
         last_words::Survivor,
         wakeup::Leaving,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
-    redis::Seat,
-    wire::{Place, Presence, Refusal, Released, Reply, Request, presence},
+    redis::SendPermit,
+    wire::{LockSpec, Presence, Refusal, Released, Reply, Request, presence},
 };
 
 /// A job for the release task: it makes its own way to the end once polled.
@@ -101,7 +101,10 @@ impl Held {
     }
 
     /// As [`release`](Self::release), together with others.
-    pub(crate) async fn release_from(mut self, seat: Option<Seat>) -> Result<Released, Error> {
+    pub(crate) async fn release_from(
+        mut self,
+        seat: Option<SendPermit>,
+    ) -> Result<Released, Error> {
         // Otherwise it is dropped, which needs no runtime.
         runtime::check()?;
         if self.pass_on() {
@@ -187,7 +190,7 @@ impl Engine {
         self: &Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         tenure.ending(id);
         let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
@@ -200,7 +203,7 @@ impl Engine {
         }
         let release = self.clone().run_release(tenure.clone(), id, seat);
         let released = self
-            .within(&tenure.place, Carried::certain(self, release))
+            .within(&tenure.place, DetachOnDrop::certain(self, release))
             .await;
         match released {
             Err(error @ Error::Unavailable { .. }) => Err(lost(&tenure).unwrap_or(error)),
@@ -211,9 +214,9 @@ impl Engine {
     /// Releases the latest hold of `owner` that has no guard.
     pub(crate) async fn release_leaked(
         self: &Arc<Self>,
-        place: &Place,
+        place: &LockSpec,
         owner: Owner,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
@@ -239,7 +242,7 @@ impl Engine {
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().take_turn().await;
         self.release_all_dropped(&tenure.place, tenure.slot()).await;
@@ -250,7 +253,7 @@ impl Engine {
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
@@ -326,7 +329,11 @@ impl Engine {
 
     /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
     /// locks again lets others in between. The caller has the turn.
-    pub(super) async fn release_all_dropped(self: &Arc<Self>, place: &Place, slot: &SlotRef) {
+    pub(super) async fn release_all_dropped(
+        self: &Arc<Self>,
+        place: &LockSpec,
+        slot: &OwnerEntryRef,
+    ) {
         if self.dropped.is_empty() {
             return;
         }
@@ -341,7 +348,7 @@ impl Engine {
     async fn hand_on(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
     ) -> Result<Reply, CallError> {
         let place = &tenure.place;
         let waiting = tenure.local().map_or(0, |local| local.waiting());
@@ -380,11 +387,11 @@ impl Engine {
     )]
     fn send_release<'a>(
         self: &'a Arc<Self>,
-        place: &'a Arc<Place>,
+        place: &'a Arc<LockSpec>,
         request: impl Fn() -> Request + Send + 'a,
         holds: u32,
         over: impl Fn() -> bool + Send + 'a,
-        mut seat: Option<Seat>,
+        mut seat: Option<SendPermit>,
         mut handed: Option<&'a Arc<Tenure>>,
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
@@ -413,7 +420,7 @@ impl Engine {
                     }
                     Ok(presence) => return Ok(presence),
                     Err(CallError::Unanswered { .. }) => doubt = true,
-                    Err(CallError::Refused(Refusal::Passing { .. })) if doubt || !over() => {
+                    Err(CallError::Refused(Refusal::Transient { .. })) if doubt || !over() => {
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
                     Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
@@ -455,7 +462,7 @@ impl Engine {
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
-    pub(super) async fn give_back(self: &Arc<Self>, place: &Arc<Place>, slot: &SlotRef) {
+    pub(super) async fn give_back(self: &Arc<Self>, place: &Arc<LockSpec>, slot: &OwnerEntryRef) {
         let live = self
             .slots
             .sent_by(place, slot)

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     owner::Owner,
     sync::{AtomicUsize, Mutex, MutexGuard, Notify, Ordering, lock, timeout_at},
-    wire::Place,
+    wire::LockSpec,
 };
 
 /// How a waiter is told to try, and the hold that it is passed, if any.
@@ -136,11 +136,11 @@ pub(super) struct WaitingRoom<O> {
 /// What a waiter that goes leaves to be done. What it was told, and made no use of, is passed on when this is dropped.
 pub(super) struct Left<O> {
     /// Locks at which an intent is to be withdrawn.
-    pub(super) withdrawn: Vec<Arc<Place>>,
+    pub(super) withdrawn: Vec<Arc<LockSpec>>,
     /// Locks that this client has, by what it knows, and of which a message says otherwise.
-    pub(super) contradicted: Vec<Arc<Place>>,
+    pub(super) contradicted: Vec<Arc<LockSpec>>,
     /// Locks that were granted although no release was heard of.
-    pub(super) unheard: Vec<Arc<Place>>,
+    pub(super) unheard: Vec<Arc<LockSpec>>,
     _told: ToTell<O>,
 }
 
@@ -221,7 +221,7 @@ impl<O> WaitingRoom<O> {
     /// A try of `id` was refused. Says whether to try again at once.
     pub(super) fn refused(
         &self,
-        place: &Place,
+        place: &LockSpec,
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
@@ -232,7 +232,7 @@ impl<O> WaitingRoom<O> {
     /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it.
     pub(super) fn leave(
         &self,
-        place: &Place,
+        place: &LockSpec,
         id: WaiterId,
         signal: &Signal<O>,
         granted: Option<Instant>,
@@ -271,7 +271,7 @@ impl<O> WaitingRoom<O> {
 
     /// Tells those who have heard nothing for long. Returns how many, and the locks at which a writer is to leave an intent and
     /// for how long.
-    pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<Place>, Duration)>) {
+    pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
         let (told, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
         let count = told.len();
         drop(told.into_iter().collect::<ToTell<O>>());

@@ -10,10 +10,10 @@ use tokio::{
 
 use super::{
     Engine,
-    ask::{Ask, Limit},
+    ask::{AcquireRequest, Deadline},
     holding::HoldId,
     holds::{LocalRef, Tenure},
-    local::{Entered, PICK_UP, PlaceId, Turn},
+    local::{Entered, EntryId, PICK_UP, Turn},
     release::Held,
     room,
     seen::End,
@@ -60,7 +60,7 @@ impl Crowds {
         let mut marks = Vec::new();
         self.locks().retain(|local| {
             let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.place, engine.config.poll_floor);
-            let can_ask = |ask: &Ask| engine.lanes.is_ready(&ask.place);
+            let can_ask = |ask: &AcquireRequest| engine.lanes.is_ready(&ask.place);
             let mark = |held: &Held| marks.push(held.gives_up());
             let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
@@ -79,9 +79,9 @@ impl Crowds {
 }
 
 /// The place of one who waits for its turn, or asks. Dropped, the next one is told.
-pub(super) struct Place {
+pub(super) struct LocalEntry {
     local: LocalRef,
-    id: PlaceId,
+    id: EntryId,
     signal: Option<Arc<Signal>>,
     /// Why the server was not asked, or has not answered.
     failed: Option<Box<Error>>,
@@ -90,7 +90,7 @@ pub(super) struct Place {
 /// What the way to a turn ends with.
 pub(super) enum Way {
     /// The task asks the server, in its turn if there are turns.
-    Asks(Option<Place>),
+    Asks(Option<LocalEntry>),
     /// Its owner has the lock already: the task asks out of turn, and comes back if it is refused all the same.
     Adds,
     /// A task of this client has passed it the lock.
@@ -99,7 +99,7 @@ pub(super) enum Way {
     TimedOut,
 }
 
-impl Place {
+impl LocalEntry {
     /// How the task is told, while it asks.
     pub(super) fn listens(&self, signal: &Arc<Signal>) {
         self.local.listens(self.id, signal, Instant::now());
@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LocalEntry {
     fn drop(&mut self) {
         let told = self
             .local
@@ -153,8 +153,8 @@ impl Engine {
     /// Waits until it is this task's turn to ask for the lock, or until it has it.
     pub(super) fn way<'a>(
         self: &'a Arc<Self>,
-        ask: &'a Ask,
-        limit: Limit,
+        ask: &'a AcquireRequest,
+        limit: Deadline,
     ) -> impl Future<Output = Result<Way, Error>> + Send + use<'a> {
         // Boxed if it has to wait, as most need not.
         let entered = self.enter_row(ask);
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Says at once what it is to do, or gives it the place in which it waits.
-    fn enter_row(self: &Arc<Self>, ask: &Ask) -> Result<Result<Way, Place>, Error> {
+    fn enter_row(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Way, LocalEntry>, Error> {
         let Some(local) = self
             .slots
             .local(&ask.place)
@@ -182,7 +182,7 @@ impl Engine {
         let entered = local.enter(ask.owner, waits);
         match entered {
             Entered::IsIn => Ok(Ok(Way::Adds)),
-            Entered::Asks(id) => Ok(Ok(Way::Asks(Some(Place {
+            Entered::Asks(id) => Ok(Ok(Way::Asks(Some(LocalEntry {
                 local,
                 id,
                 signal: None,
@@ -196,7 +196,7 @@ impl Engine {
                 if is_first {
                     self.crowds.add(&local);
                 }
-                Ok(Err(Place {
+                Ok(Err(LocalEntry {
                     local,
                     id,
                     signal: Some(signal),
@@ -208,9 +208,9 @@ impl Engine {
 
     async fn wait_for_turn(
         self: &Arc<Self>,
-        ask: &Ask,
-        mut place: Place,
-        limit: Limit,
+        ask: &AcquireRequest,
+        mut place: LocalEntry,
+        limit: Deadline,
     ) -> Result<Way, Error> {
         let _waiter = self.gauges.waiter(ask.place.wire.kind());
         let Some(signal) = place.signal() else {
@@ -241,7 +241,7 @@ impl Engine {
             }
             let told = signal.told();
             let in_time = match limit {
-                Limit::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
+                Deadline::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
                 _ => {
                     told.await;
                     true

@@ -3,18 +3,18 @@
 use tokio::time::Instant;
 use tracing::{Span, field};
 
-use super::{Engine, ask::Ask, release::Held};
+use super::{Engine, ask::AcquireRequest, release::Held};
 use crate::{
     error::Error,
     gauges::{self, Holder, Loss, Outcome},
     sync::{Mutex, lock},
-    wire::Place,
+    wire::LockSpec,
 };
 
 /// An acquisition that is counted or traced. Dropped before it has ended, it was cancelled.
 pub(crate) struct Acquisition<'a> {
     engine: &'a Engine,
-    place: &'a Place,
+    place: &'a LockSpec,
     span: Option<Span>,
     began: Instant,
     ended: Option<Instant>,
@@ -57,7 +57,10 @@ impl Engine {
     /// clock is read and nothing is allocated.
     ///
     /// The span is not entered, which would make the future of every wait larger: no span begins inside.
-    pub(crate) fn acquisition<'a>(&'a self, ask: &'a Ask) -> Option<Box<Acquisition<'a>>> {
+    pub(crate) fn acquisition<'a>(
+        &'a self,
+        ask: &'a AcquireRequest,
+    ) -> Option<Box<Acquisition<'a>>> {
         let place = &*ask.place;
         let span = tracing::info_span!(
             "lock.acquire",
@@ -103,7 +106,7 @@ impl Seen {
     }
 
     /// Its span begins, unless an outer hold of the same tenure has one.
-    fn trace(&self, place: &Place) {
+    fn trace(&self, place: &LockSpec) {
         let mut shown = lock(&self.0);
         if !shown.is_over && shown.span.is_none() {
             let kind = place.wire.kind().as_str();

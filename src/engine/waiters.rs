@@ -12,7 +12,7 @@ use super::{
     yielding::{Neighbours, Yields},
 };
 use crate::hash::HashMap;
-use crate::wire::{Count, Place, message::Wake};
+use crate::wire::{HoldMode, LockSpec, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
@@ -35,11 +35,11 @@ pub(super) struct Waiters<S> {
     pub(super) yields: Yields,
     intents: Intents,
     /// Writers that wait no longer, and may have left an intent.
-    withdrawn: Vec<Arc<Place>>,
+    withdrawn: Vec<Arc<LockSpec>>,
     /// Locks that this client has, or had, and of which a message has told that it is not its own.
-    contradicted: Vec<Arc<Place>>,
+    contradicted: Vec<Arc<LockSpec>>,
     /// Locks that were granted to a waiter that had asked by itself, and not as it heard of a release.
-    unheard: Vec<Arc<Place>>,
+    unheard: Vec<Arc<LockSpec>>,
     /// Channels that nobody needs any more.
     unneeded: Vec<Bytes>,
     poll_floor: Duration,
@@ -71,13 +71,13 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    fn queue(&mut self, place: &Place) -> Option<&mut Queue<S>> {
+    fn queue(&mut self, place: &LockSpec) -> Option<&mut Queue<S>> {
         let mut queues = self.channels.get_mut(&place.channel)?.iter_mut();
         queues.find(|queue| queue.is_of(place))
     }
 
     /// A waiter comes.
-    pub(super) fn join(&mut self, place: &Arc<Place>, signal: S) -> WaiterId {
+    pub(super) fn join(&mut self, place: &Arc<LockSpec>, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
         let waiter = Waiter {
@@ -92,7 +92,7 @@ impl<S: Clone> Waiters<S> {
         id
     }
 
-    fn begin(&mut self, place: &Arc<Place>) -> &mut Queue<S> {
+    fn begin(&mut self, place: &Arc<LockSpec>) -> &mut Queue<S> {
         let poll_floor = poll_floor(place, self.poll_floor);
         let queues = self.channels.entry(place.channel.clone());
         let queues = queues.or_insert_with(|| Vec::with_capacity(1));
@@ -102,7 +102,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// The client listens for as long as it holds the lock. Says whether it has to subscribe.
-    pub(super) fn stay(&mut self, place: &Arc<Place>) -> bool {
+    pub(super) fn stay(&mut self, place: &Arc<LockSpec>) -> bool {
         let queue = match self.queue(place) {
             Some(queue) => queue,
             None => self.begin(place),
@@ -115,7 +115,7 @@ impl<S: Clone> Waiters<S> {
     /// asked itself, if it has waited.
     pub(super) fn entered(
         &mut self,
-        place: &Place,
+        place: &LockSpec,
         taker: Option<WaiterId>,
         is_its: impl Fn(&S) -> bool,
     ) -> Vec<S> {
@@ -128,7 +128,7 @@ impl<S: Clone> Waiters<S> {
     /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
     pub(super) fn join_yielding(
         &mut self,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         signal: S,
         now: Instant,
     ) -> Option<(WaiterId, bool)> {
@@ -143,7 +143,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// One of them has subscribed: messages are sure to arrive; or has tried to.
-    pub(super) fn subscribed(&mut self, place: &Place, done: bool) {
+    pub(super) fn subscribed(&mut self, place: &LockSpec, done: bool) {
         if let Some(queue) = self.queue(place) {
             queue.listens |= done;
             queue.has_subscribed = true;
@@ -151,7 +151,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// The last hold of one of us is about to be released. Its message may be here before the answer.
-    pub(super) fn releases(&mut self, place: &Place, now: Instant) -> Option<Ticket> {
+    pub(super) fn releases(&mut self, place: &LockSpec, now: Instant) -> Option<Ticket> {
         let queue = self.queue(place).filter(|queue| queue.listens)?;
         Some(queue.echoes.expect(now))
     }
@@ -160,7 +160,7 @@ impl<S: Clone> Waiters<S> {
     /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
     pub(super) fn answered(
         &mut self,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         ticket: Option<Ticket>,
         heard: Option<Neighbours>,
         (due, alone): (bool, bool),
@@ -184,7 +184,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// What one of us had is gone.
-    pub(super) fn gone(&mut self, place: &Place, now: Instant) -> Vec<S> {
+    pub(super) fn gone(&mut self, place: &LockSpec, now: Instant) -> Vec<S> {
         let Some(queue) = self.queue(place) else {
             return Vec::new();
         };
@@ -195,7 +195,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// One of the waiters has been granted the lock until then, and will leave.
-    pub(super) fn taken(&mut self, place: &Place, until: Instant, now: Instant) {
+    pub(super) fn taken(&mut self, place: &LockSpec, until: Instant, now: Instant) {
         let Some(queue) = self.queue(place) else {
             return;
         };
@@ -206,7 +206,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A waiter begins to try. What happens from now on, it will see.
-    pub(super) fn trying(&mut self, place: &Place, id: WaiterId) {
+    pub(super) fn trying(&mut self, place: &LockSpec, id: WaiterId) {
         if let Some(waiter) = self.queue(place).and_then(|queue| queue.waiter(id)) {
             waiter.state = State::Trying;
         }
@@ -215,7 +215,7 @@ impl<S: Clone> Waiters<S> {
     /// A try was refused; the holder has `remaining` left.
     pub(super) fn refused(
         &mut self,
-        place: &Place,
+        place: &LockSpec,
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
@@ -241,7 +241,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// One of the waiters is to try at `at`, or earlier.
-    fn poll_by(&mut self, place: &Place, at: Instant, now: Instant) {
+    fn poll_by(&mut self, place: &LockSpec, at: Instant, now: Instant) {
         let Some(queue) = self.queue(place) else {
             return;
         };
@@ -262,7 +262,7 @@ impl<S: Clone> Waiters<S> {
     /// passed on.
     pub(super) fn leave(
         &mut self,
-        place: &Place,
+        place: &LockSpec,
         id: WaiterId,
         granted: bool,
         now: Instant,
@@ -311,7 +311,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// This client was granted the lock without having waited.
-    pub(super) fn holds(&mut self, place: &Place, now: Instant) {
+    pub(super) fn holds(&mut self, place: &LockSpec, now: Instant) {
         self.yields.granted(place, now);
         if let Some(queue) = self.queue(place)
             && let Stays::Until(_) = queue.stays
@@ -321,7 +321,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A hold is over, of whose end nobody here has heard.
-    pub(super) fn hold_is_over(&mut self, place: &Place, now: Instant) {
+    pub(super) fn hold_is_over(&mut self, place: &LockSpec, now: Instant) {
         if let Some(queue) = self.queue(place)
             && queue.stays == Stays::WhileHeld
         {
@@ -331,7 +331,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Nobody waits for the lock, perhaps, and nobody needs to listen.
-    fn may_be_over(&mut self, place: &Place, now: Instant) {
+    fn may_be_over(&mut self, place: &LockSpec, now: Instant) {
         let Some(queue) = self.queue(place) else {
             return;
         };
@@ -351,22 +351,22 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Locks that were released although this client has them, as far as it knows.
-    pub(super) fn take_contradicted(&mut self) -> Vec<Arc<Place>> {
+    pub(super) fn take_contradicted(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.contradicted)
     }
 
     /// Locks that were granted although no release was heard of.
-    pub(super) fn take_unheard(&mut self) -> Vec<Arc<Place>> {
+    pub(super) fn take_unheard(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.unheard)
     }
 
     /// The locks at which writers have given up that may have left an intent.
-    pub(super) fn take_withdrawn(&mut self) -> Vec<Arc<Place>> {
+    pub(super) fn take_withdrawn(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.withdrawn)
     }
 
     /// The locks at which an intent is to be left now, and for how long.
-    pub(super) fn intents(&mut self, now: Instant) -> Vec<(Arc<Place>, Duration)> {
+    pub(super) fn intents(&mut self, now: Instant) -> Vec<(Arc<LockSpec>, Duration)> {
         std::iter::from_fn(|| self.intents.take_due(now)).collect()
     }
 
@@ -386,7 +386,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Nobody waits for the lock any more.
-    fn forget(&mut self, place: &Place) {
+    fn forget(&mut self, place: &LockSpec) {
         let Some(queues) = self.channels.get_mut(&place.channel) else {
             return;
         };
@@ -410,7 +410,7 @@ impl<S: Clone> Waiters<S> {
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
             let key = queue.key.clone();
             let place = key.place();
-            let all = wake == Wake::All && place.count != Count::Write;
+            let all = wake == Wake::All && place.count != HoldMode::Write;
             let wake = if all { Wake::All } else { Wake::One };
             if !all && queue.is_echo(now) {
                 continue;
@@ -435,7 +435,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Of each lock the one who waits longest.
-    pub(super) fn foremost(&self) -> impl Iterator<Item = (&Arc<Place>, &S)> {
+    pub(super) fn foremost(&self) -> impl Iterator<Item = (&Arc<LockSpec>, &S)> {
         let queues = self.channels.values().flatten();
         queues.filter_map(|queue| Some((queue.key.arc(), &queue.waiters.front()?.signal)))
     }
@@ -520,7 +520,7 @@ impl<S: Clone> Waiters<S> {
 }
 
 /// How often somebody asks for the lock who hears nothing.
-pub(super) fn poll_floor(place: &Place, configured: Duration) -> Duration {
+pub(super) fn poll_floor(place: &LockSpec, configured: Duration) -> Duration {
     match place.announced {
         true => configured,
         false => configured.min(UNANNOUNCED),

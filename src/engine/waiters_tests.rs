@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Wire, sealed::Known};
+use crate::wire::{LockProtocol, sealed::Known};
 
 const POLL_FLOOR: Duration = Duration::from_secs(5);
 
-fn place(name: &str) -> Arc<Place> {
-    let wire: &dyn Wire = crate::Reentrant::WIRE;
+fn place(name: &str) -> Arc<LockSpec> {
+    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
     Arc::new(wire.place(name.into(), &crate::Config::default()))
 }
 
@@ -15,7 +15,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
 }
 
 /// Joins and is refused once: a waiter at rest.
-fn park(waiters: &mut Waiters<u32>, place: &Arc<Place>, signal: u32, now: Instant) -> WaiterId {
+fn park(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, signal: u32, now: Instant) -> WaiterId {
     let id = waiters.join(place, signal);
     waiters.trying(place, id);
     assert_eq!(waiters.refused(place, id, seconds(30), now), Rest::Parked);
@@ -251,7 +251,7 @@ proptest! {
 }
 
 /// A waiter that is granted the lock, after messages are sure to arrive.
-fn granted(waiters: &mut Waiters<u32>, place: &Arc<Place>, now: Instant) {
+fn granted(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, now: Instant) {
     let id = park(waiters, place, 1, now);
     waiters.subscribed(place, true);
     assert_eq!(waiters.leave(place, id, true, now), [0; 0]);
@@ -263,7 +263,7 @@ fn granted(waiters: &mut Waiters<u32>, place: &Arc<Place>, now: Instant) {
 }
 
 /// The lock is released, and so many other clients hear of it.
-fn released(waiters: &mut Waiters<u32>, place: &Arc<Place>, others: u32, now: Instant) {
+fn released(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, others: u32, now: Instant) {
     let ticket = waiters.releases(place, now);
     let due = waiters.yields.is_due(place, 0, now);
     let heard = Some(Neighbours::Listening(others));

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BoxFuture, CallError, Engine, Event, Events, ask::Limit, echoes::Ticket, queue::WaiterId,
+    BoxFuture, CallError, Engine, Event, Events, ask::Deadline, echoes::Ticket, queue::WaiterId,
     release::Held, room::WaitingRoom, row::Signal, waiters::Waiters, yielding::Neighbours,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     gauges::WakeUp,
     owner::Owner,
     redis::Redis,
-    wire::{Count, Place, Reply, listeners, message, script::Outcome},
+    wire::{HoldMode, LockSpec, Reply, listeners, message, script::Outcome},
 };
 
 /// The waiters of one client.
@@ -55,7 +55,7 @@ impl Wakeups {
     }
 
     /// Of each lock the one who waits longest.
-    pub(super) fn foremost(&self, mut of: impl FnMut(&Arc<Place>, &Signal)) {
+    pub(super) fn foremost(&self, mut of: impl FnMut(&Arc<LockSpec>, &Signal)) {
         let waiters = self.room.waiters();
         waiters
             .foremost()
@@ -75,7 +75,7 @@ impl Wakeups {
     /// Begins to listen at `place` for as long as `is_held`. What is returned completes when messages are sure to arrive.
     pub(super) fn listen_while(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         is_held: impl FnOnce() -> bool,
     ) -> Option<BoxFuture<Result<(), CallError>>> {
         self.room.change(|waiters| {
@@ -86,12 +86,12 @@ impl Wakeups {
     }
 
     /// Messages from `place` are sure to arrive.
-    pub(super) fn subscribed(&self, place: &Place) {
+    pub(super) fn subscribed(&self, place: &LockSpec) {
         self.room.waiters().subscribed(place, true);
     }
 
     /// Until when the lock at `place` is left to other clients.
-    pub(super) fn yields_until(&self, place: &Place) -> Option<Instant> {
+    pub(super) fn yields_until(&self, place: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
@@ -99,7 +99,7 @@ impl Wakeups {
     }
 
     /// A task that polls is about to ask for the lock at `place`. Says until when it leaves it to other clients.
-    pub(super) fn keep_yield(&self, place: &Place) -> Option<Instant> {
+    pub(super) fn keep_yield(&self, place: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
@@ -107,7 +107,7 @@ impl Wakeups {
     }
 
     /// This client was granted the lock at `place`, or was refused.
-    pub(super) fn asked(&self, place: &Place, granted: bool) {
+    pub(super) fn asked(&self, place: &LockSpec, granted: bool) {
         if self.any_neighbours.load(Ordering::Relaxed) {
             let (mut waiters, now) = (self.room.waiters(), Instant::now());
             match granted {
@@ -118,14 +118,14 @@ impl Wakeups {
     }
 
     /// `owner` was granted a first hold without having waited; others of the same may wait where it `listens`.
-    pub(super) fn entered(&self, listens: &Place, owner: Owner) {
+    pub(super) fn entered(&self, listens: &LockSpec, owner: Owner) {
         let is_its = |other: &Arc<Signal>| other.owner == owner;
         self.room
             .tell(|waiters| waiters.entered(listens, None, is_its));
     }
 
     /// The last hold at `place` was released, of which no waiter here was told.
-    pub(super) fn released(&self, place: &Arc<Place>, reply: &Reply) {
+    pub(super) fn released(&self, place: &Arc<LockSpec>, reply: &Reply) {
         // Where nobody listens, here or elsewhere, nothing changes.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
         if place.has_queue() || !known && self.surely_unheard(place, reply) {
@@ -135,7 +135,7 @@ impl Wakeups {
     }
 
     /// A last hold at `place` is over, or given up, although no release of it was answered.
-    pub(super) fn hold_is_over(&self, place: &Place) {
+    pub(super) fn hold_is_over(&self, place: &LockSpec) {
         if self.is_awaited() {
             self.room
                 .change(|waiters| waiters.hold_is_over(place, Instant::now()));
@@ -143,14 +143,14 @@ impl Wakeups {
     }
 
     /// Whether no client listens, as far as the reply says.
-    fn surely_unheard(&self, place: &Place, reply: &Reply) -> bool {
+    fn surely_unheard(&self, place: &LockSpec, reply: &Reply) -> bool {
         place.announced && self.redis.counts_listeners() && listeners(reply) == 0
     }
 
     /// A release was answered, or is not known to have published.
     fn answered(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         ticket: Option<Ticket>,
         leaving: (Option<bool>, bool),
         reply: Option<&Reply>,
@@ -171,7 +171,7 @@ impl Wakeups {
     fn neighbours(
         &self,
         waiters: &Waiters<Arc<Signal>>,
-        place: &Place,
+        place: &LockSpec,
         reply: &Reply,
     ) -> Neighbours {
         if !place.announced {
@@ -181,7 +181,7 @@ impl Wakeups {
             return Neighbours::Uncounted;
         }
         // Its own writers are neighbours to a client's readers.
-        let own = place.count != Count::Read && waiters.listens(&place.channel);
+        let own = place.count != HoldMode::Read && waiters.listens(&place.channel);
         match listeners(reply).saturating_sub(own.into()) {
             0 => Neighbours::None,
             others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),
@@ -192,7 +192,7 @@ impl Wakeups {
 /// A waiter on a subscribed channel. Dropping it ends the wait, and with the last one the subscription.
 pub(super) struct Waiting {
     engine: Arc<Engine>,
-    place: Arc<Place>,
+    place: Arc<LockSpec>,
     id: WaiterId,
     signal: Arc<Signal>,
     hearing: Hearing,
@@ -211,7 +211,7 @@ enum Hearing {
 
 impl Waiting {
     /// Begins to wait, and to subscribe.
-    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<Place>, signal: Arc<Signal>) -> Self {
+    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<LockSpec>, signal: Arc<Signal>) -> Self {
         let wakeups = &engine.wakeups;
         let (id, subscribed) = wakeups.room.change(|waiters| {
             let id = waiters.join(place, signal.clone());
@@ -223,7 +223,7 @@ impl Waiting {
 
     fn new(
         engine: &Arc<Engine>,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         id: WaiterId,
         signal: Arc<Signal>,
         hearing: Hearing,
@@ -242,7 +242,7 @@ impl Waiting {
     /// Begins to wait for the end of a yield, and to subscribe.
     pub(super) fn yielding(
         engine: &Arc<Engine>,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         signal: Arc<Signal>,
     ) -> Option<Self> {
         let wakeups = &engine.wakeups;
@@ -279,7 +279,7 @@ impl Waiting {
     }
 
     /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
-    pub(super) async fn subscribed(&mut self, limit: Limit) {
+    pub(super) async fn subscribed(&mut self, limit: Deadline) {
         let wakeups = &self.engine.wakeups;
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
             Hearing::Sure | Hearing::Yielding(None) => return,
@@ -347,7 +347,7 @@ impl Drop for Waiting {
 /// Dropped without an answer, the release is not known to have published.
 pub(super) struct Leaving<'a> {
     wakeups: &'a Wakeups,
-    place: &'a Arc<Place>,
+    place: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
     /// Whether a yield begins with the answer; `None` if nobody waits here, and it is time enough to decide then.
     due: Option<bool>,
@@ -355,7 +355,7 @@ pub(super) struct Leaving<'a> {
 
 impl<'a> Leaving<'a> {
     /// The release is about to be sent: its message may be here as soon as it is. So many tasks wait for the lock here.
-    pub(super) fn begin(wakeups: &'a Wakeups, place: &'a Arc<Place>, waiting: usize) -> Self {
+    pub(super) fn begin(wakeups: &'a Wakeups, place: &'a Arc<LockSpec>, waiting: usize) -> Self {
         let (mut waiters, now) = (wakeups.room.waiters(), Instant::now());
         Self {
             wakeups,
@@ -398,7 +398,7 @@ impl Drop for Leaving<'_> {
 
 impl Engine {
     /// What one of us had at `place` is gone: those here who wait for its release need not.
-    pub(super) fn tell_of_loss(&self, place: &Place) {
+    pub(super) fn tell_of_loss(&self, place: &LockSpec) {
         if self.wakeups.is_awaited() {
             let gone = |waiters: &mut Waiters<_>| waiters.gone(place, Instant::now());
             self.wakeups.room.change_and_tell(gone);
@@ -431,7 +431,7 @@ impl Engine {
     }
 
     /// Keeps new readers out for so long, or no longer. Where that fails, the writer waits as it would have.
-    fn intend(self: &Arc<Self>, place: &Place, length: Duration) {
+    fn intend(self: &Arc<Self>, place: &LockSpec, length: Duration) {
         let Some(intend) = place.wire.intend().filter(|_| !self.is_closed()) else {
             return;
         };
@@ -486,7 +486,7 @@ impl Engine {
 
     /// A lock was free, and no message had said so: other clients may announce their releases where this one does not listen,
     /// as on a cluster there are two ways.
-    fn look_for_other_listeners(self: &Arc<Self>, place: &Arc<Place>) {
+    fn look_for_other_listeners(self: &Arc<Self>, place: &Arc<LockSpec>) {
         if self.is_closed() || !self.wakeups.redis.is_cluster() {
             return;
         }
@@ -510,7 +510,7 @@ impl Engine {
     }
 
     /// Somebody else has forced these open, perhaps: they are not passed on before the server has said that they are ours.
-    fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<Place>>) {
+    fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for place in places {
             let row = self.slots.local(&place).and_then(|local| local.row());
             self.verify(row.map(|(_, tenure)| tenure).into_iter().collect());

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::hash::HashMap;
-use crate::wire::{Count, Place};
+use crate::wire::{HoldMode, LockSpec};
 
 /// The first yield at a lock. In less, a script of a process on the same machine does not come back.
 const SHORTEST: Duration = Duration::from_micros(500);
@@ -73,7 +73,7 @@ impl Neighbours {
 /// What is known of the neighbours at one lock.
 #[derive(Debug)]
 struct Yielding {
-    count: Count,
+    count: HoldMode,
     neighbours: Neighbours,
     /// How long the next yield lasts.
     length: Duration,
@@ -108,7 +108,7 @@ struct Yield {
 }
 
 impl Yielding {
-    fn new(count: Count, neighbours: Neighbours, now: Instant) -> Self {
+    fn new(count: HoldMode, neighbours: Neighbours, now: Instant) -> Self {
         Self {
             count,
             neighbours,
@@ -254,13 +254,13 @@ impl Yields {
         self.locks.is_empty()
     }
 
-    fn at(&mut self, place: &Place) -> Option<&mut Yielding> {
+    fn at(&mut self, place: &LockSpec) -> Option<&mut Yielding> {
         let sides = self.locks.get_mut(&place.name)?;
         sides.iter_mut().find(|side| side.count == place.count)
     }
 
     /// Whether a release that others hear should leave the lock to them. So many tasks of this client wait for it.
-    pub(super) fn is_due(&mut self, place: &Place, waiting: usize, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, place: &LockSpec, waiting: usize, now: Instant) -> bool {
         self.on && self.at(place).is_none_or(|side| side.is_due(waiting, now))
     }
 
@@ -268,7 +268,7 @@ impl Yields {
     /// wait for the lock, if it is not `alone`.
     pub(super) fn released(
         &mut self,
-        place: &Arc<Place>,
+        place: &Arc<LockSpec>,
         neighbours: Neighbours,
         due: bool,
         alone: bool,
@@ -301,24 +301,24 @@ impl Yields {
     }
 
     /// Whether other clients heard of the last release, as far as is known.
-    pub(super) fn has_neighbours(&mut self, place: &Place) -> bool {
+    pub(super) fn has_neighbours(&mut self, place: &LockSpec) -> bool {
         self.at(place)
             .is_some_and(|side| side.neighbours != Neighbours::None)
     }
 
     /// Whether a waiter that is granted the lock goes on listening.
-    pub(super) fn may_stay(&self, place: &Place) -> bool {
+    pub(super) fn may_stay(&self, place: &LockSpec) -> bool {
         self.on && place.announced && place.has_one_holder()
     }
 
     /// Until when this client leaves the lock to others.
-    pub(super) fn until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+    pub(super) fn until(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
         let until = self.at(place)?.last?.until;
         (until > now).then_some(until)
     }
 
     /// A task is about to ask for the lock, and waits if it has to. Says until when it has to leave it to others.
-    pub(super) fn keep(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+    pub(super) fn keep(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
         let last = self.at(place)?.last.as_mut()?;
         if last.until <= now {
             return None;
@@ -328,21 +328,21 @@ impl Yields {
     }
 
     /// This client was granted the lock.
-    pub(super) fn granted(&mut self, place: &Place, now: Instant) {
+    pub(super) fn granted(&mut self, place: &LockSpec, now: Instant) {
         if let Some(side) = self.at(place) {
             side.granted(now);
         }
     }
 
     /// This client was refused: since its yield, if there was one, another client has taken the lock.
-    pub(super) fn refused(&mut self, place: &Place) {
+    pub(super) fn refused(&mut self, place: &LockSpec) {
         if let Some(side) = self.at(place) {
             side.taken();
         }
     }
 
     /// Another client has released the lock. Says until when this one stands back, if it does.
-    pub(super) fn others_released(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+    pub(super) fn others_released(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
         self.at(place)?.others_released(now)
     }
 

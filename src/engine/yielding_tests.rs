@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Wire, sealed::Known};
+use crate::wire::{LockProtocol, sealed::Known};
 
-fn place() -> Arc<Place> {
-    let wire: &dyn Wire = crate::Reentrant::WIRE;
+fn place() -> Arc<LockSpec> {
+    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
     Arc::new(wire.place("a".into(), &crate::Config::default()))
 }
 
@@ -22,7 +22,7 @@ const fn millis(millis: u64) -> Duration {
 /// that live need `distance` to come after a release, and then work as long.
 struct Crowd {
     yields: Yields,
-    place: Arc<Place>,
+    place: Arc<LockSpec>,
     now: Instant,
     work: Duration,
     distance: Duration,
@@ -201,7 +201,7 @@ fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
 #[test]
 fn locks_that_are_left_alone_are_forgotten() {
     let (mut yields, mut now) = (Yields::new(true), Instant::now());
-    let wire: &dyn Wire = crate::Reentrant::WIRE;
+    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
     for i in 0..100_000 {
         let place = Arc::new(wire.place(format!("{i}").into(), &crate::Config::default()));
         yields.released(&place, Neighbours::Listening(1), true, true, now);

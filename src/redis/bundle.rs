@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     CallError, Redis,
-    lanes::{Course, call_all, course},
+    lanes::{BatchKey, call_all, course},
 };
 use crate::{
     durability::Durability,
@@ -21,9 +21,9 @@ const MOST_TOGETHER: usize = 128;
 /// How long those who are there wait for another to come: two bundles of one owner could wait for each other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-struct Passenger {
+struct PendingOp {
     request: Request,
-    course: Course,
+    course: BatchKey,
     answer: oneshot::Sender<Result<Reply, CallError>>,
 }
 
@@ -36,16 +36,16 @@ struct Bundle {
 struct State {
     /// Seats whose owners have neither come nor gone.
     open: usize,
-    waiting: Vec<Passenger>,
+    waiting: Vec<PendingOp>,
     /// When the last of them came.
     last: Instant,
 }
 
 /// The right to send one operation with others.
-pub(crate) struct Seat(Arc<Bundle>);
+pub(crate) struct SendPermit(Arc<Bundle>);
 
 /// `count` seats; what is sent from them leaves when the last is taken or dropped.
-pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> Vec<Seat> {
+pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> Vec<SendPermit> {
     let bundle = Arc::new(Bundle {
         redis: redis.clone(),
         runtime: runtime.clone(),
@@ -55,10 +55,10 @@ pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> V
             last: Instant::now(),
         }),
     });
-    (0..count).map(|_| Seat(bundle.clone())).collect()
+    (0..count).map(|_| SendPermit(bundle.clone())).collect()
 }
 
-impl Seat {
+impl SendPermit {
     /// Runs one operation with the others.
     ///
     /// Dropping the future may leave the operation on its way.
@@ -83,7 +83,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SendPermit {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.open -= 1;
@@ -108,7 +108,7 @@ impl Bundle {
     ) {
         let course = course(&*self.redis, &request, durability);
         let mut state = self.state();
-        state.waiting.push(Passenger {
+        state.waiting.push(PendingOp {
             request,
             course,
             answer,
@@ -141,7 +141,7 @@ impl Bundle {
     }
 }
 
-async fn carry(redis: Arc<dyn Redis>, passengers: Vec<Passenger>) {
+async fn carry(redis: Arc<dyn Redis>, passengers: Vec<PendingOp>) {
     let Some(first) = passengers.first() else {
         return;
     };

@@ -23,7 +23,7 @@ pub(super) enum Asked {
 impl Asked {
     pub(super) fn read(answer: &Frame) -> Self {
         match frame::error(answer).map(Refusal::from_message) {
-            Some(Refusal::Passing { .. }) => Self::NotNow,
+            Some(Refusal::Transient { .. }) => Self::NotNow,
             Some(_) => Self::Never,
             None => {
                 let identity = frame::text(answer).and_then(|info| Identity::read(&info));

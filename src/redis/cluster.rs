@@ -354,13 +354,13 @@ impl Topology {
     ) -> Result<(Address, Answered), CallError> {
         let Some(aside) = self.aside(&address) else {
             let message = "ASK: to more nodes than a cluster has".into();
-            return Err(CallError::Refused(Refusal::Passing { message }));
+            return Err(CallError::Refused(Refusal::Transient { message }));
         };
         let _turn = aside.turn.lock().await;
         aside.is_used();
         let Ok(open) = timeout(ANSWER_WAIT, aside.line.opened()).await else {
             let message = format!("ASK: no connection to {}:{}", address.0, address.1);
-            return Err(CallError::Refused(Refusal::Passing { message }));
+            return Err(CallError::Refused(Refusal::Transient { message }));
         };
         let open = open?;
         // With its text, as a second ASKING would have to precede a second try.

@@ -19,7 +19,7 @@ use super::{
     CallError, Tasks,
     connection::Frame,
     frame,
-    line::{Line, Open},
+    line::{Open, ScriptConn},
 };
 use crate::{
     durability::Durability,
@@ -135,7 +135,7 @@ pub(super) struct Durable(mpsc::UnboundedSender<Call>);
 impl Durable {
     /// `listed` tells how many replicas there are, those that are down included.
     pub(super) fn start(
-        line: Line,
+        line: ScriptConn,
         publishing: Publishing,
         wait: Wait,
         durability: Durability,
@@ -143,7 +143,7 @@ impl Durable {
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
-        let teller = Teller {
+        let teller = DurableWorker {
             line,
             publishing,
             longest: wait.longest,
@@ -179,8 +179,8 @@ impl Durable {
 }
 
 /// The task that sends the calls.
-struct Teller<L> {
-    line: Line,
+struct DurableWorker<L> {
+    line: ScriptConn,
     publishing: Publishing,
     /// How long a call may take to be acknowledged, what it waits behind others included.
     longest: Duration,
@@ -207,7 +207,7 @@ struct Waited {
     failed: bool,
 }
 
-impl<L: Fn() -> usize + Send + Sync> Teller<L> {
+impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
     async fn serve(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
         let mut batch = Vec::new();
         let line = self.line.clone();

@@ -230,7 +230,7 @@ mod tests {
         let loading = Frame::Error("LOADING wait".into());
         assert!(matches!(
             replies(loading, 2),
-            Err(CallError::Refused(Refusal::Passing { .. }))
+            Err(CallError::Refused(Refusal::Transient { .. }))
         ));
     }
 }

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use super::{
     BoxFuture, CallError, HashSlot, Redis,
-    bundle::{self, Seat},
+    bundle::{self, SendPermit},
     lane_queue::{Admission, Queue},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     gauges::Batches,
     hash::HashMap,
     wire::{
-        Place, Refusal, Reply, Request,
+        LockSpec, Refusal, Reply, Request,
         script::{Operation, Script},
     },
 };
@@ -41,17 +41,17 @@ const MOST_ALONE: usize = 2;
 const MOST_TOLD: usize = 8;
 
 /// The way of every operation to Redis.
-pub(crate) struct Lanes {
+pub(crate) struct Batcher {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    lanes: RwLock<HashMap<Course, Arc<Lane>>>,
+    lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
     /// Operations that somebody waits for.
     load: AtomicUsize,
     batches: Batches,
 }
 
 /// What may travel together: by the number of its script, its slot, and how durable it is to be.
-pub(crate) type Course = (usize, HashSlot, Durability);
+pub(crate) type BatchKey = (usize, HashSlot, Durability);
 
 struct Lane {
     script: &'static Script,
@@ -60,7 +60,7 @@ struct Lane {
     queue: Mutex<Queue<Operation, Result<Reply, CallError>>>,
 }
 
-impl Lanes {
+impl Batcher {
     pub(crate) fn new(redis: Arc<dyn Redis>, runtime: Handle) -> Self {
         Self {
             redis,
@@ -155,14 +155,14 @@ impl Lanes {
     }
 
     /// The right to send `count` operations together.
-    pub(crate) fn seats(&self, count: usize) -> Vec<Seat> {
+    pub(crate) fn seats(&self, count: usize) -> Vec<SendPermit> {
         bundle::seats(&self.redis, &self.runtime, count)
     }
 
     /// Runs one operation from a seat, or else in its lane.
     pub(crate) fn run_from(
         &self,
-        seat: Option<Seat>,
+        seat: Option<SendPermit>,
         request: Request,
         durability: Durability,
     ) -> impl Future<Output = Result<Reply, CallError>> {
@@ -209,28 +209,28 @@ impl Lanes {
     }
 
     /// Requests of one course may travel together.
-    pub(crate) fn course(&self, request: &Request, durability: Durability) -> Course {
+    pub(crate) fn course(&self, request: &Request, durability: Durability) -> BatchKey {
         course(&*self.redis, request, durability)
     }
 
     /// How many replicas are listed of the server of `place`, counting those that are down.
-    pub(crate) fn replicas(&self, place: &Place) -> usize {
+    pub(crate) fn replicas(&self, place: &LockSpec) -> usize {
         self.redis.replicas(self.redis.slot(&place.key))
     }
 
     /// Why there are no answers about `place`, if there are none.
-    pub(crate) fn trouble(&self, place: &Place) -> Option<Arc<Cause>> {
+    pub(crate) fn trouble(&self, place: &LockSpec) -> Option<Arc<Cause>> {
         self.redis.trouble(self.redis.slot(&place.key))
     }
 
     /// Whether the user may announce that the lock at `place` is released; `None` if that is known, or need not be.
-    pub(crate) fn may_announce(&self, place: &Place) -> Option<BoxFuture<bool>> {
+    pub(crate) fn may_announce(&self, place: &LockSpec) -> Option<BoxFuture<bool>> {
         let slot = self.redis.slot(&place.key);
         self.redis.may_publish(slot, &place.channel)
     }
 
     /// Completes once there is a connection to ask about `place` on.
-    pub(crate) async fn ready(&self, place: &Place) {
+    pub(crate) async fn ready(&self, place: &LockSpec) {
         self.redis.ready(self.redis.slot(&place.key)).await;
     }
 
@@ -258,7 +258,7 @@ impl Lanes {
     }
 
     /// Whether [`ready`](Self::ready) would complete at once.
-    pub(crate) fn is_ready(&self, place: &Place) -> bool {
+    pub(crate) fn is_ready(&self, place: &LockSpec) -> bool {
         self.redis.is_ready(self.redis.slot(&place.key))
     }
 }
@@ -275,13 +275,13 @@ async fn begin<T>(mut call: BoxFuture<T>, then: Option<impl FnOnce()>) -> T {
     }
 }
 
-pub(super) fn course(redis: &dyn Redis, request: &Request, durability: Durability) -> Course {
+pub(super) fn course(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
     let key = request.parts.first().map_or(&[][..], |key| &**key);
     let script = std::ptr::from_ref(request.script).addr();
     (script, redis.slot(key), durability)
 }
 
-impl std::fmt::Debug for Lanes {
+impl std::fmt::Debug for Batcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lanes").finish_non_exhaustive()
     }
@@ -400,7 +400,7 @@ pub(super) async fn call_all(
 fn may_be_one_of_them(error: &CallError) -> bool {
     match error {
         CallError::Refused(Refusal::Failed { .. }) => true,
-        CallError::Refused(Refusal::Passing { message }) => message.starts_with("TRYAGAIN"),
+        CallError::Refused(Refusal::Transient { message }) => message.starts_with("TRYAGAIN"),
         _ => false,
     }
 }

@@ -24,7 +24,7 @@ use super::{
     client_info::Asked,
     connection::{Connection, Frame},
     frame,
-    link::{Connector, Link, Router},
+    link::{Conn, Connector, Router},
 };
 use crate::{
     error::Cause,
@@ -42,7 +42,7 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// A connection for scripts, as those who call see it.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct ScriptConn {
     states: watch::Sender<State>,
     trouble: Trouble,
 }
@@ -58,21 +58,21 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Closed;
 
-impl Line {
+impl ScriptConn {
     /// Keeps a connection open until `closed` is cancelled.
     pub(super) fn keep(
         connector: Connector,
-        first: Option<Link>,
+        first: Option<Conn>,
         events: mpsc::UnboundedSender<Event>,
         closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {
         let fortune = connector.fortune("scripts");
-        let line = Line {
+        let line = ScriptConn {
             states: watch::Sender::new(State::Down),
             trouble: fortune.trouble.clone(),
         };
-        let keeper = Keeper {
+        let keeper = Reconnector {
             connector,
             line: line.clone(),
             events,
@@ -127,7 +127,7 @@ impl Line {
         let open = self.opened().await?;
         match open.send("PING", Vec::new()).await {
             Ok(answer) => match frame::error(&answer).map(Refusal::from_message) {
-                Some(refusal @ Refusal::Passing { .. }) => Err(CallError::Refused(refusal)),
+                Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
                 // A user without the right to ask was answered as well.
                 _ => Ok(()),
             },
@@ -162,7 +162,7 @@ pub(super) struct Open {
     proven: AtomicBool,
     proving: Notify,
     /// Told when it leads to the wrong server.
-    astray: Notify,
+    wrong_server: Notify,
     /// Cancelled when the connection has ended: a command sent after that may stay unanswered.
     ended: CancellationToken,
     traffic: Traffic,
@@ -221,10 +221,10 @@ impl Drop for InFlight<'_> {
 
 impl Open {
     /// The connection is to be made anew: where it leads may be another server now.
-    pub(super) fn is_astray(&self) {
+    pub(super) fn is_wrong_server(&self) {
         // Not over and over, while there is no other.
         if self.traffic.since.elapsed() >= LOOK_EVERY {
-            self.astray.notify_one();
+            self.wrong_server.notify_one();
         }
     }
 
@@ -321,24 +321,24 @@ fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Byte
 }
 
 /// Keeps a line's connection open.
-struct Keeper {
+struct Reconnector {
     connector: Connector,
-    line: Line,
+    line: ScriptConn,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
     fortune: Fortune,
 }
 
-impl Keeper {
+impl Reconnector {
     /// Lets callers use `link`.
-    fn open(&self, link: Link) -> (Arc<Open>, Router) {
+    fn open(&self, link: Conn) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
             connection: link.connection,
             identity: Mutex::new(link.identity),
             ping_wait: link.ping_wait,
             proven: AtomicBool::new(false),
             proving: Notify::new(),
-            astray: Notify::new(),
+            wrong_server: Notify::new(),
             ended: CancellationToken::new(),
             traffic: Traffic::new(),
         });
@@ -408,7 +408,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Reconnector {
     /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
     fn drop(&mut self) {
         if let State::Up(open) = self.line.states.send_replace(State::Closed) {
@@ -430,11 +430,11 @@ async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -
                 is_proven();
                 continue;
             }
-            () = open.astray.notified() => return "the server is a replica".into(),
+            () = open.wrong_server.notified() => return "the server is a replica".into(),
             _ = looks.tick() => {}
         }
         if open.identity() == Asked::NotNow {
-            match router.run(Link::identify(&*open.connection)).await {
+            match router.run(Conn::identify(&*open.connection)).await {
                 Ok(asked) => *lock(&open.identity) = asked,
                 Err(reason) => return reason,
             }
@@ -443,7 +443,7 @@ async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -
             continue;
         }
         if let Err(reason) = router
-            .run(Link::ping(&*open.connection, number, open.ping_wait))
+            .run(Conn::ping(&*open.connection, number, open.ping_wait))
             .await
         {
             return reason;

@@ -86,13 +86,13 @@ impl Connector {
     }
 
     /// Connects, in RESP3 where the server speaks it.
-    pub(super) async fn connect(&self) -> Result<Link, Error> {
+    pub(super) async fn connect(&self) -> Result<Conn, Error> {
         let address = self.locator.locate().await?;
         self.connect_at(address, false).await
     }
 
     /// Connects to the server at `address`, if there is one to choose; `in_turn` when an attempt may begin.
-    async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Link, Error> {
+    async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Conn, Error> {
         let mut moved = self.locator.moved(address.as_ref());
         let mut server = self.server.clone();
         if let Some(address) = address {
@@ -133,7 +133,7 @@ impl Connector {
         Fortune::new(purpose, &self.server.servers)
     }
 
-    async fn connect_to(&self, server: &ServerConfig) -> Result<Link, Error> {
+    async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
         let encrypted = server.transport.is_encrypted();
         let explained = |error| explain(error, encrypted);
         if !self.without_resp3.load(Ordering::Relaxed) {
@@ -153,7 +153,7 @@ impl Connector {
         &self,
         closed: &CancellationToken,
         fortune: &mut Fortune,
-    ) -> Option<Link> {
+    ) -> Option<Conn> {
         let connecting = async {
             loop {
                 let error = match self.locator.locate().await {
@@ -176,7 +176,7 @@ impl Connector {
         &self,
         server: &ServerConfig,
         version: Version,
-    ) -> Result<Link, ConnectError> {
+    ) -> Result<Conn, ConnectError> {
         let terms = Terms {
             version,
             timeout: self.wait,
@@ -192,7 +192,7 @@ impl Connector {
         let info = frame::text(&info);
         let greeting = frame::map(&greeting);
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
-        Ok(Link {
+        Ok(Conn {
             identity,
             // In RESP2 a connection that has subscribed may ask for nothing else.
             counts_subscriptions: version == Version::Resp3
@@ -263,7 +263,7 @@ pub(super) async fn command(
 }
 
 /// An open connection. Dropping it ends it.
-pub(super) struct Link {
+pub(super) struct Conn {
     pub(super) connection: Arc<dyn Connection>,
     pub(super) identity: Asked,
     /// Whether the server says on it how many channels it has subscribed to.
@@ -276,7 +276,7 @@ pub(super) struct Link {
     pub(super) router: Router,
 }
 
-impl Link {
+impl Conn {
     /// Refuses a server that is no master, or no longer one.
     async fn check_master(&mut self) -> Result<(), Error> {
         let asking = command(&*self.connection, "ROLE", &[]);
@@ -378,7 +378,7 @@ impl Link {
     }
 }
 
-/// What keeps a [`Link`]'s connection open. Dropped, its socket closes and its calls fail.
+/// What keeps a [`Conn`]'s connection open. Dropped, its socket closes and its calls fail.
 pub(super) struct Router {
     /// `None` once it has ended.
     ended: Option<BoxFuture<String>>,

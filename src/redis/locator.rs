@@ -21,8 +21,8 @@ use super::{
     cluster::Topology,
     connection::{Frame, ServerConfig},
     frame,
-    node::{ANSWER_WAIT, Answer, Mention, Node},
-    verdict::{Answers, Belief, Doubt},
+    node::{ANSWER_WAIT, Answer, Node, PeerSentinel},
+    verdict::{Answers, Doubt, MasterView},
 };
 pub(super) use super::{connection::Address, node::Question};
 use crate::error::Error;
@@ -61,7 +61,7 @@ pub(super) struct Nodes {
     /// How many replicas there are, by the last answers.
     replicas: AtomicUsize,
     /// What follows from the answers so far.
-    belief: watch::Sender<Option<Belief>>,
+    belief: watch::Sender<Option<MasterView>>,
 }
 
 impl Nodes {
@@ -92,7 +92,7 @@ impl Nodes {
     }
 
     /// Takes note of those that a node speaks of.
-    fn learn(&self, mentions: Vec<Mention>) {
+    fn learn(&self, mentions: Vec<PeerSentinel>) {
         let mut known = self.known();
         for mut mention in mentions {
             mention.address = self.mapped(mention.address);
@@ -225,7 +225,7 @@ impl Locator {
         };
         let mut belief = nodes.belief.subscribe();
         Box::pin(async move {
-            let elsewhere = |belief: &Option<Belief>| {
+            let elsewhere = |belief: &Option<MasterView>| {
                 let believed = belief.as_ref().map(|belief| &belief.master);
                 believed.is_some_and(|master| *master != address)
             };

@@ -5,7 +5,7 @@
 //!
 //! - P-FR1, P-FR3, P-FR4, P-FR5: a connection never reconnects and never sends anything again. It ends with every call that it
 //!   still had. A new one takes its place, and the engine decides what is repeated.
-//! - P-FR14, P-FR16: scripts travel many operations in each call ([`Lanes`]), with one `EVAL` after a `NOSCRIPT`.
+//! - P-FR14, P-FR16: scripts travel many operations in each call ([`Batcher`]), with one `EVAL` after a `NOSCRIPT`.
 //! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes; the answer is the
 //!   server's confirmation or its error ([`driver`], [`subscriptions`]). A lag wakes everybody.
 //! - P-FR11, P-FR12: a cluster is a connection per node, by a map of our own ([`cluster`]).
@@ -49,10 +49,10 @@ pub(crate) use self::fred::hash_slot;
 pub(crate) use self::fred::{FredClient, Identity, TlsSettings};
 #[cfg(feature = "test-util")]
 pub(crate) use attempts::Servers;
-pub(crate) use bundle::Seat;
+pub(crate) use bundle::SendPermit;
 use cluster::Cluster;
 use durable::Wait;
-pub(crate) use lanes::Lanes;
+pub(crate) use lanes::Batcher;
 pub(crate) use locator::AddressMap;
 use server::SingleServer;
 pub(crate) use server::{Credentials, Target};

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{
     connection::{Address, Connection, Frame, ServerConfig},
     frame,
-    link::{self, Connector, Link},
+    link::{self, Conn, Connector},
     verdict::{Report, Role},
 };
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(super) struct Node {
     /// Part of the configuration, as opposed to heard of.
     given: bool,
     standing: Mutex<Standing>,
-    link: tokio::sync::Mutex<Option<Link>>,
+    link: tokio::sync::Mutex<Option<Conn>>,
 }
 
 struct Standing {
@@ -54,7 +54,7 @@ struct Standing {
 }
 
 /// Another sentinel that one speaks of.
-pub(super) struct Mention {
+pub(super) struct PeerSentinel {
     pub(super) id: String,
     pub(super) address: Address,
 }
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Whether this is who is spoken of.
-    pub(super) fn is(&self, mention: &Mention) -> bool {
+    pub(super) fn is(&self, mention: &PeerSentinel) -> bool {
         let mut standing = self.standing();
         let is = self.address == mention.address || standing.id.as_ref() == Some(&mention.id);
         if is {
@@ -103,7 +103,7 @@ impl Node {
         question: &Question,
         server: &ServerConfig,
         known: usize,
-    ) -> Result<(Answer, Vec<Mention>), Error> {
+    ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         let mut link = self.link.lock().await;
         let mut silence = Silence {
             node: self,
@@ -119,11 +119,11 @@ impl Node {
 
     async fn ask_on(
         &self,
-        link: &mut Option<Link>,
+        link: &mut Option<Conn>,
         question: &Question,
         server: &ServerConfig,
         known: usize,
-    ) -> Result<(Answer, Vec<Mention>), Error> {
+    ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         // Kept only if it is good for the next question.
         let mut asked = match link.take() {
             Some(link) => link,
@@ -146,7 +146,7 @@ impl Node {
         answer
     }
 
-    async fn connect(&self, question: &Question, server: &ServerConfig) -> Result<Link, Error> {
+    async fn connect(&self, question: &Question, server: &ServerConfig) -> Result<Conn, Error> {
         let (host, port) = &self.address;
         let server = server.at(self.address.clone());
         let connector = Connector::new(server, 1).within(ANSWER_WAIT);
@@ -167,7 +167,7 @@ impl Node {
         connection: &dyn Connection,
         service: &str,
         known: usize,
-    ) -> Result<Result<(Answer, Vec<Mention>), Error>, String> {
+    ) -> Result<Result<(Answer, Vec<PeerSentinel>), Error>, String> {
         // While the replicas are being moved to the new master, MASTER has the epoch of the new one and the address of the
         // old: the epoch comes from there, the address from the other. Together, and in this order: an address is at
         // least as new as its epoch.
@@ -281,8 +281,8 @@ fn address_at(answer: &Frame) -> Option<Address> {
     Some((frame::text_at(answer, 0)?, port))
 }
 
-fn mention(fields: &HashMap<String, String>) -> Option<Mention> {
-    Some(Mention {
+fn mention(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
+    Some(PeerSentinel {
         id: fields.get("runid")?.clone(),
         address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
     })

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 pub use super::connection::Frame;
 use super::{
     connection::{Endpoint, ServerConfig},
-    link::{Connector, Link},
+    link::{Conn, Connector},
     locator::{Locator, Question},
     server::Target,
 };
@@ -140,7 +140,7 @@ async fn open(connector: Connector) -> Result<Asked, Error> {
 
 /// A connection to one server.
 pub struct Asked {
-    link: Link,
+    link: Conn,
     endpoint: Endpoint,
 }
 

@@ -13,8 +13,8 @@ use super::{
     durable::{Durable, Durables, Wait},
     frame,
     fred::{self, FredClient, Tls, TlsSettings},
-    line::{Closed, Line},
-    link::{Connector, Link},
+    line::{Closed, ScriptConn},
+    link::{Conn, Connector},
     locator::{Address, AddressMap, Locator, Nodes, Question},
     rights::Rights,
     subscriptions::{Channels, Subscriber, Wants},
@@ -260,7 +260,7 @@ pub(crate) struct SingleServer {
 
 /// The connections for scripts.
 struct Lines {
-    line: Line,
+    line: ScriptConn,
     connector: Connector,
     locator: Locator,
     wait: Wait,
@@ -293,11 +293,11 @@ impl SingleServer {
             ),
         };
 
-        first.iter().try_for_each(Link::check_sort)?;
+        first.iter().try_for_each(Conn::check_sort)?;
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());
-        let line = Line::keep(
+        let line = ScriptConn::keep(
             connector.clone(),
             first,
             events.clone(),
@@ -353,7 +353,7 @@ impl Lines {
                 let replies = frame::replies(frame, count)?;
                 if replies.iter().any(Reply::is_of_a_replica) {
                     // Behind a name that moves, as managed services have, another one may be the master by now.
-                    open.is_astray();
+                    open.is_wrong_server();
                 }
                 Ok(replies)
             }
@@ -370,7 +370,7 @@ impl Lines {
 
     fn durable(&self, durability: Durability) -> Durable {
         self.durables.get(durability, || {
-            let line = Line::keep(
+            let line = ScriptConn::keep(
                 self.connector.clone().blocking(self.wait.longest),
                 None,
                 self.events.clone(),

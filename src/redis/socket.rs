@@ -184,7 +184,7 @@ impl ConnectError {
         let is_of_credentials = OF_CREDENTIALS.iter().any(|told| message.contains(told));
         let passes = matches!(
             Refusal::from_message(message.to_owned()),
-            Refusal::Passing { .. }
+            Refusal::Transient { .. }
         );
         Self {
             kind: match is_of_credentials {

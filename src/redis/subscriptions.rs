@@ -15,7 +15,7 @@ use super::{
     client_info::Asked,
     cluster::Topology,
     connection::{Connection, Pushed},
-    link::{Connector, Link},
+    link::{Conn, Connector},
 };
 use session::{AT_ONCE, Session};
 use wanted::Wanted;
@@ -50,7 +50,7 @@ pub(super) struct Subscriber {
 
 impl Subscriber {
     /// Subscribes and unsubscribes as `wants` say and passes the messages on, over one connection after the other.
-    pub(super) async fn serve(self, first: Option<Link>, mut wants: mpsc::UnboundedReceiver<Want>) {
+    pub(super) async fn serve(self, first: Option<Conn>, mut wants: mpsc::UnboundedReceiver<Want>) {
         let mut wanted = Wanted::default();
         let mut fortune = self.connector.fortune("subscriptions");
         let mut next = match first {
@@ -99,7 +99,7 @@ impl Subscriber {
     /// Serves until the connection breaks, and says why; `None` when nobody can want anything any more.
     async fn use_link(
         &self,
-        link: &mut Link,
+        link: &mut Conn,
         wanted: &mut Wanted,
         wants: &mut mpsc::UnboundedReceiver<Want>,
         mut proven: impl FnMut(),

@@ -45,7 +45,7 @@ pub(super) struct Answers {
 
 /// Where the master is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Belief {
+pub(super) struct MasterView {
     pub(super) master: Address,
     epoch: u64,
     /// When those were asked who said so last.
@@ -95,7 +95,11 @@ impl Answers {
     }
 
     /// Where the master is, by these answers to what was asked at `asked`, and by what was believed before.
-    pub(super) fn belief(&self, asked: Instant, before: Option<&Belief>) -> Result<Belief, Doubt> {
+    pub(super) fn belief(
+        &self,
+        asked: Instant,
+        before: Option<&MasterView>,
+    ) -> Result<MasterView, Doubt> {
         if self.reports.is_empty() && self.roles.is_empty() {
             return Err(Doubt::NoAnswer);
         }
@@ -104,13 +108,13 @@ impl Answers {
         } else {
             self.master_by_reports(before)?
         };
-        let outdated = |before: &Belief| {
+        let outdated = |before: &MasterView| {
             epoch < before.epoch && !(self.majority() && asked >= before.asked + FORGOTTEN_AFTER)
         };
         if before.is_some_and(outdated) {
             return Err(Doubt::Outdated);
         }
-        Ok(Belief {
+        Ok(MasterView {
             master,
             epoch,
             asked,
@@ -118,7 +122,7 @@ impl Answers {
     }
 
     /// The latest failover counts; of those who disagree about it, the most.
-    fn master_by_reports(&self, before: Option<&Belief>) -> Result<(Address, u64), Doubt> {
+    fn master_by_reports(&self, before: Option<&MasterView>) -> Result<(Address, u64), Doubt> {
         let known = self.reports.iter().filter(|report| report.master.is_some());
         let epoch = known.clone().map(|report| report.epoch).max();
         let epoch = epoch.ok_or(Doubt::NoMaster)?;

@@ -49,7 +49,7 @@ fn roles(roles: &[Role]) -> Answers {
     }
 }
 
-fn believed(answers: &Answers, before: Option<&Belief>) -> Result<Address, Doubt> {
+fn believed(answers: &Answers, before: Option<&MasterView>) -> Result<Address, Doubt> {
     let belief = answers.belief(Instant::now(), before);
     belief.map(|belief| belief.master)
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::{
     config::Config,
-    wire::{Claim, Lease, script::Publishing, sealed::Known},
+    wire::{AcquireArgs, Lease, script::Publishing, sealed::Known},
 };
 
 pub(super) struct Bed {
@@ -54,7 +54,7 @@ fn scripts_per_second() {
     let lock = crate::Reentrant::WIRE.place("order:42".into(), &Config::default());
     let owner = Bytes::from("11111111-1111-4111-8111-111111111111:4611686018427387905");
     let lease = Lease::new(std::time::Duration::from_secs(30)).unwrap();
-    let claim = Claim {
+    let claim = AcquireArgs {
         owner: &owner,
         lease: &lease,
         holds: 1,

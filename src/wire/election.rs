@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    Place, Refusal, Reply, Request,
+    LockSpec, Refusal, Reply, Request,
     script::{Detail, Outcome, Script, script},
 };
 
@@ -11,7 +11,7 @@ static ANNOUNCE: Script = script!(keys = 1, "election_announce");
 static LEADER: Script = script!(keys = 1, "election_leader");
 
 /// Write down that `owner` leads, as `identity`.
-pub(crate) fn announce(place: &Place, owner: &Bytes, token: i64, identity: &str) -> Request {
+pub(crate) fn announce(place: &LockSpec, owner: &Bytes, token: i64, identity: &str) -> Request {
     Request {
         script: &ANNOUNCE,
         parts: vec![
@@ -24,7 +24,7 @@ pub(crate) fn announce(place: &Place, owner: &Bytes, token: i64, identity: &str)
 }
 
 /// Ask who leads.
-pub(crate) fn leader(place: &Place) -> Request {
+pub(crate) fn leader(place: &LockSpec) -> Request {
     Request {
         script: &LEADER,
         parts: vec![place.key.clone(), Bytes::new()],

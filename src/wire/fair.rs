@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, KindName, Lease, Place, Queued, Request, Wire, decimal, holders, lease_text,
-    millis,
-    reentrant::{CHANNEL, ReentrantWire},
+    AcquireArgs, Kind, KindName, Lease, LockProtocol, LockSpec, Queued, Request, decimal, holders,
+    lease_text, millis,
+    reentrant::{CHANNEL, ReentrantProtocol},
     script::{Script, script},
     sealed::Known,
 };
@@ -20,7 +20,7 @@ pub enum Fair {}
 impl Kind for Fair {}
 
 impl Known for Fair {
-    const WIRE: &'static dyn Wire = &FairWire {
+    const WIRE: &'static dyn LockProtocol = &FairProtocol {
         most_holds: u32::MAX,
     };
 }
@@ -33,7 +33,7 @@ static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 
 /// Renewals and queries are the reentrant lock's.
-const PLAIN: ReentrantWire = ReentrantWire {
+const PLAIN: ReentrantProtocol = ReentrantProtocol {
     most_holds: u32::MAX,
     announced: true,
 };
@@ -45,11 +45,11 @@ pub(crate) fn place_lasts(config: &Config) -> Duration {
 }
 
 #[derive(Debug)]
-pub(super) struct FairWire {
+pub(super) struct FairProtocol {
     pub(super) most_holds: u32,
 }
 
-/// What stands beside a fair lock's key in its [`Place`].
+/// What stands beside a fair lock's key in its [`LockSpec`].
 struct Beside<'a> {
     queue: &'a Bytes,
     places: &'a Bytes,
@@ -59,7 +59,7 @@ struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    fn of(place: &'a Place) -> Self {
+    fn of(place: &'a LockSpec) -> Self {
         let [queue, places, ours, theirs] = &place.beside[..] else {
             unreachable!("made by FairWire::place");
         };
@@ -72,7 +72,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-impl Wire for FairWire {
+impl LockProtocol for FairProtocol {
     fn kind(&self) -> KindName {
         match self.most_holds {
             1 => KindName::NonReentrantFair,
@@ -80,9 +80,9 @@ impl Wire for FairWire {
         }
     }
 
-    fn place(&'static self, name: Arc<str>, config: &Config) -> Place {
+    fn place(&'static self, name: Arc<str>, config: &Config) -> LockSpec {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout"];
-        let mut place = Place::with_keys(self, name, CHANNEL, &keys);
+        let mut place = LockSpec::with_keys(self, name, CHANNEL, &keys);
         let times = [place_lasts(config), config.fair_lock_wait];
         place.beside.extend(times.map(millis));
         place
@@ -92,7 +92,7 @@ impl Wire for FairWire {
         self.most_holds
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         let beside = Beside::of(place);
         let (waited, nudge) = match claim.wait {
             Some(wait) => (millis(wait.since_last), wait.nudge),
@@ -116,21 +116,27 @@ impl Wire for FairWire {
         }
     }
 
-    fn listens_at(&self, place: &Arc<Place>, owner: &Bytes) -> Arc<Place> {
+    fn listens_at(&self, place: &Arc<LockSpec>, owner: &Bytes) -> Arc<LockSpec> {
         let channel = [&place.channel[..], b":", &owner[..]].concat().into();
-        Arc::new(Place {
+        Arc::new(LockSpec {
             channel,
             // All of them are one owner.
             shared: true,
-            ..Place::clone(place)
+            ..LockSpec::clone(place)
         })
     }
 
-    fn abandon(&self) -> Option<fn(&Place, &Bytes) -> Request> {
+    fn abandon(&self) -> Option<fn(&LockSpec, &Bytes) -> Request> {
         Some(abandon)
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request {
         let beside = Beside::of(place);
         Request {
             script: &RELEASE,
@@ -147,11 +153,11 @@ impl Wire for FairWire {
         }
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         PLAIN.renew(place, owner, lease)
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![
@@ -162,17 +168,17 @@ impl Wire for FairWire {
         }
     }
 
-    fn waiters(&self, place: &Place) -> Option<Request> {
+    fn waiters(&self, place: &LockSpec) -> Option<Request> {
         let beside = Beside::of(place);
         Some(holders::in_queue(beside.queue, beside.places))
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         PLAIN.inspect(place, owner)
     }
 }
 
-fn abandon(place: &Place, owner: &Bytes) -> Request {
+fn abandon(place: &LockSpec, owner: &Bytes) -> Request {
     let beside = Beside::of(place);
     Request {
         script: &ABANDON,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Attempt, Claim, Kind, KindName, Lease, Place, Refusal, Reply, Request, Wire, decimal,
-    reentrant::{CHANNEL, ReentrantWire},
+    AcquireArgs, AcquireOutcome, Kind, KindName, Lease, LockProtocol, LockSpec, Refusal, Reply,
+    Request, decimal,
+    reentrant::{CHANNEL, ReentrantProtocol},
     script::{Script, script},
     sealed::Known,
 };
@@ -19,30 +20,30 @@ pub enum Fenced {}
 impl Kind for Fenced {}
 
 impl Known for Fenced {
-    const WIRE: &'static dyn Wire = &FencedWire;
+    const WIRE: &'static dyn LockProtocol = &FencedProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
 
 /// All that does not acquire is the reentrant lock's.
-const PLAIN: ReentrantWire = ReentrantWire {
+const PLAIN: ReentrantProtocol = ReentrantProtocol {
     most_holds: u32::MAX,
     announced: true,
 };
 
 #[derive(Debug)]
-struct FencedWire;
+struct FencedProtocol;
 
-impl Wire for FencedWire {
+impl LockProtocol for FencedProtocol {
     fn kind(&self) -> KindName {
         KindName::Fenced
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        Place::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+        LockSpec::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
@@ -56,28 +57,34 @@ impl Wire for FencedWire {
         }
     }
 
-    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal> {
+    fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         match PLAIN.attempt(reply)? {
-            Attempt::Granted { token: None } => Err(Refusal::Failed {
+            AcquireOutcome::Granted { token: None } => Err(Refusal::Failed {
                 message: "the script granted a fenced lock without a token".into(),
             }),
             attempt => Ok(attempt),
         }
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request {
         PLAIN.release(place, owner, lease, holds)
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         PLAIN.renew(place, owner, lease)
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         PLAIN.force_release(place)
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         PLAIN.inspect(place, owner)
     }
 }

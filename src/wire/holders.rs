@@ -6,7 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    Place, Refusal, Reply, Request,
+    LockSpec, Refusal, Reply, Request,
     script::{Detail, Outcome, Script, script},
 };
 
@@ -77,7 +77,7 @@ fn client_id(owner: &str) -> Option<Uuid> {
 }
 
 /// Ask who holds a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
-pub(super) fn of_hash(place: &Place, base: Option<&Bytes>) -> Request {
+pub(super) fn of_hash(place: &LockSpec, base: Option<&Bytes>) -> Request {
     Request {
         script: &HOLDERS,
         parts: vec![place.key.clone(), base.cloned().unwrap_or_default()],
@@ -85,7 +85,7 @@ pub(super) fn of_hash(place: &Place, base: Option<&Bytes>) -> Request {
 }
 
 /// Ask who holds a simple lock.
-pub(super) fn of_string(place: &Place) -> Request {
+pub(super) fn of_string(place: &LockSpec) -> Request {
     Request {
         script: &SIMPLE_HOLDERS,
         parts: vec![place.key.clone(), Bytes::new()],

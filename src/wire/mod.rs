@@ -18,7 +18,7 @@
 //! | the channel of a latch | `redisson_countdownlatch__channel__{name}` |
 //! | what makes operations on a number repeatable (hash) | `{name}:attempts` |
 //!
-//! Every kind of lock is a [`Wire`]: which scripts it runs, with which keys and arguments, and what their replies
+//! Every kind of lock is a [`LockProtocol`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.
 
 pub(crate) mod election;
@@ -45,7 +45,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::config::Config;
-pub use name::Place;
+pub use name::LockSpec;
 use script::{Detail, Outcome};
 pub use script::{Refusal, Reply, Request};
 
@@ -70,7 +70,7 @@ pub(crate) mod sealed {
 
     /// Ties a public kind to what it is on the wire.
     pub trait Known: Send + Sync + 'static {
-        const WIRE: &'static dyn super::Wire;
+        const WIRE: &'static dyn super::LockProtocol;
     }
 
     impl<K: Known> Sealed for K {}
@@ -110,34 +110,34 @@ impl Lease {
 }
 
 /// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
-pub trait Wire: std::fmt::Debug + Send + Sync {
+pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// What gauges and spans call the kind.
     fn kind(&self) -> KindName;
     /// The lock `name` of this kind.
-    fn place(&'static self, name: Arc<str>, config: &Config) -> Place;
+    fn place(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
     /// The most holds that one owner may have; 1 for a lock that is not reentrant.
     fn most_holds(&self) -> u32 {
         u32::MAX
     }
     /// Ask for a hold.
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request;
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request;
     /// Read the answer to [`acquire`](Self::acquire).
-    fn attempt(&self, reply: Reply) -> Result<Attempt, Refusal> {
+    fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         Ok(match reply.outcome()? {
-            Outcome::Done(Detail::Number(token)) => Attempt::Granted { token: Some(token) },
-            Outcome::Done(_) => Attempt::Granted { token: None },
-            Outcome::Busy { remaining: millis } => Attempt::Busy {
+            Outcome::Done(Detail::Number(token)) => AcquireOutcome::Granted { token: Some(token) },
+            Outcome::Done(_) => AcquireOutcome::Granted { token: None },
+            Outcome::Busy { remaining: millis } => AcquireOutcome::Busy {
                 remaining: remaining(millis),
             },
-            Outcome::Absent => Attempt::Gone,
+            Outcome::Absent => AcquireOutcome::Gone,
         })
     }
     /// Where an owner that waits listens.
-    fn listens_at(&self, place: &Arc<Place>, _owner: &Bytes) -> Arc<Place> {
+    fn listens_at(&self, place: &Arc<LockSpec>, _owner: &Bytes) -> Arc<LockSpec> {
         place.clone()
     }
     /// For kinds with a queue: give up the place that an owner has in it.
-    fn abandon(&self) -> Option<fn(&Place, &Bytes) -> Request> {
+    fn abandon(&self) -> Option<fn(&LockSpec, &Bytes) -> Request> {
         None
     }
     /// For a kind that many others keep out who come and go: keep those that come out for so long, or no longer.
@@ -145,26 +145,32 @@ pub trait Wire: std::fmt::Debug + Send + Sync {
         None
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request;
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request;
     /// Whether a lock of this kind can pass from one task of a client to the next without the server's hearing of it: not
     /// where each grant is something of its own.
     fn is_passed_on(&self) -> bool {
         false
     }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request;
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request;
     /// Free the lock, whoever holds it.
-    fn force_release(&self, place: &Place) -> Request;
+    fn force_release(&self, place: &LockSpec) -> Request;
     /// Ask who holds the lock.
-    fn holders(&self, place: &Place) -> Request {
+    fn holders(&self, place: &LockSpec) -> Request {
         holders::of_hash(place, None)
     }
     /// For kinds with a queue: ask who stands in it.
-    fn waiters(&self, _place: &Place) -> Option<Request> {
+    fn waiters(&self, _place: &LockSpec) -> Option<Request> {
         None
     }
     /// Ask what stands at the lock.
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request;
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request;
     /// Read the answer to [`inspect`](Self::inspect).
     fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
         match reply.outcome()? {
@@ -210,13 +216,13 @@ impl KindName {
     }
 }
 
-/// See [`Wire::intend`].
-pub type Intend = fn(&Place, Duration) -> Request;
+/// See [`LockProtocol::intend`].
+pub type Intend = fn(&LockSpec, Duration) -> Request;
 
 /// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
 /// them: who writes may read as well, but not the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Count {
+pub enum HoldMode {
     Owner,
     Write,
     Read,
@@ -225,7 +231,7 @@ pub enum Count {
 
 /// What is asked of the server for an owner.
 #[derive(Debug)]
-pub struct Claim<'a> {
+pub struct AcquireArgs<'a> {
     pub(crate) owner: &'a Bytes,
     pub(crate) lease: &'a Lease,
     /// The owner's count once this has been granted.
@@ -249,7 +255,7 @@ pub struct Wait {
 
 /// How an acquisition went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Attempt {
+pub enum AcquireOutcome {
     /// The owner now has the number of holds that it asked for.
     Granted {
         /// What a fenced lock counts.

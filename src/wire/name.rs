@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Count, Wire};
+use super::{HoldMode, LockProtocol};
 
 /// The longest name accepted, in bytes of UTF-8.
 pub(crate) const MAX_NAME: usize = 64 * 1024;
 
 /// One lock as the server knows it, rendered once per handle.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LockSpec {
     /// How this kind of lock is spoken of.
-    pub(crate) wire: &'static dyn Wire,
+    pub(crate) wire: &'static dyn LockProtocol,
     /// The lock's key, as text: what errors and logs show.
     pub(crate) name: Arc<str>,
     /// The lock's key.
@@ -23,22 +23,22 @@ pub struct Place {
     /// Whatever else the kind needs at every operation: its other keys, or what they begin with.
     pub(crate) beside: Vec<Bytes>,
     /// Which of an owner's counts at this name is meant.
-    pub(crate) count: Count,
+    pub(crate) count: HoldMode,
     /// Whether whoever releases the lock announces it. Otherwise those who wait have to ask more often.
     pub(crate) announced: bool,
     /// Whether one of those who listen for a release can enter beside another.
     pub(crate) shared: bool,
 }
 
-impl Place {
+impl LockSpec {
     /// The lock `name` whose releases are announced on `prefixed(announced_on, name)`.
-    pub(crate) fn new(wire: &'static dyn Wire, name: Arc<str>, announced_on: &str) -> Self {
+    pub(crate) fn new(wire: &'static dyn LockProtocol, name: Arc<str>, announced_on: &str) -> Self {
         Self {
             wire,
             key: Bytes::copy_from_slice(name.as_bytes()),
             channel: prefixed(announced_on, &name).into(),
             beside: Vec::new(),
-            count: Count::Owner,
+            count: HoldMode::Owner,
             announced: true,
             shared: false,
             name,
@@ -47,7 +47,7 @@ impl Place {
 
     /// Whether a release lets one waiter in, and messages wake those who wait.
     pub(crate) fn has_one_holder(&self) -> bool {
-        self.count != Count::Read && !self.has_queue()
+        self.count != HoldMode::Read && !self.has_queue()
     }
 
     /// Whether those who wait stand in a queue on the server.
@@ -62,7 +62,7 @@ impl Place {
 
     /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
     pub(crate) fn with_keys(
-        wire: &'static dyn Wire,
+        wire: &'static dyn LockProtocol,
         name: Arc<str>,
         announced_on: &str,
         prefixes: &[&str],

@@ -2,7 +2,9 @@
 //!
 //! Their data are those of the reentrant kinds. That an owner holds the lock already is known without asking.
 
-use super::{Kind, Queued, Wire, fair::FairWire, reentrant::ReentrantWire, sealed::Known};
+use super::{
+    Kind, LockProtocol, Queued, fair::FairProtocol, reentrant::ReentrantProtocol, sealed::Known,
+};
 
 /// A lock that its owner may not take again: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
@@ -12,7 +14,7 @@ pub enum NonReentrant {}
 impl Kind for NonReentrant {}
 
 impl Known for NonReentrant {
-    const WIRE: &'static dyn Wire = &ReentrantWire {
+    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: 1,
         announced: true,
     };
@@ -28,5 +30,5 @@ impl Kind for NonReentrantFair {}
 impl Queued for NonReentrantFair {}
 
 impl Known for NonReentrantFair {
-    const WIRE: &'static dyn Wire = &FairWire { most_holds: 1 };
+    const WIRE: &'static dyn LockProtocol = &FairProtocol { most_holds: 1 };
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, decimal, holders, lease_text,
+    AcquireArgs, HoldMode, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal,
+    holders, lease_text,
     name::suffixable,
     script::{Script, script},
     sealed::Known,
@@ -19,7 +20,7 @@ pub enum Read {}
 impl Kind for Read {}
 
 impl Known for Read {
-    const WIRE: &'static dyn Wire = &ReadWire;
+    const WIRE: &'static dyn LockProtocol = &ReadProtocol;
 }
 
 /// The most read holds of one owner at a time: every release and renewal looks at each (P-RW6). `lua/read_write.lua` has
@@ -33,32 +34,36 @@ static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 
 /// A read-write lock; beside its key, what the markers of its readers begin with.
-pub(super) fn read_write_place(wire: &'static dyn Wire, name: Arc<str>, count: Count) -> Place {
-    Place {
+pub(super) fn read_write_place(
+    wire: &'static dyn LockProtocol,
+    name: Arc<str>,
+    count: HoldMode,
+) -> LockSpec {
+    LockSpec {
         beside: vec![suffixable(&name).into()],
-        shared: count == Count::Read,
+        shared: count == HoldMode::Read,
         count,
-        ..Place::new(wire, name, "redisson_rwlock")
+        ..LockSpec::new(wire, name, "redisson_rwlock")
     }
 }
 
 #[derive(Debug)]
-struct ReadWire;
+struct ReadProtocol;
 
-impl Wire for ReadWire {
+impl LockProtocol for ReadProtocol {
     fn kind(&self) -> KindName {
         KindName::Read
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        read_write_place(self, name, Count::Read)
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+        read_write_place(self, name, HoldMode::Read)
     }
 
     fn most_holds(&self) -> u32 {
         MOST_HOLDS
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
@@ -73,7 +78,13 @@ impl Wire for ReadWire {
         }
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request {
         Request {
             script: &RELEASE,
             parts: vec![
@@ -87,7 +98,7 @@ impl Wire for ReadWire {
         }
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
             parts: vec![
@@ -99,18 +110,18 @@ impl Wire for ReadWire {
         }
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &Place) -> Request {
+    fn holders(&self, place: &LockSpec) -> Request {
         holders::of_hash(place, Some(&place.beside[0]))
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
             parts: vec![place.key.clone(), owner.clone()],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Kind, KindName, Lease, Place, Request, Wire, decimal, lease_text,
+    AcquireArgs, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal, lease_text,
     script::{Script, script},
     sealed::Known,
 };
@@ -19,7 +19,7 @@ pub enum Reentrant {}
 impl Kind for Reentrant {}
 
 impl Known for Reentrant {
-    const WIRE: &'static dyn Wire = &ReentrantWire {
+    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: u32::MAX,
         announced: true,
     };
@@ -35,13 +35,13 @@ static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 
 #[derive(Debug)]
-pub(super) struct ReentrantWire {
+pub(super) struct ReentrantProtocol {
     pub(super) most_holds: u32,
     /// Whether those who wait listen, and those who release say so.
     pub(super) announced: bool,
 }
 
-impl Wire for ReentrantWire {
+impl LockProtocol for ReentrantProtocol {
     fn kind(&self) -> KindName {
         match (self.most_holds, self.announced) {
             (1, _) => KindName::NonReentrant,
@@ -50,10 +50,10 @@ impl Wire for ReentrantWire {
         }
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        Place {
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+        LockSpec {
             announced: self.announced,
-            ..Place::new(self, name, CHANNEL)
+            ..LockSpec::new(self, name, CHANNEL)
         }
     }
 
@@ -61,7 +61,7 @@ impl Wire for ReentrantWire {
         self.most_holds
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
@@ -73,7 +73,13 @@ impl Wire for ReentrantWire {
         }
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request {
         Request {
             script: &RELEASE,
             parts: vec![
@@ -90,21 +96,21 @@ impl Wire for ReentrantWire {
         true
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
             parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
             parts: vec![place.key.clone(), owner.clone()],

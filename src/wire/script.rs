@@ -202,7 +202,7 @@ pub enum Refusal {
     /// The key holds something that is not a lock of this kind.
     WrongKind { found: String },
     /// The server is in a state that passes: nothing was done, try again.
-    Passing { message: String },
+    Transient { message: String },
     /// The server refused a command of the script, or the script.
     Failed { message: String },
 }
@@ -232,7 +232,7 @@ impl Refusal {
             .map_or(&*message, |(_, told)| told);
         let code = told.split(' ').next().unwrap_or_default();
         if in_script || PASSING.contains(&code) {
-            Refusal::Passing { message }
+            Refusal::Transient { message }
         } else {
             Refusal::Failed { message }
         }
@@ -358,7 +358,7 @@ mod tests {
         let passing = |message: &str| {
             matches!(
                 Refusal::from_message(message.into()),
-                Refusal::Passing { .. }
+                Refusal::Transient { .. }
             )
         };
         assert!(passing("LOADING Redis is loading the dataset in memory"));

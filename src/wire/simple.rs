@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Kind, KindName, Lease, Place, Request, Wire, holders, lease_text,
+    AcquireArgs, HoldMode, Kind, KindName, Lease, LockProtocol, LockSpec, Request, holders,
+    lease_text,
     script::{Script, script},
     sealed::Known,
 };
@@ -18,7 +19,7 @@ pub enum Simple {}
 impl Kind for Simple {}
 
 impl Known for Simple {
-    const WIRE: &'static dyn Wire = &SimpleWire;
+    const WIRE: &'static dyn LockProtocol = &SimpleProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
@@ -28,18 +29,18 @@ static FORCE_RELEASE: Script = script!(keys = 1, "simple_force_release");
 static INSPECT: Script = script!(keys = 1, "simple_inspect");
 
 #[derive(Debug)]
-struct SimpleWire;
+struct SimpleProtocol;
 
-impl Wire for SimpleWire {
+impl LockProtocol for SimpleProtocol {
     fn kind(&self) -> KindName {
         KindName::Simple
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        Place {
-            count: Count::Simple,
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+        LockSpec {
+            count: HoldMode::Simple,
             announced: false,
-            ..Place::new(self, name, "simple_lock__channel")
+            ..LockSpec::new(self, name, "simple_lock__channel")
         }
     }
 
@@ -47,7 +48,7 @@ impl Wire for SimpleWire {
         1
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
@@ -60,7 +61,7 @@ impl Wire for SimpleWire {
 
     fn release(
         &self,
-        place: &Place,
+        place: &LockSpec,
         owner: &Bytes,
         _lease: Option<&Lease>,
         _holds: u32,
@@ -75,25 +76,25 @@ impl Wire for SimpleWire {
         true
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
             parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &Place) -> Request {
+    fn holders(&self, place: &LockSpec) -> Request {
         holders::of_string(place)
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
             parts: vec![place.key.clone(), owner.clone()],

@@ -2,7 +2,7 @@
 //!
 //! Its data are the reentrant lock's. Redisson announces no release of it; this crate does, for those who listen.
 
-use super::{Kind, Wire, reentrant::ReentrantWire, sealed::Known};
+use super::{Kind, LockProtocol, reentrant::ReentrantProtocol, sealed::Known};
 
 /// A lock whose waiters ask again and again: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +11,7 @@ pub enum Spin {}
 impl Kind for Spin {}
 
 impl Known for Spin {
-    const WIRE: &'static dyn Wire = &ReentrantWire {
+    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: u32::MAX,
         announced: false,
     };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Claim, Count, Intend, Kind, KindName, Lease, Place, Request, Wire, decimal, holders,
-    lease_text, millis,
+    AcquireArgs, HoldMode, Intend, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal,
+    holders, lease_text, millis,
     read::read_write_place,
     script::{Script, script},
     sealed::Known,
@@ -20,7 +20,7 @@ pub enum Write {}
 impl Kind for Write {}
 
 impl Known for Write {
-    const WIRE: &'static dyn Wire = &WriteWire;
+    const WIRE: &'static dyn LockProtocol = &WriteProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
@@ -31,7 +31,7 @@ static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 
 /// The key by which a writer keeps new readers out, if this one may have set it: one that has been refused before.
-fn intent_of(place: &Place, claim: &Claim<'_>) -> Bytes {
+fn intent_of(place: &LockSpec, claim: &AcquireArgs<'_>) -> Bytes {
     if claim.wait.is_none_or(|wait| wait.since_last.is_zero()) {
         return Bytes::new();
     }
@@ -40,18 +40,18 @@ fn intent_of(place: &Place, claim: &Claim<'_>) -> Bytes {
 }
 
 #[derive(Debug)]
-struct WriteWire;
+struct WriteProtocol;
 
-impl Wire for WriteWire {
+impl LockProtocol for WriteProtocol {
     fn kind(&self) -> KindName {
         KindName::Write
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> Place {
-        read_write_place(self, name, Count::Write)
+    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+        read_write_place(self, name, HoldMode::Write)
     }
 
-    fn acquire(&self, place: &Place, claim: &Claim<'_>) -> Request {
+    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
@@ -71,7 +71,13 @@ impl Wire for WriteWire {
         })
     }
 
-    fn release(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>, holds: u32) -> Request {
+    fn release(
+        &self,
+        place: &LockSpec,
+        owner: &Bytes,
+        lease: Option<&Lease>,
+        holds: u32,
+    ) -> Request {
         Request {
             script: &RELEASE,
             parts: vec![
@@ -85,25 +91,25 @@ impl Wire for WriteWire {
         }
     }
 
-    fn renew(&self, place: &Place, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
             parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &Place) -> Request {
+    fn force_release(&self, place: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![place.key.clone(), place.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &Place) -> Request {
+    fn holders(&self, place: &LockSpec) -> Request {
         holders::of_hash(place, Some(&place.beside[0]))
     }
 
-    fn inspect(&self, place: &Place, owner: &Bytes) -> Request {
+    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
             parts: vec![place.key.clone(), owner.clone()],

@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use super::{
     CallError, Engine, Event, PASSING_PAUSE, Refusal, Request,
-    ask::Limit,
-    carried::{Caller, Carried},
+    ask::Deadline,
+    carried::{Caller, DetachOnDrop},
     holding::validity,
     runtime,
 };
@@ -157,7 +157,7 @@ impl Rest {
 }
 
 /// How one try went.
-enum Tried<T> {
+enum AttemptOutcome<T> {
     Granted(T, Rest),
     Busy(Rest),
     Unanswered { reason: String },
@@ -197,7 +197,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Completes when it is to ask, or need not any more; `None` at the limit.
-    async fn told(&mut self, limit: Limit) -> Option<State> {
+    async fn told(&mut self, limit: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
             let longest = limit.earlier(Instant::now() + self.engine.config.poll_floor);
             let subscribed = self.engine.closed.run_until_cancelled(subscribed);
@@ -211,7 +211,7 @@ impl<'a> Waiting<'a> {
             }
             let told = self.signal.notified();
             match limit {
-                Limit::Until(deadline) => timeout_at(deadline, told).await.ok()?,
+                Deadline::Until(deadline) => timeout_at(deadline, told).await.ok()?,
                 _ => told.await,
             }
         }
@@ -346,7 +346,7 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         permits: u32,
-        limit: Limit,
+        limit: Deadline,
     ) -> Result<Option<HeldPermits>, Error> {
         if permits == 0 {
             self.check_open()?;
@@ -361,12 +361,14 @@ impl Engine {
                 match engine.until_answered(&site, request, Some(&caller)).await? {
                     Outcome::Done(Detail::Number(left)) => {
                         let row_ends = Instant::now() + engine.config.local_hand_off;
-                        Ok(Tried::Granted(
+                        Ok(AttemptOutcome::Granted(
                             engine.held_permits(&site, permits, row_ends),
                             Rest::plain(left),
                         ))
                     }
-                    Outcome::Busy { remaining: left } => Ok(Tried::Busy(Rest::plain(left))),
+                    Outcome::Busy { remaining: left } => {
+                        Ok(AttemptOutcome::Busy(Rest::plain(left)))
+                    }
                     odd => Err(odd_answer(odd)),
                 }
             }
@@ -402,7 +404,7 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         lease: Option<Lease>,
-        limit: Limit,
+        limit: Deadline,
     ) -> Result<Option<HeldPermit>, Error> {
         let try_once = |caller: Caller| {
             let (engine, site, lease) = (self.clone(), site.clone(), lease.clone());
@@ -421,9 +423,11 @@ impl Engine {
                             is_armed: true,
                         };
                         let rest = Rest::with_end(numbers[0], numbers[1]);
-                        Ok(Tried::Granted(held, rest))
+                        Ok(AttemptOutcome::Granted(held, rest))
                     }
-                    Outcome::Busy { remaining } => Ok(Tried::Busy(Rest::with_end(0, remaining))),
+                    Outcome::Busy { remaining } => {
+                        Ok(AttemptOutcome::Busy(Rest::with_end(0, remaining)))
+                    }
                     odd => Err(odd_answer(odd)),
                 }
             }
@@ -438,16 +442,16 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         permits: u32,
-        limit: Limit,
+        limit: Deadline,
         try_once: impl Fn(Caller) -> F,
         given: impl Fn(Instant) -> T,
     ) -> Result<Option<T>, Error>
     where
         T: Send + 'static,
-        F: Future<Output = Result<Tried<T>, Error>> + Send + 'static,
+        F: Future<Output = Result<AttemptOutcome<T>, Error>> + Send + 'static,
     {
         runtime::check()?;
-        let waits = !matches!(limit, Limit::Once);
+        let waits = !matches!(limit, Deadline::Once);
         let all = &self.synchronizers;
         let begin = |behind| Waiting::begin(self, site, Wanted::Permits(permits), behind);
         let behind = waits && all.waiters().would_wait(site, permits);
@@ -463,32 +467,36 @@ impl Engine {
             }
             self.check_open()?;
             let caller = Caller::default();
-            let tried = Carried::new(self, caller.clone(), try_once(caller.clone()));
+            let tried = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
             let tried = match timeout_at(self.patience(limit), tried).await {
                 Ok(tried) => tried?,
-                Err(_) => Tried::Unanswered {
+                Err(_) => AttemptOutcome::Unanswered {
                     reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
                 },
             };
             match (tried, &waiting) {
-                (Tried::Granted(held, rest), waiting) => {
+                (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
                         all.waiters().served(site, waiting.id);
                     }
                     all.learned(site, rest);
                     return Ok(Some(held));
                 }
-                (Tried::Busy(_), None) if !waits => return Ok(None),
-                (Tried::Busy(_), None) => {
+                (AttemptOutcome::Busy(_), None) if !waits => return Ok(None),
+                (AttemptOutcome::Busy(_), None) => {
                     was_busy = true;
                     waiting = Some(begin(false));
                 }
-                (Tried::Busy(rest), Some(waiting)) => {
+                (AttemptOutcome::Busy(rest), Some(waiting)) => {
                     was_busy = true;
                     waiting.refused(rest);
                 }
-                (Tried::Unanswered { .. }, _) if was_busy && limit.is_over() => return Ok(None),
-                (Tried::Unanswered { reason }, _) => return Err(self.no_answer(site, reason)),
+                (AttemptOutcome::Unanswered { .. }, _) if was_busy && limit.is_over() => {
+                    return Ok(None);
+                }
+                (AttemptOutcome::Unanswered { reason }, _) => {
+                    return Err(self.no_answer(site, reason));
+                }
             }
         }
     }
@@ -497,7 +505,7 @@ impl Engine {
     pub(crate) async fn wait_for_opening(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        limit: Limit,
+        limit: Deadline,
     ) -> Result<bool, Error> {
         runtime::check()?;
         let all = &self.synchronizers;
@@ -507,7 +515,7 @@ impl Engine {
             is_marked: false,
         };
         let mut waiting = match limit {
-            Limit::Once => None,
+            Deadline::Once => None,
             _ => Some(Waiting::begin(self, site, wanted, false)),
         };
         loop {
@@ -549,7 +557,7 @@ impl Engine {
         let ongoing = self.synchronizers.attempts.begin(site);
         let request = request(&ongoing.attempt);
         let (engine, at) = (self.clone(), site.clone());
-        let run = Carried::certain(self, async move {
+        let run = DetachOnDrop::certain(self, async move {
             let _ongoing = ongoing;
             engine.until_answered_or_given_up(&at, request).await
         });
@@ -743,7 +751,7 @@ impl Engine {
                 reason: reason.to_string(),
                 is_in_doubt: true,
             }),
-            Err(CallError::Refused(Refusal::Passing { message })) => {
+            Err(CallError::Refused(Refusal::Transient { message })) => {
                 tokio::time::sleep(PASSING_PAUSE).await;
                 Ok(Answer::NotNow {
                     reason: message,
@@ -775,7 +783,7 @@ fn refused_at(site: &Site, refusal: Refusal) -> Error {
             name: site.name.clone(),
             found,
         },
-        Refusal::Passing { message } => {
+        Refusal::Transient { message } => {
             let cause = Cause::server(&*message);
             Error::unavailable_by(message, Some(Arc::new(cause)))
         }

@@ -44,7 +44,7 @@ struct Answer {
     result: Result<(), CallError>,
 }
 
-struct Board {
+struct ShardSubscriptions {
     topology: Arc<Topology>,
     events: mpsc::UnboundedSender<Event>,
     placed: HashMap<Bytes, Placed>,
@@ -62,7 +62,7 @@ pub(super) async fn serve(
 ) {
     let closed = topology.closed.clone();
     let mut routes = topology.routes.subscribe();
-    let mut board = Board::new(topology, events);
+    let mut board = ShardSubscriptions::new(topology, events);
     let serving = async {
         loop {
             tokio::select! {
@@ -83,7 +83,7 @@ pub(super) async fn serve(
     let _: Option<()> = closed.run_until_cancelled(serving).await;
 }
 
-impl Board {
+impl ShardSubscriptions {
     fn new(topology: Arc<Topology>, events: mpsc::UnboundedSender<Event>) -> Self {
         Self {
             topology,
@@ -247,7 +247,7 @@ mod tests {
     };
 
     /// Of nodes that nobody has ever reached.
-    fn board() -> Board {
+    fn board() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
         let listed = slot_map::read(nodes, &("127.0.0.1".into(), 1));
@@ -259,17 +259,17 @@ mod tests {
         let server = url::parse("redis://nowhere").unwrap().server;
         let sharded = Publishing::Sharded;
         let topology = Topology::new(server, None, sharded, wait, &listed, events.clone());
-        Board::new(Arc::new(topology), events)
+        ShardSubscriptions::new(Arc::new(topology), events)
     }
 
-    fn subscribe(board: &mut Board) -> oneshot::Receiver<Result<(), CallError>> {
+    fn subscribe(board: &mut ShardSubscriptions) -> oneshot::Receiver<Result<(), CallError>> {
         let (done, answer) = oneshot::channel();
         let channel = "channel".into();
         board.take_up(Want::Subscribe { channel, done });
         answer
     }
 
-    fn confirmed(board: &Board, number: u64) -> Answer {
+    fn confirmed(board: &ShardSubscriptions, number: u64) -> Answer {
         let channel = "channel".into();
         Answer {
             number,

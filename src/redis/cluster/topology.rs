@@ -23,7 +23,7 @@ use crate::{
         Event, HashSlot, Tasks,
         connection::{Endpoint, ServerConfig},
         durable::{Durable, Durables, Wait},
-        line::Line,
+        line::ScriptConn,
         link::Connector,
         locator::{Address, AddressMap},
     },
@@ -60,14 +60,14 @@ pub(super) struct Node {
     pub(super) announced: Address,
     /// Where it is reached from here.
     pub(super) address: Address,
-    pub(super) line: Line,
+    pub(super) line: ScriptConn,
     durables: Durables,
     closed: CancellationToken,
 }
 
 /// A connection of its own to a node, for calls that an `ASKING` precedes: nothing must come between the two.
-pub(super) struct Aside {
-    pub(super) line: Line,
+pub(super) struct AskingConn {
+    pub(super) line: ScriptConn,
     pub(super) turn: tokio::sync::Mutex<()>,
     used: Mutex<Instant>,
     closed: CancellationToken,
@@ -79,7 +79,7 @@ pub(in crate::redis) struct Topology {
     map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
-    asides: Mutex<HashMap<Address, Arc<Aside>>>,
+    asides: Mutex<HashMap<Address, Arc<AskingConn>>>,
     /// The node that was chosen last where any will do.
     any: Mutex<Option<Address>>,
     doubts: Notify,
@@ -111,13 +111,13 @@ impl Node {
     }
 }
 
-impl Drop for Aside {
+impl Drop for AskingConn {
     fn drop(&mut self) {
         self.closed.cancel();
     }
 }
 
-impl Aside {
+impl AskingConn {
     pub(super) fn is_used(&self) {
         *lock(&self.used) = Instant::now();
     }
@@ -281,9 +281,9 @@ impl Topology {
         }
     }
 
-    fn line(&self, connector: Connector, closed: &CancellationToken) -> Line {
+    fn line(&self, connector: Connector, closed: &CancellationToken) -> ScriptConn {
         let (events, closed) = (self.events.clone(), closed.clone());
-        Line::keep(connector, None, events, closed, &self.tasks)
+        ScriptConn::keep(connector, None, events, closed, &self.tasks)
     }
 
     /// The connection to `node` for calls that wait for so many replicas.
@@ -324,7 +324,7 @@ impl Topology {
 
     /// The connection for `ASKING` to the node that announces itself at `address`.
     /// There are only so many.
-    pub(super) fn aside(&self, address: &Address) -> Option<Arc<Aside>> {
+    pub(super) fn aside(&self, address: &Address) -> Option<Arc<AskingConn>> {
         let mut asides = lock(&self.asides);
         if asides.len() >= MOST_ASIDES && !asides.contains_key(address) {
             return None;
@@ -333,7 +333,7 @@ impl Topology {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(address), 1);
             let line = self.line(connector.blocking(self.wait.longest), &closed);
-            Arc::new(Aside {
+            Arc::new(AskingConn {
                 line,
                 turn: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),

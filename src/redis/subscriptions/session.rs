@@ -15,7 +15,7 @@ use crate::redis::{
     connection::{Connection, Frame},
     frame,
     line::PING_EVERY,
-    link::{self, Link},
+    link::{self, Conn},
 };
 
 /// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
@@ -47,7 +47,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(link: &Link, channels: &'a Channels) -> Self {
+    pub(super) fn new(link: &Conn, channels: &'a Channels) -> Self {
         Self {
             connection: link.connection.clone(),
             channels,
@@ -212,7 +212,7 @@ impl<'a> Session<'a> {
         if !self.counts {
             return self.ping(link::PING_WAIT).await;
         }
-        let count = Link::subscriptions(&*self.connection).await?;
+        let count = Conn::subscriptions(&*self.connection).await?;
         if count
             .of_shard
             .is_some_and(|count| count < self.subscribed.len())
@@ -225,6 +225,6 @@ impl<'a> Session<'a> {
 
     async fn ping(&mut self, wait: Duration) -> Result<(), String> {
         self.pings += 1;
-        Link::ping(&*self.connection, self.pings, wait).await
+        Conn::ping(&*self.connection, self.pings, wait).await
     }
 }

@@ -6,7 +6,7 @@ use loom::{future::block_on, thread};
 use tokio::time::Instant;
 
 use super::{
-    local::{Entered, LocalLock, PlaceId, Row, Turn},
+    local::{Entered, EntryId, LocalLock, Row, Turn},
     room::Signal,
 };
 use crate::{
@@ -41,7 +41,7 @@ fn now() -> Instant {
 /// A place in the queue, which is given up when it is dropped.
 struct Place<'a> {
     local: &'a Local,
-    id: PlaceId,
+    id: EntryId,
     signal: Option<Arc<Signal<Hold>>>,
 }
 

@@ -8,9 +8,9 @@ use super::uses::{Use, UseTable};
 use crate::sync::{AtomicUsize, Ordering, explore};
 
 /// A value that counts how many of its kind there are.
-struct Slot(Arc<AtomicUsize>);
+struct OwnerEntry(Arc<AtomicUsize>);
 
-impl Drop for Slot {
+impl Drop for OwnerEntry {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -19,7 +19,7 @@ impl Drop for Slot {
 /// A table, and how many of its values exist.
 #[derive(Clone)]
 struct Model {
-    table: Arc<UseTable<u8, Slot>>,
+    table: Arc<UseTable<u8, OwnerEntry>>,
     slots: Arc<AtomicUsize>,
 }
 
@@ -31,19 +31,19 @@ impl Model {
         }
     }
 
-    fn enter(&self) -> Use<u8, Slot> {
+    fn enter(&self) -> Use<u8, OwnerEntry> {
         let slots = self.slots.clone();
         self.table.enter(1, move || {
             slots.fetch_add(1, Ordering::SeqCst);
-            Slot(slots)
+            OwnerEntry(slots)
         })
     }
 
     /// As long as `used` is in use, the key's value is this one.
-    fn is_the_only_one(&self, used: &Use<u8, Slot>) {
+    fn is_the_only_one(&self, used: &Use<u8, OwnerEntry>) {
         let again = self.enter();
         assert!(
-            std::ptr::eq::<Slot>(&**used, &*again),
+            std::ptr::eq::<OwnerEntry>(&**used, &*again),
             "one key has two live slots"
         );
     }

@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     owner::Owner,
     sync::{Clock, Mutex, explore, lock},
-    wire::{Place, Wire, message::Wake, reentrant::Reentrant, sealed::Known},
+    wire::{LockProtocol, LockSpec, message::Wake, reentrant::Reentrant, sealed::Known},
 };
 
 const POLL_FLOOR: u64 = 5;
@@ -30,7 +30,7 @@ const POLL_FLOOR: u64 = 5;
 #[derive(Clone)]
 struct Model {
     room: Arc<WaitingRoom<()>>,
-    place: Arc<Place>,
+    place: Arc<LockSpec>,
     is_held: Arc<Mutex<bool>>,
     /// What the server was told: to subscribe, or not to.
     subscriptions: Arc<Mutex<Vec<bool>>>,
@@ -42,7 +42,7 @@ fn now() -> Instant {
 
 impl Model {
     fn new() -> Self {
-        let wire: &'static dyn Wire = Reentrant::WIRE;
+        let wire: &'static dyn LockProtocol = Reentrant::WIRE;
         let place = wire.place("a".into(), &Config::default());
         let subscriptions = Arc::new(Mutex::new(Vec::new()));
         let told = subscriptions.clone();
