@@ -33,9 +33,9 @@ impl AnyLock {
         AcquireRequest::new(subject, owner)
     }
 
-    pub(crate) fn place(&self) -> Result<&Arc<LockSpec>, Error> {
+    pub(crate) fn spec(&self) -> Result<&Arc<LockSpec>, Error> {
         match &self.subject {
-            Ok(subject) => Ok(&subject.place),
+            Ok(subject) => Ok(&subject.spec),
             Err(error) => Err(Error::clone(error)),
         }
     }
@@ -58,7 +58,7 @@ impl<K: Kind> From<&Lock<K>> for AnyLock {
 
 impl std::fmt::Debug for AnyLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.place().map(|place| &*place.name);
+        let name = self.spec().map(|spec| &*spec.name);
         f.debug_struct("AnyLock")
             .field("name", &name.unwrap_or_default())
             .finish_non_exhaustive()

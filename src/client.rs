@@ -560,7 +560,7 @@ impl LockClient {
 
     fn lock<K: Kind + Known>(&self, name: String) -> Lock<K> {
         let subject = |name| Subject {
-            place: Arc::new(K::WIRE.place(name, &self.engine.config)),
+            spec: Arc::new(K::PROTOCOL.spec(name, &self.engine.config)),
             terms: self.engine.terms.clone(),
         };
         Lock {

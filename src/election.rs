@@ -171,7 +171,7 @@ impl Election {
     ///
     /// None.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let found = self.lock.engine.leader(self.lock.place()?).await?;
+        let found = self.lock.engine.leader(self.lock.spec()?).await?;
         Ok(found.map(|(token, identity)| Leader { identity, token }))
     }
 

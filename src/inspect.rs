@@ -42,7 +42,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        self.engine.force_release(self.place()?).await
+        self.engine.force_release(self.spec()?).await
     }
 
     /// Whether anybody holds the lock.
@@ -139,7 +139,7 @@ impl<K: Kind> Lock<K> {
     #[doc(alias = "getHoldCount")]
     pub async fn hold_count(&self) -> Result<u32, Error> {
         let counted = self.inspect().await?.holds;
-        let known = self.engine.known_holds(self.place()?, self.owner());
+        let known = self.engine.known_holds(self.spec()?, self.owner());
         Ok(counted.min(known))
     }
 
@@ -205,11 +205,11 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn holders(&self) -> Result<Vec<Holder>, Error> {
-        self.engine.holders(self.place()?).await
+        self.engine.holders(self.spec()?).await
     }
 
     async fn inspect(&self) -> Result<Inspection, Error> {
-        self.engine.inspect(self.place()?, self.owner()).await
+        self.engine.inspect(self.spec()?, self.owner()).await
     }
 }
 
@@ -241,6 +241,6 @@ impl<K: Queued> Lock<K> {
     /// # }
     /// ```
     pub async fn waiters(&self) -> Result<Vec<Waiter>, Error> {
-        self.engine.waiters(self.place()?).await
+        self.engine.waiters(self.spec()?).await
     }
 }

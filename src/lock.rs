@@ -299,11 +299,11 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn unlock(&self) -> Result<Released, Error> {
-        let place = self.place()?;
+        let spec = self.spec()?;
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
-        self.engine.release_leaked(place, self.owner(), None).await
+        self.engine.release_leaked(spec, self.owner(), None).await
     }
 
     /// The same lock, without its kind in the type: for code that is not generic over kinds, or chooses one when it runs.
@@ -320,7 +320,7 @@ impl<K: Kind> Lock<K> {
     #[doc(alias = "getName")]
     pub fn name(&self) -> &str {
         match &self.subject {
-            Ok(subject) => &subject.place.name,
+            Ok(subject) => &subject.spec.name,
             Err(_) => "",
         }
     }
@@ -348,8 +348,8 @@ impl<K: Kind> Lock<K> {
         lock
     }
 
-    pub(crate) fn place(&self) -> Result<&Arc<LockSpec>, Error> {
-        Ok(&self.subject()?.place)
+    pub(crate) fn spec(&self) -> Result<&Arc<LockSpec>, Error> {
+        Ok(&self.subject()?.spec)
     }
 
     pub(crate) fn owner(&self) -> Owner {

@@ -99,13 +99,13 @@ impl<Q: Quorum> GroupLock<Q> {
     pub fn of(locks: impl IntoIterator<Item = impl Into<AnyLock>>) -> Self {
         let mut members: Vec<AnyLock> = locks.into_iter().map(Into::into).collect();
         let rank = |lock: &AnyLock| {
-            let place = lock.place().ok();
-            place.map(|place| (place.name.clone(), place.count, lock.engine.id))
+            let spec = lock.spec().ok();
+            spec.map(|spec| (spec.name.clone(), spec.count, lock.engine.id))
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
-        let kind = |lock: &AnyLock| lock.place().ok().map(|place| place.wire.kind());
-        members.dedup_by(|a, b| a.place().is_ok() && rank(a) == rank(b) && kind(a) == kind(b));
+        let kind = |lock: &AnyLock| lock.spec().ok().map(|spec| spec.protocol.kind());
+        members.dedup_by(|a, b| a.spec().is_ok() && rank(a) == rank(b) && kind(a) == kind(b));
         Self {
             members,
             lease: None,
@@ -352,14 +352,14 @@ impl<Q: Quorum> GroupLock<Q> {
         let seats = seats(
             members
                 .iter()
-                .map(|member| (&member.engine, &*member.ask.place.name)),
+                .map(|member| (&member.engine, &*member.ask.spec.name)),
         );
         let releases = members.iter().zip(seats).map(async |(member, seat)| {
             let Member { engine, ask } = member;
             if engine.is_closed() {
                 return Err(Error::Closed);
             }
-            engine.release_leaked(&ask.place, owner, seat).await
+            engine.release_leaked(&ask.spec, owner, seat).await
         });
         summed_up(join_all(releases).await, need)
     }
@@ -381,17 +381,17 @@ impl<Q: Quorum> GroupLock<Q> {
         }
         let mut last: Option<(&AnyLock, &Arc<LockSpec>)> = None;
         for lock in &self.members {
-            let place = lock.place()?;
+            let spec = lock.spec()?;
             let is_same = |(other, at): (&AnyLock, &Arc<LockSpec>)| {
-                (&at.name, at.count, other.engine.id) == (&place.name, place.count, lock.engine.id)
+                (&at.name, at.count, other.engine.id) == (&spec.name, spec.count, lock.engine.id)
             };
             if last.is_some_and(is_same) {
-                let name = &place.name;
+                let name = &spec.name;
                 return Err(Error::config(format!(
                     "a group has `{name}` as locks of two kinds, which are one lock: give it as one of them"
                 )));
             }
-            last = Some((lock, place));
+            last = Some((lock, spec));
         }
         let member = |lock: &AnyLock| {
             Ok(Member {

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    ask::{AcquireRequest, Deadline},
     attempt::{Attempt, AttemptOutcome},
-    line::FairQueueEntry,
+    fair_queue::FairQueueEntry,
     pause::Pause,
     release::Held,
+    request::{AcquireRequest, Deadline},
     row::{LocalEntry, Way},
     runtime,
 };
@@ -70,17 +70,17 @@ impl Engine {
             runtime::check()?;
             let waits = !matches!(limit, Deadline::Once);
             let until = limit.earlier(Instant::now() + self.config.command_wait);
-            if let Some(released) = self.dropped.released(&ask.place.name, until)
+            if let Some(released) = self.dropped.released(&ask.spec.name, until)
                 && !released.await
                 && !waits
             {
                 let reason = "the release of a dropped guard was not answered in time";
-                return Err(self.unavailable(&ask.place, reason));
+                return Err(self.unavailable(&ask.spec, reason));
             }
             let mut turn = None;
             if waits {
                 match self.way(ask, limit).await? {
-                    Way::Asks(place) => turn = place,
+                    Way::Asks(entry) => turn = entry,
                     Way::Adds => {}
                     Way::Has(held) => return Ok(Some(held)),
                     Way::TimedOut => return Ok(None),
@@ -94,7 +94,7 @@ impl Engine {
                 .then(|| Pause::before(self, ask, turn.as_ref()))
                 .flatten();
             // Boxed, as most kinds have no use for it.
-            let counts = waits && ask.place.counts_tries();
+            let counts = waits && ask.spec.counts_tries();
             let mut tries = counts.then(|| Box::new(AttemptHistory::new(self)));
             let (mut rests, mut has_asked) = (true, false);
             let mut was_busy = turn.as_ref().is_some_and(LocalEntry::has_waited);
@@ -108,9 +108,9 @@ impl Engine {
                         return Err(Error::Closed);
                     }
                     if !is_time {
-                        if !has_asked && !self.lanes.is_ready(&ask.place) {
+                        if !has_asked && !self.batcher.is_ready(&ask.spec) {
                             let reason = "there is no connection, and the lock was not asked for";
-                            return Err(self.unavailable(&ask.place, reason));
+                            return Err(self.unavailable(&ask.spec, reason));
                         }
                         return Ok(None);
                     }
@@ -141,12 +141,12 @@ impl Engine {
                     (AttemptOutcome::Busy { .. }, None) if !waits => return Ok(None),
                     // It has asked out of turn, as its owner had the lock, or has taken too long: it waits as all do.
                     (AttemptOutcome::Busy { .. }, _)
-                        if ask.place.has_one_holder()
+                        if ask.spec.has_one_holder()
                             && !turn.as_ref().is_some_and(LocalEntry::has_turn) =>
                     {
                         (pause, turn, was_busy, rests) = (None, None, true, true);
                         match self.way(ask, limit).await? {
-                            Way::Asks(place) => turn = place,
+                            Way::Asks(entry) => turn = entry,
                             Way::Adds => {}
                             Way::Has(held) => return Ok(Some(held)),
                             Way::TimedOut => return Ok(None),
@@ -165,7 +165,7 @@ impl Engine {
                         return Ok(None);
                     }
                     (AttemptOutcome::Unanswered { reason }, _) => {
-                        let error = self.unavailable(&ask.place, reason);
+                        let error = self.unavailable(&ask.spec, reason);
                         if let Some(turn) = &mut turn {
                             turn.failed(&error);
                         }
@@ -180,8 +180,8 @@ impl Engine {
     pub(super) fn entered(&self, held: &Held) {
         if self.wakeups.is_awaited() {
             let tenure = held.tenure();
-            let place = &tenure.place;
-            let listens = place.wire.listens_at(place, &tenure.slot().owner);
+            let spec = &tenure.spec;
+            let listens = spec.protocol.listens_at(spec, &tenure.slot().owner);
             self.wakeups.entered(&listens, tenure.owner().owner());
         }
     }

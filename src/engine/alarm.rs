@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::agenda::DeadlineQueue;
+use super::deadline_queue::DeadlineQueue;
 use crate::sync::{AtomicU64, Mutex, Notify, Ordering, lock, timeout_at};
 
 /// Tables, so that locking and unlocking tasks seldom meet at one.

@@ -10,11 +10,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, PASSING_PAUSE,
-    ask::AcquireRequest,
-    carried::{Caller, DetachOnDrop},
+    detach::{Caller, DetachOnDrop},
     holds::{Grant, LocalRef, OwnerEntryRef, Tenure},
     refused,
     release::Held,
+    request::AcquireRequest,
 };
 use crate::{
     error::{Error, LostReason},
@@ -94,7 +94,7 @@ impl Engine {
         token: Option<i64>,
     ) -> Option<Held> {
         let grant = Grant {
-            place: &ask.place,
+            spec: &ask.spec,
             local,
             row_ends: Instant::now() + self.config.local_hand_off,
             sent,
@@ -116,16 +116,16 @@ impl Engine {
                 return None;
             }
         };
-        let kind = ask.place.wire.kind();
+        let kind = ask.spec.protocol.kind();
         let seen = tenure.seen();
         seen.begin(|| self.gauges.holds(kind, tenure.since));
-        self.wakeups.asked(&ask.place, true);
+        self.wakeups.asked(&ask.spec, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
     }
 
     /// Completes once there is a connection, or when `caller`, if there is one, or everybody has given up.
-    async fn reachable(&self, place: &LockSpec, caller: Option<&Caller>) {
+    async fn reachable(&self, spec: &LockSpec, caller: Option<&Caller>) {
         let given_up = async {
             match caller {
                 Some(caller) => tokio::select! {
@@ -136,7 +136,7 @@ impl Engine {
             }
         };
         tokio::select! {
-            () = self.lanes.ready(place) => {}
+            () = self.batcher.ready(spec) => {}
             () = given_up => {}
         }
     }
@@ -149,10 +149,10 @@ impl Engine {
         tenure: Option<&Tenure>,
     ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
-            return self.may_wait(&ask.place, slot.key().1);
+            return self.may_wait(&ask.spec, slot.key().1);
         };
         let name = tenure.name().clone();
-        match ask.place.wire.most_holds() {
+        match ask.spec.protocol.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
             most if tenure.count() >= most => Err(Error::TooManyHolds { name, most }),
             _ => Ok(()),
@@ -160,17 +160,13 @@ impl Engine {
     }
 
     /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
-    pub(super) fn may_wait(
-        self: &Arc<Self>,
-        place: &LockSpec,
-        owner: OwnerId,
-    ) -> Result<(), Error> {
-        let reading = || self.live_tenure(place, HoldMode::Read, owner);
-        let waits_for_itself = place.count == HoldMode::Write
+    pub(super) fn may_wait(self: &Arc<Self>, spec: &LockSpec, owner: OwnerId) -> Result<(), Error> {
+        let reading = || self.live_tenure(spec, HoldMode::Read, owner);
+        let waits_for_itself = spec.count == HoldMode::Write
             && reading().is_some_and(|reading| reading.live_count() > 0);
         match waits_for_itself {
             true => Err(Error::WouldDeadlock {
-                name: place.name.clone(),
+                name: spec.name.clone(),
             }),
             false => Ok(()),
         }
@@ -179,11 +175,11 @@ impl Engine {
     /// What the owner holds now; what the clock has ended is ended here as well.
     fn live_tenure(
         self: &Arc<Self>,
-        place: &LockSpec,
+        spec: &LockSpec,
         count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        self.live(self.slots.tenure(place, count, owner)?)
+        self.live(self.slots.tenure(spec, count, owner)?)
     }
 
     fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
@@ -203,7 +199,7 @@ impl Engine {
     ) -> Standing {
         let owner = OwnerId::new(self.id, ask.owner);
         let Some(local) = local else {
-            return match self.live_tenure(&ask.place, ask.place.count, owner) {
+            return match self.live_tenure(&ask.spec, ask.spec.count, owner) {
                 Some(tenure) => Standing::Adds(tenure),
                 None => Standing::Asks,
             };
@@ -213,7 +209,7 @@ impl Engine {
         let Some((holder, tenure)) = live else {
             return match slot.key().1 == owner {
                 true => Standing::Asks,
-                false => Standing::Elsewhere(self.slot(&ask.place, ask.owner)),
+                false => Standing::Elsewhere(self.slot(&ask.spec, ask.owner)),
             };
         };
         let is_lent = tenure.slot().key().1 == owner;
@@ -224,7 +220,7 @@ impl Engine {
             };
         }
         // What has a queue on the server takes its place there, but not by a name that another task uses.
-        if ask.place.has_one_holder() || is_lent {
+        if ask.spec.has_one_holder() || is_lent {
             return Standing::Behind(tenure);
         }
         Standing::Asks
@@ -243,17 +239,17 @@ enum Standing {
     Behind(Arc<Tenure>),
 }
 
-fn too_few(place: &LockSpec, acknowledged: Option<Acknowledged>) -> Error {
+fn too_few(spec: &LockSpec, acknowledged: Option<Acknowledged>) -> Error {
     Error::Replication {
-        name: place.name.clone(),
+        name: spec.name.clone(),
         acknowledged: acknowledged.map_or(0, |acknowledged| acknowledged.by),
         wanted: acknowledged.map_or(0, |acknowledged| acknowledged.wanted),
     }
 }
 
 /// The release publishes, and would be refused.
-fn no_right(place: &LockSpec) -> Error {
-    let channel = String::from_utf8_lossy(&place.channel);
+fn no_right(spec: &LockSpec) -> Error {
+    let channel = String::from_utf8_lossy(&spec.channel);
     Error::Redis {
         message: format!(
             "NOPERM this user may not publish to {channel:?}, and so could not release the lock: docs/operations.md \
@@ -274,8 +270,8 @@ fn attempt(
     seat: Option<SendPermit>,
     caller: Caller,
 ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
-    let slot = engine.slot(&ask.place, ask.owner);
-    let local = engine.slots.local(&ask.place);
+    let slot = engine.slot(&ask.spec, ask.owner);
+    let local = engine.slots.local(&ask.spec);
     attempt_as(engine, slot, local, ask, wait, seat, caller)
 }
 
@@ -310,19 +306,19 @@ fn attempt_as(
             return Err(Error::Closed);
         }
         let turn = slot.take_turn().await;
-        engine.release_all_dropped(&ask.place, &slot).await;
+        engine.release_all_dropped(&ask.spec, &slot).await;
         // An earlier sending was not answered, and may have been granted.
         let mut doubt = false;
         let done = loop {
-            if !engine.lanes.is_ready(&ask.place) {
+            if !engine.batcher.is_ready(&ask.spec) {
                 // Nothing has been sent that would have to be taken back.
                 let caller = (!doubt).then_some(&caller);
-                Box::pin(engine.reachable(&ask.place, caller)).await;
+                Box::pin(engine.reachable(&ask.spec, caller)).await;
             }
-            if let Some(asking) = engine.lanes.may_announce(&ask.place)
+            if let Some(asking) = engine.batcher.may_announce(&ask.spec)
                 && !asking.await
             {
-                break Err(no_right(&ask.place));
+                break Err(no_right(&ask.spec));
             }
             if engine.is_closed() {
                 break Err(Error::Closed);
@@ -337,7 +333,7 @@ fn attempt_as(
                 Standing::Adds(tenure) => Some(tenure),
                 Standing::Behind(other) => {
                     if let Err(error) =
-                        engine.may_wait(&ask.place, OwnerId::new(engine.id, ask.owner))
+                        engine.may_wait(&ask.spec, OwnerId::new(engine.id, ask.owner))
                     {
                         break Err(error);
                     }
@@ -350,7 +346,7 @@ fn attempt_as(
                 }
                 Standing::Elsewhere(other) => {
                     if doubt {
-                        Box::pin(engine.give_back(&ask.place, &slot)).await;
+                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
                     }
                     drop(turn);
                     let elsewhere =
@@ -373,26 +369,26 @@ fn attempt_as(
                     lease: &ask.lease,
                     holds,
                     fresh: !doubt,
-                    writes: ask.place.count == HoldMode::Read
+                    writes: ask.spec.count == HoldMode::Read
                         && engine
-                            .live_tenure(&ask.place, HoldMode::Write, owner)
+                            .live_tenure(&ask.spec, HoldMode::Write, owner)
                             .is_some(),
                     wait: wait.map(|wait| wait.as_sent(sent)),
                 };
-                ask.place.wire.acquire(&ask.place, &claim)
+                ask.spec.protocol.acquire(&ask.spec, &claim)
             };
             let seat = seat.take();
-            let answer = engine.lanes.run_from(seat, request, ask.durability).await;
+            let answer = engine.batcher.run_from(seat, request, ask.durability).await;
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
-                Ok(reply) => match ask.place.wire.attempt(reply) {
+                Ok(reply) => match ask.spec.protocol.attempt(reply) {
                     Ok(AcquireOutcome::Granted { .. }) if engine.is_short(acknowledged) => {
-                        Box::pin(engine.give_back(&ask.place, &slot)).await;
-                        return Err(too_few(&ask.place, acknowledged));
+                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
+                        return Err(too_few(&ask.spec, acknowledged));
                     }
                     // Nobody would look after it.
                     Ok(AcquireOutcome::Granted { .. }) if engine.is_closed() => {
-                        Box::pin(engine.give_back(&ask.place, &slot)).await;
+                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
                         return Err(Error::Closed);
                     }
                     Ok(AcquireOutcome::Granted { token }) => {
@@ -407,18 +403,18 @@ fn attempt_as(
                             }
                             // Released in this turn: the owner's next operation would count it as a hold.
                             drop(held);
-                            engine.release_all_dropped(&ask.place, &slot).await;
+                            engine.release_all_dropped(&ask.spec, &slot).await;
                             return Ok(AttemptOutcome::Unanswered {
                                 reason: NO_ANSWER.into(),
                             });
                         }
-                        Box::pin(engine.give_back(&ask.place, &slot)).await;
+                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
                         // It had its turn: as one that had never waited, it goes behind the waiters that are told now.
                         wait = wait.map(|wait| Attempt { last: None, ..wait });
                         continue;
                     }
                     Ok(AcquireOutcome::Busy { remaining }) => {
-                        engine.wakeups.asked(&ask.place, false);
+                        engine.wakeups.asked(&ask.spec, false);
                         if let Some(local) = &local {
                             local.refused(sent.elapsed());
                         }
@@ -442,13 +438,13 @@ fn attempt_as(
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
             let Refusal::Transient { message } = refusal else {
-                break Err(refused(&ask.place, refusal));
+                break Err(refused(&ask.spec, refusal));
             };
             caller.tell(&message);
             tokio::time::sleep(PASSING_PAUSE).await;
         };
         if doubt {
-            Box::pin(engine.give_back(&ask.place, &slot)).await;
+            Box::pin(engine.give_back(&ask.spec, &slot)).await;
         }
         done
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, carried::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
+    Engine, detach::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
 };
 use crate::{
     error::{Error, LostReason},
@@ -30,18 +30,18 @@ impl Held {
             .extend(tenure.clone(), self.id(), lease, then);
         // Its turn is over when its answer is there, and nobody sends as this owner before.
         let extending = DetachOnDrop::certain(engine, extending);
-        engine.within(&tenure.place, extending).await
+        engine.within(&tenure.spec, extending).await
     }
 
     /// Writes down that the holder leads, as `identity`.
     pub(crate) async fn announce(&self, token: i64, identity: &str) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
-        let place = &tenure.place;
-        let request = election::announce(place, &tenure.slot().owner, token, identity);
-        let reply = engine.ask(place, request, true).await?;
+        let spec = &tenure.spec;
+        let request = election::announce(spec, &tenure.slot().owner, token, identity);
+        let reply = engine.ask(spec, request, true).await?;
         engine.is_there(
             tenure,
-            presence(reply).map_err(|refusal| refused(place, refusal))?,
+            presence(reply).map_err(|refusal| refused(spec, refusal))?,
         )
     }
 }
@@ -62,18 +62,20 @@ impl Engine {
         }
         // The server may do it although nobody hears of that.
         tenure.lives_on();
-        let place = &tenure.place;
-        let request = place.wire.renew(place, &tenure.slot().owner, Some(&lease));
-        let durability = tenure.durability(self.lanes.replicas(place));
-        let reply = self.ask_for(place, request, true, durability).await?;
+        let spec = &tenure.spec;
+        let request = spec
+            .protocol
+            .renew(spec, &tenure.slot().owner, Some(&lease));
+        let durability = tenure.durability(self.batcher.replicas(spec));
+        let reply = self.ask_for(spec, request, true, durability).await?;
         if let Some(short) = reply.acknowledged.filter(|by| !by.is_enough()) {
             return Err(Error::Replication {
-                name: place.name.clone(),
+                name: spec.name.clone(),
                 acknowledged: short.by,
                 wanted: short.wanted,
             });
         }
-        let there = presence(reply).map_err(|refusal| refused(place, refusal))?;
+        let there = presence(reply).map_err(|refusal| refused(spec, refusal))?;
         self.is_there(&tenure, there)?;
         if let Err(reason) = tenure.extended(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
@@ -91,10 +93,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Who leads by the election at `place`: a token and an identity.
-    pub(crate) async fn leader(&self, place: &LockSpec) -> Result<Option<(i64, String)>, Error> {
-        self.dropped_guards_released(&place.name).await;
-        let reply = self.ask(place, election::leader(place), true).await?;
-        election::led_by(reply).map_err(|refusal| refused(place, refusal))
+    /// Who leads by the election at `spec`: a token and an identity.
+    pub(crate) async fn leader(&self, spec: &LockSpec) -> Result<Option<(i64, String)>, Error> {
+        self.dropped_guards_released(&spec.name).await;
+        let reply = self.ask(spec, election::leader(spec), true).await?;
+        election::led_by(reply).map_err(|refusal| refused(spec, refusal))
     }
 }

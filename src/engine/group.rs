@@ -18,9 +18,9 @@ use tokio::{
 
 use super::{
     Engine, EngineHandle,
-    ask::{AcquireRequest, Deadline},
     attempt::AttemptOutcome,
     release::Held,
+    request::{AcquireRequest, Deadline},
     runtime,
 };
 use crate::{
@@ -206,12 +206,12 @@ impl Group<'_> {
     async fn dropped_guards_released(&self, limit: Deadline) {
         let dropped = self.members.iter().filter_map(|Member { engine, ask }| {
             let longest = match self.is_majority() {
-                true if !engine.lanes.is_ready(&ask.place) => return None,
+                true if !engine.batcher.is_ready(&ask.spec) => return None,
                 true => majority_patience(engine, &ask.lease),
                 false => engine.config.command_wait,
             };
             let until = limit.earlier(Instant::now() + longest);
-            engine.dropped.released(&ask.place.name, until)
+            engine.dropped.released(&ask.spec.name, until)
         });
         join_all(dropped).await;
     }
@@ -220,7 +220,7 @@ impl Group<'_> {
     fn longest_yield(&self) -> Option<usize> {
         let yields = self.members.iter().enumerate();
         let until = yields.filter_map(|(index, Member { engine, ask })| {
-            Some((engine.wakeups.yields_until(&ask.place)?, index))
+            Some((engine.wakeups.yields_until(&ask.spec)?, index))
         });
         until.max().map(|(_, index)| index)
     }
@@ -311,7 +311,7 @@ impl Group<'_> {
                 Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),
                 Ok(AttemptOutcome::Unanswered { reason }) => {
                     let Member { engine, ask } = &self.members[index];
-                    missed.fail(index, engine.unavailable(&ask.place, reason));
+                    missed.fail(index, engine.unavailable(&ask.spec, reason));
                 }
                 Err(error) => missed.fail(index, error),
             }
@@ -330,13 +330,13 @@ impl Group<'_> {
             let members = self.members.iter().enumerate();
             members.filter(|(index, _)| Some(*index) != skipped)
         };
-        let seats = seats(rest().map(|(_, member)| (&member.engine, &*member.ask.place.name)));
+        let seats = seats(rest().map(|(_, member)| (&member.engine, &*member.ask.spec.name)));
         let is_majority = self.is_majority();
         let tries = rest().zip(seats).map(move |((index, member), seat)| {
             let Member { engine, ask } = member;
             let patience = if !is_majority {
                 engine.config.command_wait
-            } else if engine.lanes.is_ready(&ask.place) {
+            } else if engine.batcher.is_ready(&ask.spec) {
                 majority_patience(engine, &ask.lease)
             } else {
                 Duration::ZERO
@@ -411,7 +411,7 @@ pub(crate) fn seats<'a>(
     }
     for indices in by_client.values().filter(|indices| indices.len() > 1) {
         let engine = locks[indices[0]].0;
-        for (index, seat) in indices.iter().zip(engine.lanes.seats(indices.len())) {
+        for (index, seat) in indices.iter().zip(engine.batcher.seats(indices.len())) {
             seats[*index] = Some(seat);
         }
     }

@@ -18,11 +18,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ask::AcquireRequest,
     extend::Then,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
     release::Held,
+    request::AcquireRequest,
     seen::{End, Seen},
     uses::{Use, UseTable},
 };
@@ -84,49 +84,49 @@ impl OwnerTable {
     }
 
     /// What the tasks of this client share of a lock. Not for readers, who share the lock itself.
-    pub(super) fn local(&self, place: &LockSpec) -> Option<LocalRef> {
-        let key = || (place.name.clone(), place.count);
-        (place.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
+    pub(super) fn local(&self, spec: &LockSpec) -> Option<LocalRef> {
+        let key = || (spec.name.clone(), spec.count);
+        (spec.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
     }
 
     /// What `owner` holds, by this count.
     pub(super) fn tenure(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
         if count == HoldMode::Read {
-            let slot = self.enter(&place.name, owner);
+            let slot = self.enter(&spec.name, owner);
             return lock(&slot.reading).clone();
         }
         let local = self
             .locals
-            .enter((place.name.clone(), count), Local::default);
+            .enter((spec.name.clone(), count), Local::default);
         let (holder, tenure) = local.row()?;
         (holder == owner.owner()).then_some(tenure)
     }
 
     /// What is held by the use of this slot, by whichever owner.
-    pub(super) fn sent_by(&self, place: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
-        if place.count == HoldMode::Read {
+    pub(super) fn sent_by(&self, spec: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+        if spec.count == HoldMode::Read {
             return lock(&slot.reading).clone();
         }
-        let (_, tenure) = self.local(place)?.row()?;
+        let (_, tenure) = self.local(spec)?.row()?;
         (tenure.slot.key() == slot.key()).then_some(tenure)
     }
 
     /// A hold by the use of this slot whose guard is gone, to be released by the caller.
     pub(super) fn take_dropped(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         slot: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let held = counts_beside(place).iter().filter_map(|count| {
+        let held = counts_beside(spec).iter().filter_map(|count| {
             if *count == HoldMode::Read {
                 return lock(&slot.reading).clone();
             }
-            let key = (place.name.clone(), *count);
+            let key = (spec.name.clone(), *count);
             let (_, tenure) = self.locals.enter(key, Local::default).row()?;
             (tenure.slot.key() == slot.key()).then_some(tenure)
         });
@@ -153,10 +153,10 @@ impl OwnerTable {
     }
 
     /// Whether `owner` has anything at the lock, or is about to.
-    pub(super) fn concerns(&self, place: &LockSpec, owner: OwnerId) -> bool {
-        let held = |count: &HoldMode| self.tenure(place, *count, owner).is_some();
-        counts_beside(place).iter().any(held)
-            || self.enter(&place.name, owner).turn.try_lock().is_err()
+    pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
+        let held = |count: &HoldMode| self.tenure(spec, *count, owner).is_some();
+        counts_beside(spec).iter().any(held)
+            || self.enter(&spec.name, owner).turn.try_lock().is_err()
     }
 
     /// What `of` finds in the locks that one owner has at a time. They are locked meanwhile: `of` must not end a use.
@@ -199,7 +199,7 @@ impl OwnerTable {
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let Grant {
-            place,
+            spec,
             local,
             row_ends,
             sent,
@@ -231,8 +231,8 @@ impl OwnerTable {
             return Err(None);
         }
         let owner = slot.key().1;
-        if place.count == HoldMode::Read
-            && let Some(writing) = self.tenure(place, HoldMode::Write, owner)
+        if spec.count == HoldMode::Read
+            && let Some(writing) = self.tenure(spec, HoldMode::Write, owner)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
@@ -246,7 +246,7 @@ impl OwnerTable {
             ..Tenure::new(
                 slot,
                 owner,
-                place,
+                spec,
                 holding,
                 smallvec![durability],
                 self.next_number(),
@@ -281,15 +281,15 @@ impl OwnerTable {
             local: old.local.clone(),
             row: old.row,
             lives_on: AtomicBool::new(old.may_live_on()),
-            ..Tenure::new(&old.slot, owner, &next.place, holding, durability, number)
+            ..Tenure::new(&old.slot, owner, &next.spec, holding, durability, number)
         };
         Some((Arc::new(tenure), id))
     }
 }
 
 /// The counts that one owner can have at a lock at the same time.
-fn counts_beside(place: &LockSpec) -> &[HoldMode] {
-    match &place.count {
+fn counts_beside(spec: &LockSpec) -> &[HoldMode] {
+    match &spec.count {
         HoldMode::Read | HoldMode::Write => &[HoldMode::Read, HoldMode::Write],
         one => std::slice::from_ref(one),
     }
@@ -300,7 +300,7 @@ type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 
 /// What was granted.
 pub(super) struct Grant<'a> {
-    pub(super) place: &'a Arc<LockSpec>,
+    pub(super) spec: &'a Arc<LockSpec>,
     pub(super) local: Option<&'a LocalRef>,
     /// Until when it may be passed on.
     pub(super) row_ends: Instant,
@@ -327,7 +327,7 @@ pub(crate) struct Tenure {
     /// Who has it now.
     owner: OwnerId,
     local: Option<LocalRef>,
-    pub(super) place: Arc<LockSpec>,
+    pub(super) spec: Arc<LockSpec>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made when somebody asks for it.
     told: Mutex<Option<Told>>,
@@ -355,7 +355,7 @@ impl Tenure {
     fn new(
         slot: &OwnerEntryRef,
         owner: OwnerId,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         holding: Holding,
         durability: SmallVec<[Durability; 1]>,
         number: u64,
@@ -364,7 +364,7 @@ impl Tenure {
             slot: slot.clone(),
             owner,
             local: None,
-            place: place.clone(),
+            spec: spec.clone(),
             holding: Mutex::new(holding),
             told: Mutex::new(None),
             durability: Mutex::new(durability),
@@ -448,7 +448,7 @@ impl Tenure {
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
-        &self.place.name
+        &self.spec.name
     }
 
     /// The fencing token that all holds of this tenure show.
@@ -488,7 +488,7 @@ impl Tenure {
 
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         Error::Lost {
-            name: self.place.name.clone(),
+            name: self.spec.name.clone(),
             reason,
             result: None,
         }

@@ -13,9 +13,9 @@ fn lease() -> Lease {
     Lease::new(Duration::from_secs(30)).unwrap()
 }
 
-fn place() -> Arc<LockSpec> {
-    let wire = crate::Reentrant::WIRE;
-    Arc::new(wire.place("a".into(), &crate::Config::default()))
+fn spec() -> Arc<LockSpec> {
+    let wire = crate::Reentrant::PROTOCOL;
+    Arc::new(wire.spec("a".into(), &crate::Config::default()))
 }
 
 fn grant(
@@ -34,10 +34,10 @@ fn try_grant(
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
-    let place = place();
-    let local = slots.local(&place);
+    let spec = spec();
+    let local = slots.local(&spec);
     let grant = Grant {
-        place: &place,
+        spec: &spec,
         local: local.as_ref(),
         row_ends: Instant::now(),
         sent,
@@ -71,7 +71,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (first, first_id) = grant(&slots, &slot, None);
     first.lose(LostReason::Gone);
-    assert!(slots.sent_by(&place(), &slot).is_none());
+    assert!(slots.sent_by(&spec(), &slot).is_none());
     let (second, _) = grant(&slots, &slot, None);
     first.released(Some(first_id), Instant::now(), None);
     first.lose(LostReason::Expired);
@@ -80,7 +80,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
         Some(LostReason::Gone),
         "the first reason stays"
     );
-    let present = slots.sent_by(&place(), &slot);
+    let present = slots.sent_by(&spec(), &slot);
     assert!(present.is_some_and(|tenure| tenure.number == second.number));
     assert_eq!(second.lost(Instant::now()), None);
 }
@@ -104,8 +104,8 @@ fn ask(owner: Owner) -> AcquireRequest {
         durability: Durability::default(),
         refused: None,
     };
-    let (place, terms) = (place(), Arc::new(terms));
-    AcquireRequest::new(Subject { place, terms }, owner).unwrap()
+    let (spec, terms) = (spec(), Arc::new(terms));
+    AcquireRequest::new(Subject { spec, terms }, owner).unwrap()
 }
 
 /// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
@@ -125,14 +125,14 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
     assert_eq!((first.count(), second.count(), second.owner()), (0, 1, two));
     assert_eq!(second.slot().owner, one.field());
     // As the table has it, once it is passed on.
-    let local = slots.local(&place()).unwrap();
+    let local = slots.local(&spec()).unwrap();
     let replaced = local.granted(second.row(), Instant::now(), |first| {
         first.live_count() == 0
     });
     assert!(replaced.is_ok());
-    assert!(slots.tenure(&place(), HoldMode::Owner, one).is_none());
-    assert!(slots.tenure(&place(), HoldMode::Owner, two).is_some());
-    assert!(slots.sent_by(&place(), &slot).is_some() && slots.sent_by(&place(), &of_two).is_none());
+    assert!(slots.tenure(&spec(), HoldMode::Owner, one).is_none());
+    assert!(slots.tenure(&spec(), HoldMode::Owner, two).is_some());
+    assert!(slots.sent_by(&spec(), &slot).is_some() && slots.sent_by(&spec(), &of_two).is_none());
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
     assert!(second.has_slot() && second.lost(Instant::now()).is_none());

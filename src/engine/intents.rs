@@ -33,7 +33,7 @@ const FEW: usize = 64;
 
 #[derive(Debug)]
 struct Intent {
-    place: Arc<LockSpec>,
+    spec: Arc<LockSpec>,
     length: Duration,
     /// How long a writer waits before the next one, if that is more than what the length says.
     pause: Duration,
@@ -82,16 +82,16 @@ impl Intents {
     }
 
     /// A writer was refused, and waits.
-    pub(super) fn waits(&mut self, place: &Arc<LockSpec>, now: Instant) {
+    pub(super) fn waits(&mut self, spec: &Arc<LockSpec>, now: Instant) {
         if !self.on {
             return;
         }
-        let name = &place.name;
+        let name = &spec.name;
         if !self.locks.contains_key(name) {
             self.forget_old(now);
         }
         let intent = self.locks.entry(name.clone()).or_insert_with(|| Intent {
-            place: place.clone(),
+            spec: spec.clone(),
             length: SHORTEST,
             pause: Duration::ZERO,
             due: None,
@@ -125,7 +125,7 @@ impl Intents {
         intent.rests_until = now + (1 + REST) * intent.length + ON_THE_WAY;
         let due = intent.schedule(now);
         self.due.insert((due, name.clone()));
-        Some((intent.place.clone(), intent.length))
+        Some((intent.spec.clone(), intent.length))
     }
 
     /// The server has not let an intent be left, as the one of another client is not long enough ago, or as nobody reads.
@@ -185,9 +185,9 @@ mod tests {
     use super::*;
     use crate::wire::{LockProtocol, sealed::Known};
 
-    fn place(name: &str) -> Arc<LockSpec> {
-        let wire: &dyn LockProtocol = crate::Write::WIRE;
-        Arc::new(wire.place(name.into(), &crate::Config::default()))
+    fn spec(name: &str) -> Arc<LockSpec> {
+        let wire: &dyn LockProtocol = crate::Write::PROTOCOL;
+        Arc::new(wire.spec(name.into(), &crate::Config::default()))
     }
 
     const fn millis(millis: u64) -> Duration {
@@ -195,15 +195,15 @@ mod tests {
     }
 
     /// Takes the intents as they are due until one is as long as `needed`; says when and how long.
-    fn until_one_works(intents: &mut Intents, place: &Arc<LockSpec>, needed: Duration) -> Duration {
+    fn until_one_works(intents: &mut Intents, spec: &Arc<LockSpec>, needed: Duration) -> Duration {
         loop {
             let due = intents.next_due().expect("a writer waits");
             let (taken, length) = intents.take_due(due).expect("it is due");
-            assert_eq!(taken.name, place.name);
+            assert_eq!(taken.name, spec.name);
             assert!(intents.take_due(due).is_none(), "once");
             if length >= needed {
-                intents.granted(&place.name, due + needed);
-                intents.nobody_waits(&place.name, due + needed);
+                intents.granted(&spec.name, due + needed);
+                intents.nobody_waits(&spec.name, due + needed);
                 return length;
             }
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn intent_grows_until_it_works_and_is_remembered() {
-        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
         intents.waits(&name, now);
         intents.waits(&name, now + millis(1));
         assert_eq!(intents.next_due(), Some(now + 4 * SHORTEST));
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn intent_of_a_writer_that_gives_up_is_taken_back() {
-        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
         intents.waits(&name, now);
         assert!(!intents.nobody_waits(&name.name, now));
         intents.waits(&name, now);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn intents_that_are_of_no_use_become_rarer() {
-        let (mut intents, name, now) = (Intents::new(true), place("a"), Instant::now());
+        let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
         intents.waits(&name, now);
         let mut count = 0;
         while intents.next_due().unwrap() < now + Duration::from_secs(60) {
@@ -268,7 +268,7 @@ mod tests {
     fn locks_without_writers_are_forgotten() {
         let (mut intents, mut now) = (Intents::new(true), Instant::now());
         for i in 0..100_000 {
-            let name = place(&i.to_string());
+            let name = spec(&i.to_string());
             intents.waits(&name, now);
             intents.nobody_waits(&name.name, now);
             now += millis(1);
@@ -281,7 +281,7 @@ mod tests {
         fn readers_are_kept_out_for_a_fifth_of_the_time(
             needed in 0_u64..100, gaps in prop::collection::vec(0_u64..50, 1..50),
         ) {
-            let (mut intents, name, begun) = (Intents::new(true), place("a"), Instant::now());
+            let (mut intents, name, begun) = (Intents::new(true), spec("a"), Instant::now());
             let (mut now, mut out) = (begun, Duration::ZERO);
             let needed = millis(needed);
             for gap in gaps {

@@ -97,7 +97,7 @@ impl Engine {
         self.last_words.is_due.store(true, Ordering::Relaxed);
         self.close();
         // All that it does for those who do not wait is done at once.
-        drop(self.lanes.redis().close());
+        drop(self.batcher.redis().close());
         let tenures = self.slots.tenures(None);
         for tenure in &tenures {
             if tenure.live_count() > 0 {
@@ -137,6 +137,6 @@ fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
         tenure.live_count(),
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
-    let (place, slot) = (&tenure.place, tenure.slot());
-    (is_ours && live < tenure.count()).then(|| place.wire.release(place, &slot.owner, None, live))
+    let (spec, slot) = (&tenure.spec, tenure.slot());
+    (is_ours && live < tenure.count()).then(|| spec.protocol.release(spec, &slot.owner, None, live))
 }

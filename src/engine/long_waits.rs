@@ -15,7 +15,7 @@ struct LongWait {
     name: Arc<str>,
     waiter: Owner,
     since: Instant,
-    place: Option<Arc<LockSpec>>,
+    spec: Option<Arc<LockSpec>>,
 }
 
 /// A wait that was told of: since when it lasts, and for how long it is to have lasted when it is told of again.
@@ -58,16 +58,16 @@ impl Engine {
                 name: name.clone(),
                 waiter: signal.owner,
                 since: signal.since,
-                place: None,
+                spec: None,
             })
         });
-        self.wakeups.foremost(|place, signal| {
+        self.wakeups.foremost(|spec, signal| {
             if lasts(signal) {
                 waits.push(LongWait {
-                    name: place.name.clone(),
+                    name: spec.name.clone(),
                     waiter: signal.owner,
                     since: signal.since,
-                    place: Some(place.clone()),
+                    spec: Some(spec.clone()),
                 });
             }
         });
@@ -107,7 +107,7 @@ impl Engine {
         waits.sort_by_key(|wait| wait.since);
         let places: HashMap<_, _> = waits
             .iter()
-            .filter_map(|wait| Some((wait.name.clone(), wait.place.clone()?)))
+            .filter_map(|wait| Some((wait.name.clone(), wait.spec.clone()?)))
             .collect();
         let mut count = 0;
         for wait in waits {
@@ -121,9 +121,9 @@ impl Engine {
                 continue;
             };
             count += 1;
-            let own = || Some(self.slots.tenures(Some(&wait.name)).first()?.place.clone());
-            let place = places.get(&wait.name).cloned().or_else(own);
-            let holders = self.shown_holders(place.as_deref()).await;
+            let own = || Some(self.slots.tenures(Some(&wait.name)).first()?.spec.clone());
+            let spec = places.get(&wait.name).cloned().or_else(own);
+            let holders = self.shown_holders(spec.as_deref()).await;
             tracing::warn!(
                 name: "lock.waiting",
                 name = %wait.name, waiter = %wait.waiter, ?waited, holders, untold,
@@ -135,13 +135,13 @@ impl Engine {
     /// The holders, for a log line.
     fn shown_holders<'a>(
         self: &'a Arc<Self>,
-        place: Option<&'a LockSpec>,
+        spec: Option<&'a LockSpec>,
     ) -> Pin<Box<dyn Future<Output = String> + Send + 'a>> {
         Box::pin(async move {
-            let Some(place) = place else {
+            let Some(spec) = spec else {
                 return "not known".into();
             };
-            match self.holders(place).await {
+            match self.holders(spec).await {
                 Ok(holders) if holders.is_empty() => "none now".into(),
                 Ok(holders) => {
                     let shown: Vec<_> = holders.iter().take(3).map(ToString::to_string).collect();

@@ -5,15 +5,15 @@
 //! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that takes a lock, for every kind |
 //! | [`loss`] | - | tells holders of a loss, on any runtime |
 //! | [`extend`] | - | lengthens a hold, says who leads |
-//! | [`line`] | - | gives up places in queues |
+//! | [`fair_queue`] | - | gives up places in queues |
 //! | [`group`] | - | takes several locks, all or a majority |
-//! | [`release`], [`carried`] | - | gives holds back; carries on what a dropped future began |
+//! | [`release`], [`detach`] | - | gives holds back; carries on what a dropped future began |
 //! | [`last_words`] | - | releases what was dropped when the runtime has ended |
 //! | [`long_waits`] | - | says when a task waits for long, and on whom |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
-//! | [`agenda`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
 //! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
 //! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
@@ -21,20 +21,19 @@
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
-mod agenda;
 mod alarm;
-mod ask;
 mod attempt;
-mod carried;
+mod deadline_queue;
+mod detach;
 mod dropped;
 mod echoes;
 mod extend;
+mod fair_queue;
 mod group;
 mod holding;
 mod holds;
 mod intents;
 mod last_words;
-mod line;
 mod local;
 mod long_waits;
 mod loss;
@@ -42,6 +41,7 @@ mod own_thread;
 mod pause;
 mod queue;
 mod release;
+mod request;
 mod room;
 mod row;
 mod runtime;
@@ -66,12 +66,12 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use ask::{AcquireOptions, AcquireRequest, Deadline, Subject};
 pub(crate) use extend::Then;
 pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;
+pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
 pub(crate) use synchronizers::{HeldPermit, HeldPermits};
 
 use crate::sync::lock;
@@ -111,7 +111,7 @@ pub(crate) struct Engine {
     pub(crate) config: Config,
     /// On which locks are taken unless their handles say otherwise.
     pub(crate) terms: Arc<AcquireOptions>,
-    lanes: Batcher,
+    batcher: Batcher,
     slots: OwnerTable,
     watchdog: Watchdog,
     wakeups: Wakeups,
@@ -235,7 +235,7 @@ impl EngineHandle {
         let engine = Arc::new(Engine {
             id,
             terms: Arc::new(terms),
-            lanes: Batcher::new(redis.clone(), Handle::current()),
+            batcher: Batcher::new(redis.clone(), Handle::current()),
             synchronizers: Synchronizers::new(redis.clone(), id, &config),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
@@ -265,8 +265,8 @@ impl EngineHandle {
 }
 
 impl Engine {
-    fn slot(self: &Arc<Self>, place: &LockSpec, owner: Owner) -> OwnerEntryRef {
-        self.slots.enter(&place.name, OwnerId::new(self.id, owner))
+    fn slot(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> OwnerEntryRef {
+        self.slots.enter(&spec.name, OwnerId::new(self.id, owner))
     }
 
     /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
@@ -280,13 +280,13 @@ impl Engine {
 
     /// Where the client's tasks run.
     pub(crate) fn runtime(&self) -> &Handle {
-        self.lanes.runtime()
+        self.batcher.runtime()
     }
 
     /// Refuses a name that no lock here can have, with the reason.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), &'static str> {
         name::check(name)?;
-        if self.lanes.redis().is_cluster() && !name::shares_slot(name) {
+        if self.batcher.redis().is_cluster() && !name::shares_slot(name) {
             return Err(
                 "its braces put the lock and its channel into different slots of the cluster",
             );
@@ -308,20 +308,15 @@ impl Engine {
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
     /// lost is then left in doubt.
-    async fn ask(
-        &self,
-        place: &LockSpec,
-        request: Request,
-        repeated: bool,
-    ) -> Result<Reply, Error> {
-        self.ask_for(place, request, repeated, Durability::Local)
+    async fn ask(&self, spec: &LockSpec, request: Request, repeated: bool) -> Result<Reply, Error> {
+        self.ask_for(spec, request, repeated, Durability::Local)
             .await
     }
 
     /// The same, with a wait for replicas.
     async fn ask_for(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         request: Request,
         repeated: bool,
         durability: Durability,
@@ -330,7 +325,7 @@ impl Engine {
         let told = Mutex::new(None);
         let answered = async {
             loop {
-                match self.lanes.run(request.clone(), durability).await {
+                match self.batcher.run(request.clone(), durability).await {
                     Ok(reply) => return Ok(reply),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(CallError::Unanswered { .. }) if repeated => {}
@@ -343,12 +338,12 @@ impl Engine {
                         *lock(&told) = Some(Arc::new(Cause::server(message)));
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
-                    Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
+                    Err(CallError::Refused(refusal)) => return Err(refused(spec, refusal)),
                     Err(CallError::Closed) => return Err(Error::Closed),
                 }
             }
         };
-        match self.within(place, answered).await {
+        match self.within(spec, answered).await {
             // The connection is well, and what the server says is no answer.
             Err(Error::Unavailable {
                 reason,
@@ -358,59 +353,54 @@ impl Engine {
         }
     }
 
-    /// That there was no answer about `place`, and why, as far as the connections know.
-    fn unavailable(&self, place: &LockSpec, reason: impl Into<String>) -> Error {
-        Error::unavailable_by(reason, self.lanes.trouble(place))
+    /// That there was no answer about `spec`, and why, as far as the connections know.
+    fn unavailable(&self, spec: &LockSpec, reason: impl Into<String>) -> Error {
+        Error::unavailable_by(reason, self.batcher.trouble(spec))
     }
 
     /// `future`, or that Redis did not answer it in time.
     async fn within<T>(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let limit = self.config.command_wait;
         match tokio::time::timeout(limit, future).await {
             Ok(done) => done,
-            Err(_) => Err(self.unavailable(place, format!("no answer within {limit:?}"))),
+            Err(_) => Err(self.unavailable(spec, format!("no answer within {limit:?}"))),
         }
     }
 
-    pub(crate) async fn inspect(
-        &self,
-        place: &LockSpec,
-        owner: Owner,
-    ) -> Result<Inspection, Error> {
-        self.dropped_guards_released(&place.name).await;
+    pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {
+        self.dropped_guards_released(&spec.name).await;
         let owner = OwnerId::new(self.id, owner);
         // What was passed on to it is there in another name.
-        let field = match self.slots.tenure(place, place.count, owner) {
+        let field = match self.slots.tenure(spec, spec.count, owner) {
             Some(tenure) => tenure.slot().owner.clone(),
             None => owner.field(),
         };
         let reply = self
-            .ask(place, place.wire.inspect(place, &field), true)
+            .ask(spec, spec.protocol.inspect(spec, &field), true)
             .await?;
-        place
-            .wire
+        spec.protocol
             .inspection(reply)
-            .map_err(|refusal| refused(place, refusal))
+            .map_err(|refusal| refused(spec, refusal))
     }
 
     /// Who holds the lock, by the server's word.
-    pub(crate) async fn holders(&self, place: &LockSpec) -> Result<Vec<Holder>, Error> {
-        self.dropped_guards_released(&place.name).await;
-        let reply = self.ask(place, place.wire.holders(place), true).await?;
-        holders::holders(reply).map_err(|refusal| refused(place, refusal))
+    pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
+        self.dropped_guards_released(&spec.name).await;
+        let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
+        holders::holders(reply).map_err(|refusal| refused(spec, refusal))
     }
 
     /// Who stands in the lock's queue, the next to be served first.
-    pub(crate) async fn waiters(&self, place: &LockSpec) -> Result<Vec<Waiter>, Error> {
-        let Some(request) = place.wire.waiters(place) else {
+    pub(crate) async fn waiters(&self, spec: &LockSpec) -> Result<Vec<Waiter>, Error> {
+        let Some(request) = spec.protocol.waiters(spec) else {
             return Ok(Vec::new());
         };
-        let reply = self.ask(place, request, true).await?;
-        holders::waiters(reply).map_err(|refusal| refused(place, refusal))
+        let reply = self.ask(spec, request, true).await?;
+        holders::waiters(reply).map_err(|refusal| refused(spec, refusal))
     }
 
     /// How long the slowest server takes to answer.
@@ -420,14 +410,14 @@ impl Engine {
         let pinged = async {
             match self.is_closed() {
                 true => Err(CallError::Closed),
-                false => self.lanes.ping().await,
+                false => self.batcher.ping().await,
             }
         };
         match tokio::time::timeout(limit, pinged).await {
             Ok(Ok(())) => Ok(began.elapsed()),
             Ok(Err(CallError::Closed)) => Err(Error::Closed),
             Ok(Err(CallError::Unanswered { reason })) => {
-                Err(Error::unavailable_by(&*reason, self.lanes.any_trouble()))
+                Err(Error::unavailable_by(&*reason, self.batcher.any_trouble()))
             }
             Ok(Err(CallError::Refused(refusal))) => Err(match refusal {
                 Refusal::Transient { message } => {
@@ -440,16 +430,16 @@ impl Engine {
             }),
             Err(_) => Err(Error::unavailable_by(
                 format!("no answer within {limit:?}"),
-                self.lanes.any_trouble(),
+                self.batcher.any_trouble(),
             )),
         }
     }
 
     /// What `owner` holds as far as this process knows: never more than it may rely on.
-    pub(crate) fn known_holds(self: &Arc<Self>, place: &LockSpec, owner: Owner) -> u32 {
+    pub(crate) fn known_holds(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> u32 {
         let tenure = self
             .slots
-            .tenure(place, place.count, OwnerId::new(self.id, owner));
+            .tenure(spec, spec.count, OwnerId::new(self.id, owner));
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count())
     }
@@ -461,7 +451,7 @@ impl Engine {
         tenures.retain(|tenure| tenure.lost(now).is_none() && tenure.live_count() > 0);
         tenures.sort_by_key(|tenure| tenure.since);
         let held = tenures.iter().map(|tenure| HeldLock {
-            name: tenure.place.name.clone(),
+            name: tenure.spec.name.clone(),
             owner: tenure.owner(),
             holds: tenure.live_count(),
             since: tenure.since.into_std(),
@@ -471,19 +461,18 @@ impl Engine {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.lanes.is_connected()
+        self.batcher.is_connected()
     }
 
     /// Frees the lock whoever holds it; says whether somebody did.
-    pub(crate) async fn force_release(self: &Arc<Self>, place: &LockSpec) -> Result<bool, Error> {
-        self.dropped_guards_released(&place.name).await;
-        let before = self.slots.tenures(Some(&place.name));
+    pub(crate) async fn force_release(self: &Arc<Self>, spec: &LockSpec) -> Result<bool, Error> {
+        self.dropped_guards_released(&spec.name).await;
+        let before = self.slots.tenures(Some(&spec.name));
         // Sent twice, it could free the lock under whoever took it in between.
         let reply = self
-            .ask(place, place.wire.force_release(place), false)
+            .ask(spec, spec.protocol.force_release(spec), false)
             .await?;
-        let freed =
-            presence(reply).map_err(|refusal| refused(place, refusal))? == Presence::Present;
+        let freed = presence(reply).map_err(|refusal| refused(spec, refusal))? == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.
         if freed {
             for tenure in before {
@@ -491,7 +480,7 @@ impl Engine {
             }
         }
         // What was granted meanwhile may have been before it.
-        self.verify(self.slots.tenures(Some(&place.name)));
+        self.verify(self.slots.tenures(Some(&spec.name)));
         Ok(freed)
     }
 
@@ -520,7 +509,7 @@ impl Engine {
             self.lose(tenure, LostReason::Closed);
         }
         self.release_held(tenures).await;
-        self.lanes.redis().close().await;
+        self.batcher.redis().close().await;
         self.ended.cancel();
     }
 
@@ -535,7 +524,7 @@ impl Engine {
         }
         self.any_unreleased.store(true, Ordering::Relaxed);
         unreleased.push(Unreleased {
-            name: tenure.place.name.clone(),
+            name: tenure.spec.name.clone(),
             owner: tenure.owner(),
             holds,
             until: tenure.valid_until().into_std(),
@@ -545,7 +534,7 @@ impl Engine {
     /// The owner of `tenure` has since released all that it holds.
     fn note_released(&self, tenure: &Tenure) {
         if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.place.name, tenure.owner());
+            let (name, owner) = (&tenure.spec.name, tenure.owner());
             self.unreleased()
                 .retain(|old| old.name != *name || old.owner != owner);
         }
@@ -562,10 +551,10 @@ impl Engine {
 const PASSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// The error that a refusal is to the caller.
-fn refused(place: &LockSpec, refusal: Refusal) -> Error {
+fn refused(spec: &LockSpec, refusal: Refusal) -> Error {
     match refusal {
         Refusal::WrongKind { found } => Error::WrongKind {
-            name: place.name.clone(),
+            name: spec.name.clone(),
             found,
         },
         // Retries have taken all the time that there was.

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     BoxFuture, Engine,
-    ask::{AcquireRequest, Deadline},
+    request::{AcquireRequest, Deadline},
     row::{LocalEntry as Turn, Signal},
     wakeup::Waiting,
 };
@@ -25,9 +25,9 @@ impl Engine {
     /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
     /// operation on its way, asks at once.
     fn yields(self: &Arc<Self>, ask: &AcquireRequest) -> Option<Instant> {
-        let until = self.wakeups.yields_until(&ask.place)?;
+        let until = self.wakeups.yields_until(&ask.spec)?;
         let owner = OwnerId::new(self.id, ask.owner);
-        (!self.slots.concerns(&ask.place, owner)).then_some(until)
+        (!self.slots.concerns(&ask.spec, owner)).then_some(until)
     }
 
     /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
@@ -37,11 +37,11 @@ impl Engine {
         ask: &AcquireRequest,
         limit: Deadline,
     ) -> Option<BoxFuture<()>> {
-        if ask.place.announced {
+        if ask.spec.announced {
             return None;
         }
         self.yields(ask)?;
-        let until = limit.earlier(self.wakeups.keep_yield(&ask.place)?);
+        let until = limit.earlier(self.wakeups.keep_yield(&ask.spec)?);
         let closed = self.closed.clone();
         Some(Box::pin(async move {
             let _: Option<()> = closed.run_until_cancelled(sleep_until(until)).await;
@@ -57,10 +57,10 @@ impl Pause {
         turn: Option<&Turn>,
     ) -> Option<Self> {
         // Neighbours that poll say nothing: the time for them has passed already.
-        let until = engine.yields(ask).filter(|_| ask.place.announced);
+        let until = engine.yields(ask).filter(|_| ask.spec.announced);
         until?;
         let signal = signal(ask, turn);
-        let waiting = Waiting::yielding(engine, &ask.place, signal.clone())?;
+        let waiting = Waiting::yielding(engine, &ask.spec, signal.clone())?;
         if let Some(turn) = turn {
             turn.listens(&signal);
         }
@@ -78,16 +78,16 @@ impl Pause {
             return Pause::Spinning {
                 spinning: Spinning::new(back_off),
                 remaining,
-                _waiter: engine.gauges.waiter(ask.place.wire.kind()),
+                _waiter: engine.gauges.waiter(ask.spec.protocol.kind()),
             };
         }
         let owner = OwnerId::new(engine.id, ask.owner).field();
-        let place = ask.place.wire.listens_at(&ask.place, &owner);
+        let spec = ask.spec.protocol.listens_at(&ask.spec, &owner);
         let signal = signal(ask, turn);
         if let Some(turn) = turn {
             turn.listens(&signal);
         }
-        Pause::Listening(Waiting::begin(engine, &place, signal))
+        Pause::Listening(Waiting::begin(engine, &spec, signal))
     }
 
     /// A try begins.

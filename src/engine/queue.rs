@@ -16,7 +16,7 @@ pub(super) struct WaiterId(pub(super) u64);
 pub(super) struct Key(Arc<LockSpec>);
 
 impl Key {
-    pub(super) fn place(&self) -> &LockSpec {
+    pub(super) fn spec(&self) -> &LockSpec {
         &self.0
     }
 
@@ -117,9 +117,9 @@ impl<S: Clone> Waiter<S> {
 }
 
 impl<S> Queue<S> {
-    pub(super) fn new(place: &Arc<LockSpec>, poll_floor: Duration) -> Self {
+    pub(super) fn new(spec: &Arc<LockSpec>, poll_floor: Duration) -> Self {
         Self {
-            key: Key(place.clone()),
+            key: Key(spec.clone()),
             poll_floor,
             // Mostly there is one.
             waiters: VecDeque::with_capacity(1),
@@ -157,8 +157,8 @@ impl<S> Queue<S> {
         self.rest_until.take().is_some()
     }
 
-    pub(super) fn is_of(&self, place: &LockSpec) -> bool {
-        self.key.0.count == place.count && self.key.0.name == place.name
+    pub(super) fn is_of(&self, spec: &LockSpec) -> bool {
+        self.key.0.count == spec.count && self.key.0.name == spec.name
     }
 }
 

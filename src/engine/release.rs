@@ -9,7 +9,7 @@ use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused,
 use crate::{
     durability::Durability,
     engine::{
-        carried::DetachOnDrop,
+        detach::DetachOnDrop,
         dropped::DroppedGuard,
         holding::HoldId,
         holds::{OwnerEntryRef, Tenure},
@@ -203,7 +203,7 @@ impl Engine {
         }
         let release = self.clone().run_release(tenure.clone(), id, seat);
         let released = self
-            .within(&tenure.place, DetachOnDrop::certain(self, release))
+            .within(&tenure.spec, DetachOnDrop::certain(self, release))
             .await;
         match released {
             Err(error @ Error::Unavailable { .. }) => Err(lost(&tenure).unwrap_or(error)),
@@ -214,21 +214,21 @@ impl Engine {
     /// Releases the latest hold of `owner` that has no guard.
     pub(crate) async fn release_leaked(
         self: &Arc<Self>,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: Owner,
         seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
             .slots
-            .tenure(place, place.count, OwnerId::new(self.id, owner))
+            .tenure(spec, spec.count, OwnerId::new(self.id, owner))
             .and_then(|tenure| {
                 let id = tenure.take_leaked()?;
                 Some((tenure, id))
             });
         let Some((tenure, id)) = leaked else {
             return Err(Error::NotHeld {
-                name: place.name.clone(),
+                name: spec.name.clone(),
             });
         };
         self.release(tenure, id, seat).await
@@ -245,7 +245,7 @@ impl Engine {
         seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         let _turn = tenure.slot().take_turn().await;
-        self.release_all_dropped(&tenure.place, tenure.slot()).await;
+        self.release_all_dropped(&tenure.spec, tenure.slot()).await;
         self.release_in_turn(&tenure, id, seat).await
     }
 
@@ -260,7 +260,7 @@ impl Engine {
             self.lose(tenure, reason);
             if tenure.may_outlive_its_holders(sent) {
                 // Boxed, as it is seldom needed, and large.
-                Box::pin(self.give_back(&tenure.place, tenure.slot())).await;
+                Box::pin(self.give_back(&tenure.spec, tenure.slot())).await;
             }
             return Err(tenure.lost_error(reason));
         }
@@ -269,18 +269,17 @@ impl Engine {
             // Those that remain may have to be told earlier than before.
             self.watch(tenure);
         }
-        let (place, slot) = (&tenure.place, tenure.slot());
+        let (spec, slot) = (&tenure.spec, tenure.slot());
         let request = || {
-            place
-                .wire
-                .release(place, &slot.owner, lease.as_ref(), holds)
+            spec.protocol
+                .release(spec, &slot.owner, lease.as_ref(), holds)
         };
         let over = || tenure.lost(Instant::now()).is_some();
         let awaited =
             || self.wakeups.is_awaited() || tenure.local().is_some_and(|local| local.waiting() > 0);
-        let handed = holds == 0 && place.has_one_holder() && awaited();
+        let handed = holds == 0 && spec.has_one_holder() && awaited();
         let handed = handed.then_some(tenure);
-        let sending = self.send_release(place, request, holds, over, seat, handed);
+        let sending = self.send_release(spec, request, holds, over, seat, handed);
         match sending.await {
             Ok(Presence::Present) => {
                 tenure.released(Some(id), sent, lease.as_ref());
@@ -296,7 +295,7 @@ impl Engine {
             }
             Err(error) => {
                 if holds == 0 {
-                    self.wakeups.hold_is_over(place);
+                    self.wakeups.hold_is_over(spec);
                 }
                 // What is left when the client closes, the shutdown reports, unless others have been told of its release.
                 if !self.is_closed() || !tenure.has_slot() {
@@ -314,7 +313,7 @@ impl Engine {
         match self.release_in_turn(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
-                let name = &tenure.place.name;
+                let name = &tenure.spec.name;
                 match self.lines.left.may_tell() {
                     Some(untold) => {
                         tracing::warn!(%name, %error, untold, "a dropped guard's lock was not released");
@@ -331,13 +330,13 @@ impl Engine {
     /// locks again lets others in between. The caller has the turn.
     pub(super) async fn release_all_dropped(
         self: &Arc<Self>,
-        place: &LockSpec,
+        spec: &LockSpec,
         slot: &OwnerEntryRef,
     ) {
         if self.dropped.is_empty() {
             return;
         }
-        while let Some((tenure, id)) = self.slots.take_dropped(place, slot) {
+        while let Some((tenure, id)) = self.slots.take_dropped(spec, slot) {
             // Boxed, as it is seldom needed, and large.
             Box::pin(self.release_dropped(&tenure, id)).await;
         }
@@ -350,14 +349,14 @@ impl Engine {
         tenure: &Arc<Tenure>,
         seat: Option<SendPermit>,
     ) -> Result<Reply, CallError> {
-        let place = &tenure.place;
+        let spec = &tenure.spec;
         let waiting = tenure.local().map_or(0, |local| local.waiting());
-        let leaving = Leaving::begin(&self.wakeups, place, waiting);
-        let release = place.wire.release(place, &tenure.slot().owner, None, 0);
+        let leaving = Leaving::begin(&self.wakeups, spec, waiting);
+        let release = spec.protocol.release(spec, &tenure.slot().owner, None, 0);
         // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
         // it may overtake the release.
         let is_first =
-            seat.is_none() && tenure.durability(self.lanes.replicas(place)) == Durability::Local;
+            seat.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
         let is_ours = !leaving.yields()
             && tenure
                 .local()
@@ -365,11 +364,15 @@ impl Engine {
         let answer = match is_first && is_ours {
             true => {
                 let sent = || tenure.gives_way();
-                self.lanes
+                self.batcher
                     .run_telling(release, Durability::Local, sent)
                     .await
             }
-            false => self.lanes.run_from(seat, release, Durability::Local).await,
+            false => {
+                self.batcher
+                    .run_from(seat, release, Durability::Local)
+                    .await
+            }
         };
         if let Ok(reply) = &answer
             && reply.is_done()
@@ -387,7 +390,7 @@ impl Engine {
     )]
     fn send_release<'a>(
         self: &'a Arc<Self>,
-        place: &'a Arc<LockSpec>,
+        spec: &'a Arc<LockSpec>,
         request: impl Fn() -> Request + Send + 'a,
         holds: u32,
         over: impl Fn() -> bool + Send + 'a,
@@ -401,13 +404,13 @@ impl Engine {
                 let answer = match handed.take() {
                     Some(tenure) => self.hand_on(tenure, seat).await,
                     None => {
-                        let sending = self.lanes.run_from(seat, request(), Durability::Local);
+                        let sending = self.batcher.run_from(seat, request(), Durability::Local);
                         let answer = sending.await;
                         if let Ok(reply) = &answer
                             && holds == 0
                             && reply.is_done()
                         {
-                            self.wakeups.released(place, reply);
+                            self.wakeups.released(spec, reply);
                         }
                         answer
                     }
@@ -415,7 +418,7 @@ impl Engine {
                 match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if doubt && holds == 0 => {
-                        self.wakeups.hold_is_over(place);
+                        self.wakeups.hold_is_over(spec);
                         return Ok(Presence::Present);
                     }
                     Ok(presence) => return Ok(presence),
@@ -423,7 +426,7 @@ impl Engine {
                     Err(CallError::Refused(Refusal::Transient { .. })) if doubt || !over() => {
                         tokio::time::sleep(PASSING_PAUSE).await;
                     }
-                    Err(CallError::Refused(refusal)) => return Err(refused(place, refusal)),
+                    Err(CallError::Refused(refusal)) => return Err(refused(spec, refusal)),
                     Err(CallError::Closed) => return Err(Error::Closed),
                 }
             }
@@ -434,9 +437,9 @@ impl Engine {
     pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
-            let (place, owner) = (&tenure.place, &tenure.slot().owner);
-            let request = || place.wire.release(place, owner, None, 0);
-            let release = self.send_release(place, request, 0, || false, None, None);
+            let (spec, owner) = (&tenure.spec, &tenure.slot().owner);
+            let request = || spec.protocol.release(spec, owner, None, 0);
+            let release = self.send_release(spec, request, 0, || false, None, None);
             let is_released = is_asked_for
                 && tokio::time::timeout(SHUTDOWN_WAIT, release)
                     .await
@@ -454,20 +457,20 @@ impl Engine {
         self.jobs.push(async move {
             let slot = tenure.slot();
             let _turn = slot.take_turn().await;
-            if engine.slots.sent_by(&tenure.place, slot).is_none() {
-                engine.give_back(&tenure.place, slot).await;
+            if engine.slots.sent_by(&tenure.spec, slot).is_none() {
+                engine.give_back(&tenure.spec, slot).await;
             }
         });
     }
 
     /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
     /// stays as it is. The caller has the turn.
-    pub(super) async fn give_back(self: &Arc<Self>, place: &Arc<LockSpec>, slot: &OwnerEntryRef) {
+    pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, slot: &OwnerEntryRef) {
         let live = self
             .slots
-            .sent_by(place, slot)
+            .sent_by(spec, slot)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
-        if live.is_some() && place.wire.most_holds() == 1 {
+        if live.is_some() && spec.protocol.most_holds() == 1 {
             // There is nothing besides, and its release would take no account of what is to be left.
             return;
         }
@@ -476,14 +479,13 @@ impl Engine {
         let left = live.as_ref().map(|tenure| tenure.release(None, sent));
         let (holds, lease) = left.unwrap_or_default();
         let request = || {
-            place
-                .wire
-                .release(place, &slot.owner, lease.as_ref(), holds)
+            spec.protocol
+                .release(spec, &slot.owner, lease.as_ref(), holds)
         };
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
         let over = || Instant::now() >= until;
-        let given_back = self.send_release(place, request, holds, over, None, None);
+        let given_back = self.send_release(spec, request, holds, over, None, None);
         match (given_back.await, live) {
             (Ok(Presence::Present), Some(tenure)) => {
                 tenure.released(None, sent, lease.as_ref());
@@ -492,7 +494,7 @@ impl Engine {
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {
-                let name = &place.name;
+                let name = &spec.name;
                 match self.lines.left.may_tell() {
                     Some(untold) => {
                         tracing::warn!(%name, %error, untold, "an unwanted hold was left to its lease");

@@ -221,18 +221,18 @@ impl<O> WaitingRoom<O> {
     /// A try of `id` was refused. Says whether to try again at once.
     pub(super) fn refused(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
     ) -> bool {
-        self.change(|waiters| waiters.refused(place, id, remaining, now)) == Rest::TryAgain
+        self.change(|waiters| waiters.refused(spec, id, remaining, now)) == Rest::TryAgain
     }
 
     /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it.
     pub(super) fn leave(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         id: WaiterId,
         signal: &Signal<O>,
         granted: Option<Instant>,
@@ -241,10 +241,10 @@ impl<O> WaitingRoom<O> {
         self.change(|waiters| {
             let mut told = Vec::new();
             if let Some(until) = granted {
-                waiters.taken(place, until, now);
-                told = waiters.entered(place, Some(id), |other| other.owner == signal.owner);
+                waiters.taken(spec, until, now);
+                told = waiters.entered(spec, Some(id), |other| other.owner == signal.owner);
             }
-            told.extend(waiters.leave(place, id, granted.is_some(), now));
+            told.extend(waiters.leave(spec, id, granted.is_some(), now));
             Left {
                 withdrawn: waiters.take_withdrawn(),
                 contradicted: waiters.take_contradicted(),

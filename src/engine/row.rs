@@ -10,11 +10,11 @@ use tokio::{
 
 use super::{
     Engine,
-    ask::{AcquireRequest, Deadline},
     holding::HoldId,
     holds::{LocalRef, Tenure},
     local::{Entered, EntryId, PICK_UP, Turn},
     release::Held,
+    request::{AcquireRequest, Deadline},
     room,
     seen::End,
     waiters::poll_floor,
@@ -59,8 +59,8 @@ impl Crowds {
         let mut told = Vec::new();
         let mut marks = Vec::new();
         self.locks().retain(|local| {
-            let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.place, engine.config.poll_floor);
-            let can_ask = |ask: &AcquireRequest| engine.lanes.is_ready(&ask.place);
+            let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.spec, engine.config.poll_floor);
+            let can_ask = |ask: &AcquireRequest| engine.batcher.is_ready(&ask.spec);
             let mark = |held: &Held| marks.push(held.gives_up());
             let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
@@ -160,7 +160,7 @@ impl Engine {
         let entered = self.enter_row(ask);
         let waits = entered.map(|entered| match entered {
             Ok(way) => Either::Left(ready(Ok(way))),
-            Err(place) => Either::Right(Box::pin(self.wait_for_turn(ask, place, limit))),
+            Err(entry) => Either::Right(Box::pin(self.wait_for_turn(ask, entry, limit))),
         });
         waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
     }
@@ -169,14 +169,14 @@ impl Engine {
     fn enter_row(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Way, LocalEntry>, Error> {
         let Some(local) = self
             .slots
-            .local(&ask.place)
-            .filter(|_| ask.place.has_one_holder())
+            .local(&ask.spec)
+            .filter(|_| ask.spec.has_one_holder())
         else {
             return Ok(Ok(Way::Asks(None)));
         };
         let row = local.row();
         if row.is_none_or(|(owner, _)| owner != ask.owner) {
-            self.may_wait(&ask.place, OwnerId::new(self.id, ask.owner))?;
+            self.may_wait(&ask.spec, OwnerId::new(self.id, ask.owner))?;
         }
         let waits = || (ask.clone(), Signal::of(ask.owner));
         let entered = local.enter(ask.owner, waits);
@@ -209,33 +209,33 @@ impl Engine {
     async fn wait_for_turn(
         self: &Arc<Self>,
         ask: &AcquireRequest,
-        mut place: LocalEntry,
+        mut entry: LocalEntry,
         limit: Deadline,
     ) -> Result<Way, Error> {
-        let _waiter = self.gauges.waiter(ask.place.wire.kind());
-        let Some(signal) = place.signal() else {
-            return Ok(Way::Asks(Some(place)));
+        let _waiter = self.gauges.waiter(ask.spec.protocol.kind());
+        let Some(signal) = entry.signal() else {
+            return Ok(Way::Asks(Some(entry)));
         };
         loop {
             // A client that closes tells those who wait. Who begins to after that sees it before.
             if self.is_closed() {
                 return Err(Error::Closed);
             }
-            match place.local.turn(place.id, &signal) {
+            match entry.local.turn(entry.id, &signal) {
                 Turn::Wait => {}
                 Turn::Has(held) => return Ok(Way::Has(held)),
                 // Nobody has had an answer for so long, and it has waited for as long.
                 Turn::Ask(Some((error, since)))
                     if since.max(signal.since).elapsed() >= self.config.outage_wait =>
                 {
-                    place.failed(&error);
+                    entry.failed(&error);
                     return Err(error);
                 }
                 Turn::Ask(_) => {
-                    if let Some(until) = place.local.rest_until() {
+                    if let Some(until) = entry.local.rest_until() {
                         sleep_until(limit.earlier(until)).await;
                     }
-                    return Ok(Way::Asks(Some(place)));
+                    return Ok(Way::Asks(Some(entry)));
                 }
                 Turn::Add => return Ok(Way::Adds),
             }
@@ -251,7 +251,7 @@ impl Engine {
                 if let Some(held) = signal.take() {
                     return Ok(Way::Has(held));
                 }
-                if place.local.was_busy_since(signal.since) {
+                if entry.local.was_busy_since(signal.since) {
                     return Ok(Way::TimedOut);
                 }
                 let reason = "the lock could not be asked for in time";
@@ -268,7 +268,10 @@ impl Engine {
         id: HoldId,
         acknowledged: Option<u32>,
     ) -> bool {
-        let Some(local) = tenure.local().filter(|_| tenure.place.wire.is_passed_on()) else {
+        let Some(local) = tenure
+            .local()
+            .filter(|_| tenure.spec.protocol.is_passed_on())
+        else {
             return false;
         };
         if self.config.local_hand_off.is_zero() {
@@ -278,8 +281,8 @@ impl Engine {
         let mut next = None;
         let passed = local.pass(tenure.number, now, |waiter| {
             let wish = &waiter.wish;
-            let alike = wish.watched && wish.place.wire.is_passed_on();
-            let listed = || self.lanes.replicas(&tenure.place);
+            let alike = wish.watched && wish.spec.protocol.is_passed_on();
+            let listed = || self.batcher.replicas(&tenure.spec);
             // Asked here, as a client that closes looks after this for holds that were passed and not picked up.
             if self.is_closed() || !alike || !tenure.is_durable_enough(wish.durability, listed()) {
                 return None;
@@ -297,7 +300,7 @@ impl Engine {
         };
         self.watchdog.forget(tenure);
         tenure.seen().end(End::HandedOff);
-        let kind = tenure.place.wire.kind();
+        let kind = tenure.spec.protocol.kind();
         self.gauges.handed_off(kind);
         if let Some(next) = next {
             let seen = next.seen();
@@ -333,10 +336,10 @@ impl Engine {
     /// Others have waited behind a tenure for long. It may have been forced open, of which they are to hear as they would if they
     /// asked the server themselves.
     fn watch_over(self: &Arc<Self>, tenure: Arc<Tenure>) {
-        let place = tenure.place.clone();
+        let spec = tenure.spec.clone();
         let is_held = || tenure.has_slot();
-        let listening = match place.announced {
-            true => self.wakeups.listen_while(&place, is_held),
+        let listening = match spec.announced {
+            true => self.wakeups.listen_while(&spec, is_held),
             false => None,
         };
         let Some(listening) = listening else {
@@ -344,10 +347,10 @@ impl Engine {
             return;
         };
         let engine = self.clone();
-        self.lanes.spawn(async move {
+        self.batcher.spawn(async move {
             let listens = engine.closed.run_until_cancelled(listening).await;
             if matches!(listens, Some(Ok(()))) {
-                engine.wakeups.subscribed(&place);
+                engine.wakeups.subscribed(&spec);
             }
             engine.verify(vec![tenure]);
         });

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::{Span, field};
 
-use super::{Engine, ask::AcquireRequest, release::Held};
+use super::{Engine, release::Held, request::AcquireRequest};
 use crate::{
     error::Error,
     gauges::{self, Holder, Loss, Outcome},
@@ -14,7 +14,7 @@ use crate::{
 /// An acquisition that is counted or traced. Dropped before it has ended, it was cancelled.
 pub(crate) struct Acquisition<'a> {
     engine: &'a Engine,
-    place: &'a LockSpec,
+    spec: &'a LockSpec,
     span: Option<Span>,
     began: Instant,
     ended: Option<Instant>,
@@ -35,7 +35,7 @@ impl Acquisition<'_> {
         let since = held.tenure().since;
         self.ended = (since >= self.began).then_some(since);
         if self.span.is_some() {
-            held.tenure().seen().trace(self.place);
+            held.tenure().seen().trace(self.spec);
         }
     }
 }
@@ -44,7 +44,7 @@ impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
         let waited = self.ended.unwrap_or_else(Instant::now) - self.began;
         let gauges = &self.engine.gauges;
-        gauges.acquisition(self.place.wire.kind(), self.outcome, waited);
+        gauges.acquisition(self.spec.protocol.kind(), self.outcome, waited);
         if let Some(span) = &self.span {
             span.record("outcome", self.outcome.label());
             span.record("waited", waited.as_secs_f64());
@@ -61,11 +61,11 @@ impl Engine {
         &'a self,
         ask: &'a AcquireRequest,
     ) -> Option<Box<Acquisition<'a>>> {
-        let place = &*ask.place;
+        let spec = &*ask.spec;
         let span = tracing::info_span!(
             "lock.acquire",
-            name = %place.name,
-            kind = place.wire.kind().as_str(),
+            name = %spec.name,
+            kind = spec.protocol.kind().as_str(),
             outcome = field::Empty,
             waited = field::Empty,
         );
@@ -73,7 +73,7 @@ impl Engine {
         (gauges::ON || span.is_some()).then(|| {
             Box::new(Acquisition {
                 engine: self,
-                place,
+                spec,
                 span,
                 began: Instant::now(),
                 ended: None,
@@ -106,12 +106,12 @@ impl Seen {
     }
 
     /// Its span begins, unless an outer hold of the same tenure has one.
-    fn trace(&self, place: &LockSpec) {
+    fn trace(&self, spec: &LockSpec) {
         let mut shown = lock(&self.0);
         if !shown.is_over && shown.span.is_none() {
-            let kind = place.wire.kind().as_str();
+            let kind = spec.protocol.kind().as_str();
             let span =
-                tracing::info_span!("lock.hold", name = %place.name, kind, end = field::Empty);
+                tracing::info_span!("lock.hold", name = %spec.name, kind, end = field::Empty);
             shown.span = Some(Box::new(span));
         }
     }

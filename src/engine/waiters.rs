@@ -71,13 +71,13 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    fn queue(&mut self, place: &LockSpec) -> Option<&mut Queue<S>> {
-        let mut queues = self.channels.get_mut(&place.channel)?.iter_mut();
-        queues.find(|queue| queue.is_of(place))
+    fn queue(&mut self, spec: &LockSpec) -> Option<&mut Queue<S>> {
+        let mut queues = self.channels.get_mut(&spec.channel)?.iter_mut();
+        queues.find(|queue| queue.is_of(spec))
     }
 
     /// A waiter comes.
-    pub(super) fn join(&mut self, place: &Arc<LockSpec>, signal: S) -> WaiterId {
+    pub(super) fn join(&mut self, spec: &Arc<LockSpec>, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
         let waiter = Waiter {
@@ -85,27 +85,27 @@ impl<S: Clone> Waiters<S> {
             state: State::Trying,
             signal,
         };
-        match self.queue(place) {
+        match self.queue(spec) {
             Some(queue) => queue.waiters.push_back(waiter),
-            None => self.begin(place).waiters.push_back(waiter),
+            None => self.begin(spec).waiters.push_back(waiter),
         }
         id
     }
 
-    fn begin(&mut self, place: &Arc<LockSpec>) -> &mut Queue<S> {
-        let poll_floor = poll_floor(place, self.poll_floor);
-        let queues = self.channels.entry(place.channel.clone());
+    fn begin(&mut self, spec: &Arc<LockSpec>) -> &mut Queue<S> {
+        let poll_floor = poll_floor(spec, self.poll_floor);
+        let queues = self.channels.entry(spec.channel.clone());
         let queues = queues.or_insert_with(|| Vec::with_capacity(1));
-        queues.push(Queue::new(place, poll_floor));
+        queues.push(Queue::new(spec, poll_floor));
         let last = queues.len() - 1;
         &mut queues[last]
     }
 
     /// The client listens for as long as it holds the lock. Says whether it has to subscribe.
-    pub(super) fn stay(&mut self, place: &Arc<LockSpec>) -> bool {
-        let queue = match self.queue(place) {
+    pub(super) fn stay(&mut self, spec: &Arc<LockSpec>) -> bool {
+        let queue = match self.queue(spec) {
             Some(queue) => queue,
-            None => self.begin(place),
+            None => self.begin(spec),
         };
         queue.stays = Stays::WhileHeld;
         !queue.listens
@@ -115,11 +115,11 @@ impl<S: Clone> Waiters<S> {
     /// asked itself, if it has waited.
     pub(super) fn entered(
         &mut self,
-        place: &LockSpec,
+        spec: &LockSpec,
         taker: Option<WaiterId>,
         is_its: impl Fn(&S) -> bool,
     ) -> Vec<S> {
-        let waiters = self.queue(place).map(|queue| queue.waiters.iter_mut());
+        let waiters = self.queue(spec).map(|queue| queue.waiters.iter_mut());
         let others = waiters.into_iter().flatten();
         let others = others.filter(|other| Some(other.id) != taker && is_its(&other.signal));
         others.filter_map(Waiter::happened).collect()
@@ -128,31 +128,31 @@ impl<S: Clone> Waiters<S> {
     /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
     pub(super) fn join_yielding(
         &mut self,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         signal: S,
         now: Instant,
     ) -> Option<(WaiterId, bool)> {
-        let until = self.yields.keep(place, now)?;
-        let id = self.join(place, signal);
-        let queue = self.queue(place)?;
+        let until = self.yields.keep(spec, now)?;
+        let id = self.join(spec, signal);
+        let queue = self.queue(spec)?;
         queue.waiter(id)?.state = State::Parked;
         queue.rest(until);
         let listens = queue.listens;
-        self.poll_by(place, until, now);
+        self.poll_by(spec, until, now);
         Some((id, listens))
     }
 
     /// One of them has subscribed: messages are sure to arrive; or has tried to.
-    pub(super) fn subscribed(&mut self, place: &LockSpec, done: bool) {
-        if let Some(queue) = self.queue(place) {
+    pub(super) fn subscribed(&mut self, spec: &LockSpec, done: bool) {
+        if let Some(queue) = self.queue(spec) {
             queue.listens |= done;
             queue.has_subscribed = true;
         }
     }
 
     /// The last hold of one of us is about to be released. Its message may be here before the answer.
-    pub(super) fn releases(&mut self, place: &LockSpec, now: Instant) -> Option<Ticket> {
-        let queue = self.queue(place).filter(|queue| queue.listens)?;
+    pub(super) fn releases(&mut self, spec: &LockSpec, now: Instant) -> Option<Ticket> {
+        let queue = self.queue(spec).filter(|queue| queue.listens)?;
         Some(queue.echoes.expect(now))
     }
 
@@ -160,15 +160,15 @@ impl<S: Clone> Waiters<S> {
     /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
     pub(super) fn answered(
         &mut self,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         ticket: Option<Ticket>,
         heard: Option<Neighbours>,
         (due, alone): (bool, bool),
         now: Instant,
     ) -> Vec<S> {
         let published = heard.is_some();
-        let heard = heard.and_then(|heard| self.yields.released(place, heard, due, alone, now));
-        let Some(queue) = self.queue(place) else {
+        let heard = heard.and_then(|heard| self.yields.released(spec, heard, due, alone, now));
+        let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
         if queue.stays == Stays::WhileHeld {
@@ -179,35 +179,35 @@ impl<S: Clone> Waiters<S> {
             true => queue.wake(Wake::One),
             false => Vec::new(),
         };
-        self.may_be_over(place, now);
+        self.may_be_over(spec, now);
         told
     }
 
     /// What one of us had is gone.
-    pub(super) fn gone(&mut self, place: &LockSpec, now: Instant) -> Vec<S> {
-        let Some(queue) = self.queue(place) else {
+    pub(super) fn gone(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
+        let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
         queue.ends_rest();
         let told = queue.wake(Wake::One);
-        self.hold_is_over(place, now);
+        self.hold_is_over(spec, now);
         told
     }
 
     /// One of the waiters has been granted the lock until then, and will leave.
-    pub(super) fn taken(&mut self, place: &LockSpec, until: Instant, now: Instant) {
-        let Some(queue) = self.queue(place) else {
+    pub(super) fn taken(&mut self, spec: &LockSpec, until: Instant, now: Instant) {
+        let Some(queue) = self.queue(spec) else {
             return;
         };
         if queue.waiters.len() > 1 {
             let at = now + pause(Some(until - now), queue.polls, queue.poll_floor);
-            self.poll_by(place, at, now);
+            self.poll_by(spec, at, now);
         }
     }
 
     /// A waiter begins to try. What happens from now on, it will see.
-    pub(super) fn trying(&mut self, place: &LockSpec, id: WaiterId) {
-        if let Some(waiter) = self.queue(place).and_then(|queue| queue.waiter(id)) {
+    pub(super) fn trying(&mut self, spec: &LockSpec, id: WaiterId) {
+        if let Some(waiter) = self.queue(spec).and_then(|queue| queue.waiter(id)) {
             waiter.state = State::Trying;
         }
     }
@@ -215,12 +215,12 @@ impl<S: Clone> Waiters<S> {
     /// A try was refused; the holder has `remaining` left.
     pub(super) fn refused(
         &mut self,
-        place: &LockSpec,
+        spec: &LockSpec,
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
     ) -> Rest {
-        let Some(queue) = self.queue(place) else {
+        let Some(queue) = self.queue(spec) else {
             return Rest::TryAgain;
         };
         match queue.waiter(id) {
@@ -228,21 +228,21 @@ impl<S: Clone> Waiters<S> {
             _ => return Rest::TryAgain,
         }
         queue.echoes.forget();
-        if place.wire.intend().is_some() {
+        if spec.protocol.intend().is_some() {
             let writers = queue.key.arc().clone();
             self.intents.waits(&writers, now);
         }
-        let Some(queue) = self.queue(place) else {
+        let Some(queue) = self.queue(spec) else {
             return Rest::TryAgain;
         };
         let at = now + pause(remaining, queue.polls, queue.poll_floor);
-        self.poll_by(place, at, now);
+        self.poll_by(spec, at, now);
         Rest::Parked
     }
 
     /// One of the waiters is to try at `at`, or earlier.
-    fn poll_by(&mut self, place: &LockSpec, at: Instant, now: Instant) {
-        let Some(queue) = self.queue(place) else {
+    fn poll_by(&mut self, spec: &LockSpec, at: Instant, now: Instant) {
+        let Some(queue) = self.queue(spec) else {
             return;
         };
         let old = queue.poll_at;
@@ -262,13 +262,13 @@ impl<S: Clone> Waiters<S> {
     /// passed on.
     pub(super) fn leave(
         &mut self,
-        place: &LockSpec,
+        spec: &LockSpec,
         id: WaiterId,
         granted: bool,
         now: Instant,
     ) -> Vec<S> {
-        let stays = self.yields.may_stay(place);
-        let Some(queue) = self.queue(place) else {
+        let stays = self.yields.may_stay(spec);
+        let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
         let Ok(index) = queue.waiters.binary_search_by_key(&id, |waiter| waiter.id) else {
@@ -281,7 +281,7 @@ impl<S: Clone> Waiters<S> {
         // What has happened since it asked was about its own hold, or about a later one.
         let outdated = state == Some(State::Outdated);
         // Where one enters, the next one can.
-        let used = granted && !place.shared && !outdated;
+        let used = granted && !spec.shared && !outdated;
         let passed_on = if used || parked {
             Vec::new()
         } else {
@@ -290,30 +290,30 @@ impl<S: Clone> Waiters<S> {
         if granted && stays && queue.listens {
             queue.stays = Stays::WhileHeld;
         }
-        let (nobody, place) = (queue.waiters.is_empty(), queue.key.arc().clone());
+        let (nobody, spec) = (queue.waiters.is_empty(), queue.key.arc().clone());
         let polls = queue.polls;
-        if granted && outdated && place.has_one_holder() {
-            self.contradicted.push(place.clone());
+        if granted && outdated && spec.has_one_holder() {
+            self.contradicted.push(spec.clone());
         }
-        if granted && polls > 0 && place.announced {
-            self.unheard.push(place.clone());
+        if granted && polls > 0 && spec.announced {
+            self.unheard.push(spec.clone());
         }
-        if place.wire.intend().is_some() {
+        if spec.protocol.intend().is_some() {
             if granted {
-                self.intents.granted(&place.name, now);
+                self.intents.granted(&spec.name, now);
             }
-            if nobody && self.intents.nobody_waits(&place.name, now) {
-                self.withdrawn.push(place.clone());
+            if nobody && self.intents.nobody_waits(&spec.name, now) {
+                self.withdrawn.push(spec.clone());
             }
         }
-        self.may_be_over(&place, now);
+        self.may_be_over(&spec, now);
         passed_on
     }
 
     /// This client was granted the lock without having waited.
-    pub(super) fn holds(&mut self, place: &LockSpec, now: Instant) {
-        self.yields.granted(place, now);
-        if let Some(queue) = self.queue(place)
+    pub(super) fn holds(&mut self, spec: &LockSpec, now: Instant) {
+        self.yields.granted(spec, now);
+        if let Some(queue) = self.queue(spec)
             && let Stays::Until(_) = queue.stays
         {
             queue.stays = Stays::WhileHeld;
@@ -321,26 +321,26 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// A hold is over, of whose end nobody here has heard.
-    pub(super) fn hold_is_over(&mut self, place: &LockSpec, now: Instant) {
-        if let Some(queue) = self.queue(place)
+    pub(super) fn hold_is_over(&mut self, spec: &LockSpec, now: Instant) {
+        if let Some(queue) = self.queue(spec)
             && queue.stays == Stays::WhileHeld
         {
             queue.stays = Stays::No;
-            self.may_be_over(place, now);
+            self.may_be_over(spec, now);
         }
     }
 
     /// Nobody waits for the lock, perhaps, and nobody needs to listen.
-    fn may_be_over(&mut self, place: &LockSpec, now: Instant) {
-        let Some(queue) = self.queue(place) else {
+    fn may_be_over(&mut self, spec: &LockSpec, now: Instant) {
+        let Some(queue) = self.queue(spec) else {
             return;
         };
         if queue.is_over(now) {
-            self.forget(place);
+            self.forget(spec);
         } else if let Stays::Until(until) = queue.stays
             && queue.waiters.is_empty()
         {
-            self.poll_by(place, until, now);
+            self.poll_by(spec, until, now);
         }
     }
 
@@ -386,15 +386,15 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// Nobody waits for the lock any more.
-    fn forget(&mut self, place: &LockSpec) {
-        let Some(queues) = self.channels.get_mut(&place.channel) else {
+    fn forget(&mut self, spec: &LockSpec) {
+        let Some(queues) = self.channels.get_mut(&spec.channel) else {
             return;
         };
-        let index = queues.iter().position(|queue| queue.is_of(place));
+        let index = queues.iter().position(|queue| queue.is_of(spec));
         let queue = index.map(|index| queues.swap_remove(index));
         if queues.is_empty() {
-            self.channels.remove(&place.channel);
-            self.unneeded.push(place.channel.clone());
+            self.channels.remove(&spec.channel);
+            self.unneeded.push(spec.channel.clone());
         }
         if let Some(queue) = queue
             && let Some(poll_at) = queue.poll_at
@@ -409,8 +409,8 @@ impl<S: Clone> Waiters<S> {
         let mut stand_back = Vec::new();
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
             let key = queue.key.clone();
-            let place = key.place();
-            let all = wake == Wake::All && place.count != HoldMode::Write;
+            let spec = key.spec();
+            let all = wake == Wake::All && spec.count != HoldMode::Write;
             let wake = if all { Wake::All } else { Wake::One };
             if !all && queue.is_echo(now) {
                 continue;
@@ -418,10 +418,10 @@ impl<S: Clone> Waiters<S> {
             if queue.stays == Stays::WhileHeld {
                 self.contradicted.push(key.arc().clone());
             }
-            let until = self.yields.others_released(place, now);
+            let until = self.yields.others_released(spec, now);
             queue.ends_rest();
             match until {
-                Some(until) if place.has_one_holder() => {
+                Some(until) if spec.has_one_holder() => {
                     queue.rest(until);
                     stand_back.push((key, until));
                 }
@@ -429,7 +429,7 @@ impl<S: Clone> Waiters<S> {
             }
         }
         for (key, until) in stand_back {
-            self.poll_by(key.place(), until, now);
+            self.poll_by(key.spec(), until, now);
         }
         told
     }
@@ -484,10 +484,10 @@ impl<S: Clone> Waiters<S> {
             let Some((_, key)) = self.polls.pop_first() else {
                 break;
             };
-            if let Some(queue) = self.queue(key.place()) {
+            if let Some(queue) = self.queue(key.spec()) {
                 if queue.is_over(now) {
                     queue.poll_at = None;
-                    self.forget(key.place());
+                    self.forget(key.spec());
                     continue;
                 }
                 if let Some(until) = queue.rests(now) {
@@ -505,7 +505,7 @@ impl<S: Clone> Waiters<S> {
                 let rested = queue.ends_rest();
                 let polls = queue.polls;
                 // If nobody is at rest, one whose refusal is on its way asks once more.
-                let wake = match rested && key.place().shared {
+                let wake = match rested && key.spec().shared {
                     true => Wake::All,
                     false => Wake::One,
                 };
@@ -520,8 +520,8 @@ impl<S: Clone> Waiters<S> {
 }
 
 /// How often somebody asks for the lock who hears nothing.
-pub(super) fn poll_floor(place: &LockSpec, configured: Duration) -> Duration {
-    match place.announced {
+pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
+    match spec.announced {
         true => configured,
         false => configured.min(UNANNOUNCED),
     }

@@ -5,9 +5,9 @@ use crate::wire::{LockProtocol, sealed::Known};
 
 const POLL_FLOOR: Duration = Duration::from_secs(5);
 
-fn place(name: &str) -> Arc<LockSpec> {
-    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
-    Arc::new(wire.place(name.into(), &crate::Config::default()))
+fn spec(name: &str) -> Arc<LockSpec> {
+    let wire: &dyn LockProtocol = crate::Reentrant::PROTOCOL;
+    Arc::new(wire.spec(name.into(), &crate::Config::default()))
 }
 
 fn seconds(seconds: u64) -> Option<Duration> {
@@ -15,29 +15,29 @@ fn seconds(seconds: u64) -> Option<Duration> {
 }
 
 /// Joins and is refused once: a waiter at rest.
-fn park(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, signal: u32, now: Instant) -> WaiterId {
-    let id = waiters.join(place, signal);
-    waiters.trying(place, id);
-    assert_eq!(waiters.refused(place, id, seconds(30), now), Rest::Parked);
+fn park(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, signal: u32, now: Instant) -> WaiterId {
+    let id = waiters.join(spec, signal);
+    waiters.trying(spec, id);
+    assert_eq!(waiters.refused(spec, id, seconds(30), now), Rest::Parked);
     id
 }
 
 #[test]
 fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     for signal in 1..=4 {
-        park(&mut waiters, &place, signal, now);
+        park(&mut waiters, &spec, signal, now);
     }
-    assert_eq!(waiters.message(&place.channel, Wake::One, now), [1]);
-    assert_eq!(waiters.message(&place.channel, Wake::One, now), [2]);
-    assert_eq!(waiters.message(&place.channel, Wake::All, now), [3, 4]);
+    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [1]);
+    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [2]);
+    assert_eq!(waiters.message(&spec.channel, Wake::All, now), [3, 4]);
     assert_eq!(waiters.message(&"elsewhere".into(), Wake::All, now), [0; 0]);
 }
 
 #[test]
 fn p_t9_names_that_share_a_channel_are_each_woken() {
     let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
-    let (a, braced) = (place("a"), place("{a}"));
+    let (a, braced) = (spec("a"), spec("{a}"));
     assert_eq!(a.channel, braced.channel);
     park(&mut waiters, &a, 1, now);
     park(&mut waiters, &a, 2, now);
@@ -58,65 +58,65 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
 
 #[test]
 fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    let ids = [1, 2].map(|signal| waiters.join(&place, signal));
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let ids = [1, 2].map(|signal| waiters.join(&spec, signal));
     let rests =
-        |waiters: &mut Waiters<u32>| ids.map(|id| waiters.refused(&place, id, seconds(30), now));
-    ids.iter().for_each(|id| waiters.trying(&place, *id));
+        |waiters: &mut Waiters<u32>| ids.map(|id| waiters.refused(&spec, id, seconds(30), now));
+    ids.iter().for_each(|id| waiters.trying(&spec, *id));
     assert_eq!(
-        waiters.message(&place.channel, Wake::One, now),
+        waiters.message(&spec.channel, Wake::One, now),
         [0; 0],
         "nobody rests"
     );
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::Parked]);
-    ids.iter().for_each(|id| waiters.trying(&place, *id));
-    waiters.message(&place.channel, Wake::All, now);
+    ids.iter().for_each(|id| waiters.trying(&spec, *id));
+    waiters.message(&spec.channel, Wake::All, now);
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::TryAgain]);
-    ids.iter().for_each(|id| waiters.trying(&place, *id));
+    ids.iter().for_each(|id| waiters.trying(&spec, *id));
     assert_eq!(rests(&mut waiters), [Rest::Parked, Rest::Parked]);
 }
 
 #[test]
 fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     let ids: Vec<_> = (1..=4)
-        .map(|signal| park(&mut waiters, &place, signal, now))
+        .map(|signal| park(&mut waiters, &spec, signal, now))
         .collect();
-    assert_eq!(waiters.message(&place.channel, Wake::One, now), [1]);
+    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [1]);
     assert_eq!(
-        waiters.leave(&place, ids[0], false, now),
+        waiters.leave(&spec, ids[0], false, now),
         [2],
         "told, and gone"
     );
-    waiters.trying(&place, ids[1]);
+    waiters.trying(&spec, ids[1]);
     assert_eq!(
-        waiters.leave(&place, ids[1], false, now),
+        waiters.leave(&spec, ids[1], false, now),
         [3],
         "trying, and gone"
     );
-    waiters.trying(&place, ids[2]);
+    waiters.trying(&spec, ids[2]);
     assert_eq!(
-        waiters.leave(&place, ids[2], true, now),
+        waiters.leave(&spec, ids[2], true, now),
         [0; 0],
         "it has the lock"
     );
     assert_eq!(
-        waiters.leave(&place, ids[3], false, now),
+        waiters.leave(&spec, ids[3], false, now),
         [0; 0],
         "it was at rest"
     );
-    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+    assert_eq!(waiters.take_unneeded(), [&spec.channel]);
 }
 
 #[test]
 fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    let first = waiters.join(&place, 1);
-    waiters.trying(&place, first);
-    waiters.refused(&place, first, seconds(1), now);
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    let first = waiters.join(&spec, 1);
+    waiters.trying(&spec, first);
+    waiters.refused(&spec, first, seconds(1), now);
     let lease_over = now + Duration::from_millis(1001);
     assert_eq!(waiters.next_poll(), Some(lease_over));
-    park(&mut waiters, &place, 2, now);
+    park(&mut waiters, &spec, 2, now);
     assert_eq!(
         waiters.next_poll(),
         Some(lease_over),
@@ -129,12 +129,12 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
 
 #[test]
 fn no_answer_makes_it_poll_without_a_pause() {
-    let (mut waiters, place) = (Waiters::new(POLL_FLOOR, true), place("a"));
-    let id = waiters.join(&place, 1);
+    let (mut waiters, spec) = (Waiters::new(POLL_FLOOR, true), spec("a"));
+    let id = waiters.join(&spec, 1);
     let (start, mut now, mut tries) = (Instant::now(), Instant::now(), 0);
     while now < start + Duration::from_secs(10) {
-        waiters.trying(&place, id);
-        waiters.refused(&place, id, Some(Duration::ZERO), now);
+        waiters.trying(&spec, id);
+        waiters.refused(&spec, id, Some(Duration::ZERO), now);
         now = waiters.next_poll().unwrap();
         assert_eq!(waiters.poll(now), [1]);
         tries += 1;
@@ -156,9 +156,9 @@ fn a_key_without_expiry_is_asked_for_at_the_poll_floor() {
 #[test]
 fn missed_messages_wake_everybody() {
     let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
-    park(&mut waiters, &place("a"), 1, now);
-    park(&mut waiters, &place("a"), 2, now);
-    park(&mut waiters, &place("b"), 3, now);
+    park(&mut waiters, &spec("a"), 1, now);
+    park(&mut waiters, &spec("a"), 2, now);
+    park(&mut waiters, &spec("b"), 3, now);
     let mut woken = waiters.missed();
     woken.sort_unstable();
     assert_eq!(woken, [1, 2, 3]);
@@ -191,7 +191,7 @@ proptest! {
     /// The lock was freed and nobody took it: then somebody who waits is awake, or will be by the clock.
     #[test]
     fn a_wake_up_is_never_lost(steps in steps()) {
-        let (mut waiters, place, mut now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
+        let (mut waiters, spec, mut now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
         // Each with the number of messages when its try began; none, while it does not try.
         let mut present: Vec<(WaiterId, Option<u32>)> = Vec::new();
         let mut messages = 0;
@@ -199,17 +199,17 @@ proptest! {
         let mut open = false;
         for step in steps {
             match step {
-                Step::Join => present.push((waiters.join(&place, 0), None)),
+                Step::Join => present.push((waiters.join(&spec, 0), None)),
                 Step::Try(index) if !present.is_empty() => {
                     let at = index.index(present.len());
-                    waiters.trying(&place, present[at].0);
+                    waiters.trying(&spec, present[at].0);
                     present[at].1 = Some(messages);
                 }
                 Step::Refuse(index) if !present.is_empty() => {
                     let at = index.index(present.len());
                     let (id, began) = present[at];
                     if let Some(began) = began {
-                        if waiters.refused(&place, id, seconds(30), now) == Rest::Parked {
+                        if waiters.refused(&spec, id, seconds(30), now) == Rest::Parked {
                             // It asked after the message: somebody has the lock.
                             open &= began != messages;
                         }
@@ -219,11 +219,11 @@ proptest! {
                 Step::Leave(index, granted) if !present.is_empty() => {
                     let at = index.index(present.len());
                     let (id, ..) = present.remove(at);
-                    waiters.leave(&place, id, granted, now);
+                    waiters.leave(&spec, id, granted, now);
                     open &= !granted;
                 }
                 Step::Message => {
-                    waiters.message(&place.channel, Wake::One, now);
+                    waiters.message(&spec.channel, Wake::One, now);
                     messages += 1;
                     open = !present.is_empty();
                 }
@@ -235,7 +235,7 @@ proptest! {
             }
             open &= !present.is_empty();
             let states: Vec<State> = waiters
-                .queue(&place)
+                .queue(&spec)
                 .map(|queue| queue.waiters.iter().map(|waiter| waiter.state).collect())
                 .unwrap_or_default();
             prop_assert_eq!(states.len(), present.len());
@@ -251,10 +251,10 @@ proptest! {
 }
 
 /// A waiter that is granted the lock, after messages are sure to arrive.
-fn granted(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, now: Instant) {
-    let id = park(waiters, place, 1, now);
-    waiters.subscribed(place, true);
-    assert_eq!(waiters.leave(place, id, true, now), [0; 0]);
+fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
+    let id = park(waiters, spec, 1, now);
+    waiters.subscribed(spec, true);
+    assert_eq!(waiters.leave(spec, id, true, now), [0; 0]);
     assert_eq!(
         waiters.take_unneeded(),
         [""; 0],
@@ -263,104 +263,103 @@ fn granted(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, now: Instant) {
 }
 
 /// The lock is released, and so many other clients hear of it.
-fn released(waiters: &mut Waiters<u32>, place: &Arc<LockSpec>, others: u32, now: Instant) {
-    let ticket = waiters.releases(place, now);
-    let due = waiters.yields.is_due(place, 0, now);
+fn released(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, others: u32, now: Instant) {
+    let ticket = waiters.releases(spec, now);
+    let due = waiters.yields.is_due(spec, 0, now);
     let heard = Some(Neighbours::Listening(others));
-    waiters.answered(place, ticket, heard, (due, true), now);
+    waiters.answered(spec, ticket, heard, (due, true), now);
 }
 
 #[test]
 fn holder_that_has_waited_listens_until_its_hold_is_over() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    granted(&mut waiters, &place, now);
-    waiters.hold_is_over(&place, now);
-    assert_eq!(waiters.take_unneeded(), [&place.channel]);
-    granted(&mut waiters, &place, now);
-    waiters.gone(&place, now);
-    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    granted(&mut waiters, &spec, now);
+    waiters.hold_is_over(&spec, now);
+    assert_eq!(waiters.take_unneeded(), [&spec.channel]);
+    granted(&mut waiters, &spec, now);
+    waiters.gone(&spec, now);
+    assert_eq!(waiters.take_unneeded(), [&spec.channel]);
     // Released, and heard by no other client; or not known to be.
     for heard in [Some(Neighbours::None), None] {
-        granted(&mut waiters, &place, now);
-        let ticket = waiters.releases(&place, now);
+        granted(&mut waiters, &spec, now);
+        let ticket = waiters.releases(&spec, now);
         assert!(ticket.is_some(), "an echo will come");
-        let told = waiters.answered(&place, ticket, heard, (false, true), now);
+        let told = waiters.answered(&spec, ticket, heard, (false, true), now);
         assert_eq!(told, [0; 0]);
-        assert_eq!(waiters.take_unneeded(), [&place.channel]);
+        assert_eq!(waiters.take_unneeded(), [&spec.channel]);
         assert_eq!(waiters.len(), 0);
     }
 }
 
 #[test]
 fn client_that_others_have_heard_listens_while_it_may_come_back() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    granted(&mut waiters, &place, now);
-    released(&mut waiters, &place, 1, now);
-    let end = waiters.yields.until(&place, now).expect("a yield is due");
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    granted(&mut waiters, &spec, now);
+    released(&mut waiters, &spec, 1, now);
+    let end = waiters.yields.until(&spec, now).expect("a yield is due");
     assert_eq!(waiters.next_due(), Some(end));
     // Its own message ends no yield, and wakes nobody.
-    assert_eq!(waiters.message(&place.channel, Wake::One, now), [0; 0]);
-    assert_eq!(waiters.yields.until(&place, now), Some(end));
-    let (id, listens) = waiters.join_yielding(&place, 2, now).expect("it yields");
+    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [0; 0]);
+    assert_eq!(waiters.yields.until(&spec, now), Some(end));
+    let (id, listens) = waiters.join_yielding(&spec, 2, now).expect("it yields");
     assert!(listens);
     // Another client's does both.
-    assert_eq!(waiters.message(&place.channel, Wake::One, now), [2]);
-    assert_eq!(waiters.yields.until(&place, now), None);
-    waiters.leave(&place, id, false, now);
+    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [2]);
+    assert_eq!(waiters.yields.until(&spec, now), None);
+    waiters.leave(&spec, id, false, now);
     waiters.poll(end);
     assert_eq!(
         waiters.take_unneeded(),
-        [&place.channel],
+        [&spec.channel],
         "it has not come back"
     );
 }
 
 #[test]
 fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
-    let (mut waiters, place, now) = (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-    granted(&mut waiters, &place, now);
-    released(&mut waiters, &place, 2, now);
-    waiters.message(&place.channel, Wake::One, now);
-    waiters.join_yielding(&place, 2, now).expect("it yields");
+    let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+    granted(&mut waiters, &spec, now);
+    released(&mut waiters, &spec, 2, now);
+    waiters.message(&spec.channel, Wake::One, now);
+    waiters.join_yielding(&spec, 2, now).expect("it yields");
     let later = now + Duration::from_micros(300);
-    assert_eq!(waiters.message(&place.channel, Wake::One, later), [0; 0]);
-    let end = waiters.yields.until(&place, later).expect("it stands back");
+    assert_eq!(waiters.message(&spec.channel, Wake::One, later), [0; 0]);
+    let end = waiters.yields.until(&spec, later).expect("it stands back");
     assert_eq!(waiters.poll(later), [0; 0]);
     assert_eq!(waiters.poll(end), [2], "the other one has not come");
-    waiters.message(&place.channel, Wake::One, later);
+    waiters.message(&spec.channel, Wake::One, later);
 }
 
 /// Others wait for this client's task, and are to hear if the lock is forced open.
 #[test]
 fn holder_that_others_wait_for_listens_and_looks_at_what_it_hears() {
-    let (place, now) = (place("a"), Instant::now());
+    let (spec, now) = (spec("a"), Instant::now());
     let mut waiters: Waiters<u32> = Waiters::new(POLL_FLOOR, true);
-    assert!(waiters.stay(&place), "it has to subscribe");
-    waiters.subscribed(&place, true);
-    assert!(!waiters.stay(&place), "it listens already");
+    assert!(waiters.stay(&spec), "it has to subscribe");
+    waiters.subscribed(&spec, true);
+    assert!(!waiters.stay(&spec), "it listens already");
     // The echo of its own release says nothing new, and nor does one that is waited for in vain.
-    let ticket = waiters.releases(&place, now);
-    waiters.message(&place.channel, Wake::One, now);
+    let ticket = waiters.releases(&spec, now);
+    waiters.message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 0);
-    waiters.message(&place.channel, Wake::One, now);
+    waiters.message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 1);
-    let told = waiters.answered(&place, ticket, Some(Neighbours::None), (false, true), now);
+    let told = waiters.answered(&spec, ticket, Some(Neighbours::None), (false, true), now);
     assert_eq!(told, [0; 0]);
-    assert_eq!(waiters.take_unneeded(), [&place.channel]);
+    assert_eq!(waiters.take_unneeded(), [&spec.channel]);
 }
 
 /// The grant of one that was told of a release while it asked may be of before that.
 #[test]
 fn grant_that_is_out_of_date_is_looked_at() {
     for (wake, looked_at) in [(None, 0), (Some(Wake::One), 1)] {
-        let (mut waiters, place, now) =
-            (Waiters::new(POLL_FLOOR, true), place("a"), Instant::now());
-        let id = waiters.join(&place, 1);
-        waiters.trying(&place, id);
+        let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
+        let id = waiters.join(&spec, 1);
+        waiters.trying(&spec, id);
         if let Some(wake) = wake {
-            waiters.message(&place.channel, wake, now);
+            waiters.message(&spec.channel, wake, now);
         }
-        waiters.leave(&place, id, true, now);
+        waiters.leave(&spec, id, true, now);
         assert_eq!(waiters.take_contradicted().len(), looked_at);
     }
 }

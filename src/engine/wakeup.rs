@@ -12,8 +12,8 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BoxFuture, CallError, Engine, Event, Events, ask::Deadline, echoes::Ticket, queue::WaiterId,
-    release::Held, room::WaitingRoom, row::Signal, waiters::Waiters, yielding::Neighbours,
+    BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, queue::WaiterId, release::Held,
+    request::Deadline, room::WaitingRoom, row::Signal, waiters::Waiters, yielding::Neighbours,
 };
 use crate::{
     durability::Durability,
@@ -59,7 +59,7 @@ impl Wakeups {
         let waiters = self.room.waiters();
         waiters
             .foremost()
-            .for_each(|(place, signal)| of(place, signal));
+            .for_each(|(spec, signal)| of(spec, signal));
     }
 
     /// Everybody is to see that the client is closed.
@@ -72,47 +72,47 @@ impl Wakeups {
         self.room.is_awaited()
     }
 
-    /// Begins to listen at `place` for as long as `is_held`. What is returned completes when messages are sure to arrive.
+    /// Begins to listen at `spec` for as long as `is_held`. What is returned completes when messages are sure to arrive.
     pub(super) fn listen_while(
         &self,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         is_held: impl FnOnce() -> bool,
     ) -> Option<BoxFuture<Result<(), CallError>>> {
         self.room.change(|waiters| {
             // Asked under the lock that its release takes: it sees that somebody listens, or is seen here.
-            let is_new = is_held() && waiters.stay(place);
-            is_new.then(|| self.redis.subscribe(place.channel.clone()))
+            let is_new = is_held() && waiters.stay(spec);
+            is_new.then(|| self.redis.subscribe(spec.channel.clone()))
         })
     }
 
-    /// Messages from `place` are sure to arrive.
-    pub(super) fn subscribed(&self, place: &LockSpec) {
-        self.room.waiters().subscribed(place, true);
+    /// Messages from `spec` are sure to arrive.
+    pub(super) fn subscribed(&self, spec: &LockSpec) {
+        self.room.waiters().subscribed(spec, true);
     }
 
-    /// Until when the lock at `place` is left to other clients.
-    pub(super) fn yields_until(&self, place: &LockSpec) -> Option<Instant> {
+    /// Until when the lock at `spec` is left to other clients.
+    pub(super) fn yields_until(&self, spec: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
-        self.room.waiters().yields.until(place, Instant::now())
+        self.room.waiters().yields.until(spec, Instant::now())
     }
 
-    /// A task that polls is about to ask for the lock at `place`. Says until when it leaves it to other clients.
-    pub(super) fn keep_yield(&self, place: &LockSpec) -> Option<Instant> {
+    /// A task that polls is about to ask for the lock at `spec`. Says until when it leaves it to other clients.
+    pub(super) fn keep_yield(&self, spec: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
-        self.room.waiters().yields.keep(place, Instant::now())
+        self.room.waiters().yields.keep(spec, Instant::now())
     }
 
-    /// This client was granted the lock at `place`, or was refused.
-    pub(super) fn asked(&self, place: &LockSpec, granted: bool) {
+    /// This client was granted the lock at `spec`, or was refused.
+    pub(super) fn asked(&self, spec: &LockSpec, granted: bool) {
         if self.any_neighbours.load(Ordering::Relaxed) {
             let (mut waiters, now) = (self.room.waiters(), Instant::now());
             match granted {
-                true => waiters.holds(place, now),
-                false => waiters.yields.refused(place),
+                true => waiters.holds(spec, now),
+                false => waiters.yields.refused(spec),
             }
         }
     }
@@ -124,33 +124,33 @@ impl Wakeups {
             .tell(|waiters| waiters.entered(listens, None, is_its));
     }
 
-    /// The last hold at `place` was released, of which no waiter here was told.
-    pub(super) fn released(&self, place: &Arc<LockSpec>, reply: &Reply) {
+    /// The last hold at `spec` was released, of which no waiter here was told.
+    pub(super) fn released(&self, spec: &Arc<LockSpec>, reply: &Reply) {
         // Where nobody listens, here or elsewhere, nothing changes.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
-        if place.has_queue() || !known && self.surely_unheard(place, reply) {
+        if spec.has_queue() || !known && self.surely_unheard(spec, reply) {
             return;
         }
-        self.answered(place, None, (None, true), Some(reply));
+        self.answered(spec, None, (None, true), Some(reply));
     }
 
-    /// A last hold at `place` is over, or given up, although no release of it was answered.
-    pub(super) fn hold_is_over(&self, place: &LockSpec) {
+    /// A last hold at `spec` is over, or given up, although no release of it was answered.
+    pub(super) fn hold_is_over(&self, spec: &LockSpec) {
         if self.is_awaited() {
             self.room
-                .change(|waiters| waiters.hold_is_over(place, Instant::now()));
+                .change(|waiters| waiters.hold_is_over(spec, Instant::now()));
         }
     }
 
     /// Whether no client listens, as far as the reply says.
-    fn surely_unheard(&self, place: &LockSpec, reply: &Reply) -> bool {
-        place.announced && self.redis.counts_listeners() && listeners(reply) == 0
+    fn surely_unheard(&self, spec: &LockSpec, reply: &Reply) -> bool {
+        spec.announced && self.redis.counts_listeners() && listeners(reply) == 0
     }
 
     /// A release was answered, or is not known to have published.
     fn answered(
         &self,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         ticket: Option<Ticket>,
         leaving: (Option<bool>, bool),
         reply: Option<&Reply>,
@@ -158,9 +158,9 @@ impl Wakeups {
         self.room.change_and_tell(|waiters| {
             let now = Instant::now();
             let (due, alone) = leaving;
-            let due = due.unwrap_or_else(|| waiters.yields.is_due(place, 0, now));
-            let heard = reply.map(|reply| self.neighbours(waiters, place, reply));
-            let told = waiters.answered(place, ticket, heard, (due, alone), now);
+            let due = due.unwrap_or_else(|| waiters.yields.is_due(spec, 0, now));
+            let heard = reply.map(|reply| self.neighbours(waiters, spec, reply));
+            let told = waiters.answered(spec, ticket, heard, (due, alone), now);
             let any = !waiters.yields.is_empty();
             self.any_neighbours.store(any, Ordering::Relaxed);
             told
@@ -171,17 +171,17 @@ impl Wakeups {
     fn neighbours(
         &self,
         waiters: &Waiters<Arc<Signal>>,
-        place: &LockSpec,
+        spec: &LockSpec,
         reply: &Reply,
     ) -> Neighbours {
-        if !place.announced {
+        if !spec.announced {
             return Neighbours::Polling;
         }
         if !self.redis.counts_listeners() {
             return Neighbours::Uncounted;
         }
         // Its own writers are neighbours to a client's readers.
-        let own = place.count != HoldMode::Read && waiters.listens(&place.channel);
+        let own = spec.count != HoldMode::Read && waiters.listens(&spec.channel);
         match listeners(reply).saturating_sub(own.into()) {
             0 => Neighbours::None,
             others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),
@@ -192,7 +192,7 @@ impl Wakeups {
 /// A waiter on a subscribed channel. Dropping it ends the wait, and with the last one the subscription.
 pub(super) struct Waiting {
     engine: Arc<Engine>,
-    place: Arc<LockSpec>,
+    spec: Arc<LockSpec>,
     id: WaiterId,
     signal: Arc<Signal>,
     hearing: Hearing,
@@ -211,27 +211,27 @@ enum Hearing {
 
 impl Waiting {
     /// Begins to wait, and to subscribe.
-    pub(super) fn begin(engine: &Arc<Engine>, place: &Arc<LockSpec>, signal: Arc<Signal>) -> Self {
+    pub(super) fn begin(engine: &Arc<Engine>, spec: &Arc<LockSpec>, signal: Arc<Signal>) -> Self {
         let wakeups = &engine.wakeups;
         let (id, subscribed) = wakeups.room.change(|waiters| {
-            let id = waiters.join(place, signal.clone());
+            let id = waiters.join(spec, signal.clone());
             // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
-            (id, wakeups.redis.subscribe(place.channel.clone()))
+            (id, wakeups.redis.subscribe(spec.channel.clone()))
         });
-        Self::new(engine, place, id, signal, Hearing::Subscribing(subscribed))
+        Self::new(engine, spec, id, signal, Hearing::Subscribing(subscribed))
     }
 
     fn new(
         engine: &Arc<Engine>,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         id: WaiterId,
         signal: Arc<Signal>,
         hearing: Hearing,
     ) -> Self {
-        engine.gauges.waits(place.wire.kind());
+        engine.gauges.waits(spec.protocol.kind());
         Self {
             engine: engine.clone(),
-            place: place.clone(),
+            spec: spec.clone(),
             id,
             signal,
             hearing,
@@ -242,18 +242,18 @@ impl Waiting {
     /// Begins to wait for the end of a yield, and to subscribe.
     pub(super) fn yielding(
         engine: &Arc<Engine>,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         signal: Arc<Signal>,
     ) -> Option<Self> {
         let wakeups = &engine.wakeups;
         let join = |waiters: &mut Waiters<_>| {
-            let (id, listens) = waiters.join_yielding(place, signal.clone(), Instant::now())?;
-            let subscribed = (!listens).then(|| wakeups.redis.subscribe(place.channel.clone()));
+            let (id, listens) = waiters.join_yielding(spec, signal.clone(), Instant::now())?;
+            let subscribed = (!listens).then(|| wakeups.redis.subscribe(spec.channel.clone()));
             Some((id, subscribed))
         };
         let (id, subscribed) = wakeups.room.change(join)?;
         let hearing = Hearing::Yielding(subscribed);
-        Some(Self::new(engine, place, id, signal, hearing))
+        Some(Self::new(engine, spec, id, signal, hearing))
     }
 
     /// Whether it has not asked yet, and is to wait for the end of a yield. Says so once.
@@ -292,20 +292,20 @@ impl Waiting {
         // Who has no time left says nothing of it.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));
-            wakeups.room.waiters().subscribed(&self.place, done);
+            wakeups.room.waiters().subscribed(&self.spec, done);
         }
     }
 
     /// A try begins.
     pub(super) fn trying(&self) {
         let mut waiters = self.engine.wakeups.room.waiters();
-        waiters.trying(&self.place, self.id);
+        waiters.trying(&self.spec, self.id);
     }
 
     /// The try was refused. Says whether to try again at once.
     pub(super) fn refused(&self, remaining: Option<Duration>) -> bool {
         let room = &self.engine.wakeups.room;
-        room.refused(&self.place, self.id, remaining, Instant::now())
+        room.refused(&self.spec, self.id, remaining, Instant::now())
     }
 
     /// Completes when it is time to try again.
@@ -323,21 +323,21 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let Self {
             engine,
-            place,
+            spec,
             id,
             signal,
             granted,
             ..
         } = self;
-        engine.gauges.waits_no_more(place.wire.kind());
+        engine.gauges.waits_no_more(spec.protocol.kind());
         let room = &engine.wakeups.room;
-        let mut left = room.leave(place, *id, signal, *granted, Instant::now());
-        for place in &left.withdrawn {
-            engine.intend(place, Duration::ZERO);
+        let mut left = room.leave(spec, *id, signal, *granted, Instant::now());
+        for spec in &left.withdrawn {
+            engine.intend(spec, Duration::ZERO);
         }
         engine.look_at_contradicted(std::mem::take(&mut left.contradicted));
-        for place in &left.unheard {
-            engine.look_for_other_listeners(place);
+        for spec in &left.unheard {
+            engine.look_for_other_listeners(spec);
         }
     }
 }
@@ -347,7 +347,7 @@ impl Drop for Waiting {
 /// Dropped without an answer, the release is not known to have published.
 pub(super) struct Leaving<'a> {
     wakeups: &'a Wakeups,
-    place: &'a Arc<LockSpec>,
+    spec: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
     /// Whether a yield begins with the answer; `None` if nobody waits here, and it is time enough to decide then.
     due: Option<bool>,
@@ -355,15 +355,15 @@ pub(super) struct Leaving<'a> {
 
 impl<'a> Leaving<'a> {
     /// The release is about to be sent: its message may be here as soon as it is. So many tasks wait for the lock here.
-    pub(super) fn begin(wakeups: &'a Wakeups, place: &'a Arc<LockSpec>, waiting: usize) -> Self {
+    pub(super) fn begin(wakeups: &'a Wakeups, spec: &'a Arc<LockSpec>, waiting: usize) -> Self {
         let (mut waiters, now) = (wakeups.room.waiters(), Instant::now());
         Self {
             wakeups,
-            place,
-            ticket: waiters.releases(place, now),
+            spec,
+            ticket: waiters.releases(spec, now),
             due: (waiting > 0).then(|| {
                 let yields = &mut waiters.yields;
-                yields.has_neighbours(place) && yields.is_due(place, waiting, now)
+                yields.has_neighbours(spec) && yields.is_due(spec, waiting, now)
             }),
         }
     }
@@ -377,10 +377,10 @@ impl<'a> Leaving<'a> {
     pub(super) fn answered(mut self, reply: &Reply) {
         let (ticket, alone) = (self.ticket.take(), self.due.is_none());
         match ticket {
-            None if alone => self.wakeups.released(self.place, reply),
+            None if alone => self.wakeups.released(self.spec, reply),
             ticket => {
                 let wakeups = self.wakeups;
-                wakeups.answered(self.place, ticket, (self.due, alone), Some(reply));
+                wakeups.answered(self.spec, ticket, (self.due, alone), Some(reply));
             }
         }
     }
@@ -391,16 +391,16 @@ impl Drop for Leaving<'_> {
         if let Some(ticket) = self.ticket.take() {
             let leaving = (Some(false), false);
             self.wakeups
-                .answered(self.place, Some(ticket), leaving, None);
+                .answered(self.spec, Some(ticket), leaving, None);
         }
     }
 }
 
 impl Engine {
-    /// What one of us had at `place` is gone: those here who wait for its release need not.
-    pub(super) fn tell_of_loss(&self, place: &LockSpec) {
+    /// What one of us had at `spec` is gone: those here who wait for its release need not.
+    pub(super) fn tell_of_loss(&self, spec: &LockSpec) {
         if self.wakeups.is_awaited() {
-            let gone = |waiters: &mut Waiters<_>| waiters.gone(place, Instant::now());
+            let gone = |waiters: &mut Waiters<_>| waiters.gone(spec, Instant::now());
             self.wakeups.room.change_and_tell(gone);
         }
     }
@@ -418,8 +418,8 @@ impl Engine {
                 () = self.wakeups.room.due() => {
                     let (told, intents) = self.wakeups.room.poll(Instant::now());
                     self.gauges.woken(WakeUp::Poll, told);
-                    for (place, length) in intents {
-                        self.intend(&place, length);
+                    for (spec, length) in intents {
+                        self.intend(&spec, length);
                     }
                 }
                 () = self.synchronizers.due() => self.poll_synchronizers(),
@@ -431,14 +431,14 @@ impl Engine {
     }
 
     /// Keeps new readers out for so long, or no longer. Where that fails, the writer waits as it would have.
-    fn intend(self: &Arc<Self>, place: &LockSpec, length: Duration) {
-        let Some(intend) = place.wire.intend().filter(|_| !self.is_closed()) else {
+    fn intend(self: &Arc<Self>, spec: &LockSpec, length: Duration) {
+        let Some(intend) = spec.protocol.intend().filter(|_| !self.is_closed()) else {
             return;
         };
-        let (engine, request) = (self.clone(), intend(place, length));
-        let name = place.name.clone();
-        self.lanes.spawn(async move {
-            let answer = engine.lanes.run(request, Durability::Local).await;
+        let (engine, request) = (self.clone(), intend(spec, length));
+        let name = spec.name.clone();
+        self.batcher.spawn(async move {
+            let answer = engine.batcher.run(request, Durability::Local).await;
             let outcome = answer.and_then(|reply| reply.outcome().map_err(CallError::Refused));
             if !matches!(outcome, Ok(Outcome::Done(_))) {
                 let nobody_reads = !matches!(outcome, Ok(Outcome::Busy { .. }));
@@ -486,7 +486,7 @@ impl Engine {
 
     /// A lock was free, and no message had said so: other clients may announce their releases where this one does not listen,
     /// as on a cluster there are two ways.
-    fn look_for_other_listeners(self: &Arc<Self>, place: &Arc<LockSpec>) {
+    fn look_for_other_listeners(self: &Arc<Self>, spec: &Arc<LockSpec>) {
         if self.is_closed() || !self.wakeups.redis.is_cluster() {
             return;
         }
@@ -494,11 +494,11 @@ impl Engine {
         let Some(_) = self.lines.elsewhere.may_tell() else {
             return;
         };
-        let Some(asked) = self.wakeups.redis.heard_elsewhere(&place.channel) else {
+        let Some(asked) = self.wakeups.redis.heard_elsewhere(&spec.channel) else {
             return;
         };
-        let name = place.name.clone();
-        self.lanes.spawn(async move {
+        let name = spec.name.clone();
+        self.batcher.spawn(async move {
             if asked.await {
                 tracing::warn!(
                     %name,
@@ -511,8 +511,8 @@ impl Engine {
 
     /// Somebody else has forced these open, perhaps: they are not passed on before the server has said that they are ours.
     fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
-        for place in places {
-            let row = self.slots.local(&place).and_then(|local| local.row());
+        for spec in places {
+            let row = self.slots.local(&spec).and_then(|local| local.row());
             self.verify(row.map(|(_, tenure)| tenure).into_iter().collect());
         }
     }

@@ -54,18 +54,18 @@ impl Engine {
 
     /// Ends `tenure`: its holders are told, its renewal stops.
     pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        let name = &tenure.place.name;
+        let name = &tenure.spec.name;
         let is_failure = reason != LostReason::Closed;
         match is_failure.then(|| self.lines.lost.may_tell()).flatten() {
             Some(untold) => tracing::warn!(%name, %reason, untold, "a hold was lost"),
             None => tracing::debug!(%name, %reason, "a hold was lost"),
         }
         if tenure.lose(reason) {
-            self.gauges.lost(tenure.place.wire.kind(), reason);
+            self.gauges.lost(tenure.spec.protocol.kind(), reason);
         }
         self.watchdog.forget(tenure);
-        if tenure.place.has_one_holder() {
-            self.tell_of_loss(&tenure.place);
+        if tenure.spec.has_one_holder() {
+            self.tell_of_loss(&tenure.spec);
         }
         if reason == LostReason::Expired && tenure.may_live_on() {
             self.give_back_later(tenure.clone());
@@ -115,9 +115,9 @@ impl Engine {
 
     /// As [`verify_all`](Self::verify_all), for what is in these slots.
     pub(super) fn verify_in(self: &Arc<Self>, slots: &HashSet<HashSlot>) {
-        let redis = self.lanes.redis();
+        let redis = self.batcher.redis();
         let mut tenures = self.slots.tenures(None);
-        tenures.retain(|tenure| slots.contains(&redis.slot(&tenure.place.key)));
+        tenures.retain(|tenure| slots.contains(&redis.slot(&tenure.spec.key)));
         self.verify(tenures);
     }
 
@@ -144,7 +144,7 @@ impl Engine {
         let mut courses: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
-            let (script, slot, _) = self.lanes.course(&renewal.request(), durability);
+            let (script, slot, _) = self.batcher.course(&renewal.request(), durability);
             let course = courses.entry((script, slot, durability.key()));
             let (_, renewals) = course.or_insert_with(|| (durability, Vec::new()));
             renewals.push(renewal);
@@ -161,7 +161,7 @@ impl Engine {
 
     fn durability_of(&self, tenure: &Tenure) -> Durability {
         match self.config.check_replicas {
-            true => tenure.durability(self.lanes.replicas(&tenure.place)),
+            true => tenure.durability(self.batcher.replicas(&tenure.spec)),
             false => Durability::Local,
         }
     }
@@ -178,12 +178,12 @@ impl Engine {
             return;
         };
         // What waited for a connection could meet the owner's next hold; the reconnection makes renewals of its own.
-        if !self.lanes.is_ready(&first.tenure.place) {
+        if !self.batcher.is_ready(&first.tenure.spec) {
             return;
         }
         let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
         let sent = Instant::now();
-        let answers = self.lanes.run_together(requests, durability).await;
+        let answers = self.batcher.run_together(requests, durability).await;
         for ((renewal, _turn), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(reply) => {
@@ -237,7 +237,7 @@ impl Engine {
             }
             Err(refusal) => {
                 self.gauges.renewal(RenewalEnd::Refused);
-                let name = &tenure.place.name;
+                let name = &tenure.spec.name;
                 match self.lines.refused.may_tell() {
                     Some(untold) => {
                         tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
@@ -266,8 +266,8 @@ impl Renewal {
     fn request(&self) -> Request {
         let Self { tenure, lease } = self;
         tenure
-            .place
-            .wire
-            .renew(&tenure.place, &tenure.slot().owner, lease.as_ref())
+            .spec
+            .protocol
+            .renew(&tenure.spec, &tenure.slot().owner, lease.as_ref())
     }
 }

@@ -254,21 +254,21 @@ impl Yields {
         self.locks.is_empty()
     }
 
-    fn at(&mut self, place: &LockSpec) -> Option<&mut Yielding> {
-        let sides = self.locks.get_mut(&place.name)?;
-        sides.iter_mut().find(|side| side.count == place.count)
+    fn at(&mut self, spec: &LockSpec) -> Option<&mut Yielding> {
+        let sides = self.locks.get_mut(&spec.name)?;
+        sides.iter_mut().find(|side| side.count == spec.count)
     }
 
     /// Whether a release that others hear should leave the lock to them. So many tasks of this client wait for it.
-    pub(super) fn is_due(&mut self, place: &LockSpec, waiting: usize, now: Instant) -> bool {
-        self.on && self.at(place).is_none_or(|side| side.is_due(waiting, now))
+    pub(super) fn is_due(&mut self, spec: &LockSpec, waiting: usize, now: Instant) -> bool {
+        self.on && self.at(spec).is_none_or(|side| side.is_due(waiting, now))
     }
 
     /// The last hold was released. If other clients heard of it, a yield begins if it is `due`. Other tasks of this client may
     /// wait for the lock, if it is not `alone`.
     pub(super) fn released(
         &mut self,
-        place: &Arc<LockSpec>,
+        spec: &Arc<LockSpec>,
         neighbours: Neighbours,
         due: bool,
         alone: bool,
@@ -278,20 +278,20 @@ impl Yields {
             return None;
         }
         if neighbours == Neighbours::None {
-            if let Some(side) = self.at(place) {
+            if let Some(side) = self.at(spec) {
                 (side.last, side.neighbours) = (None, neighbours);
             }
             return None;
         }
-        if self.at(place).is_some_and(|side| now > side.heard + MEMORY) {
-            self.locks.remove(&place.name);
+        if self.at(spec).is_some_and(|side| now > side.heard + MEMORY) {
+            self.locks.remove(&spec.name);
         }
-        if self.at(place).is_none() {
+        if self.at(spec).is_none() {
             self.forget_old(now);
-            let sides = self.locks.entry(place.name.clone()).or_default();
-            sides.push(Yielding::new(place.count, neighbours, now));
+            let sides = self.locks.entry(spec.name.clone()).or_default();
+            sides.push(Yielding::new(spec.count, neighbours, now));
         }
-        let side = self.at(place)?;
+        let side = self.at(spec)?;
         (side.neighbours, side.heard) = (neighbours, now);
         side.left = alone.then_some(now);
         Some(Heard {
@@ -301,25 +301,25 @@ impl Yields {
     }
 
     /// Whether other clients heard of the last release, as far as is known.
-    pub(super) fn has_neighbours(&mut self, place: &LockSpec) -> bool {
-        self.at(place)
+    pub(super) fn has_neighbours(&mut self, spec: &LockSpec) -> bool {
+        self.at(spec)
             .is_some_and(|side| side.neighbours != Neighbours::None)
     }
 
     /// Whether a waiter that is granted the lock goes on listening.
-    pub(super) fn may_stay(&self, place: &LockSpec) -> bool {
-        self.on && place.announced && place.has_one_holder()
+    pub(super) fn may_stay(&self, spec: &LockSpec) -> bool {
+        self.on && spec.announced && spec.has_one_holder()
     }
 
     /// Until when this client leaves the lock to others.
-    pub(super) fn until(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
-        let until = self.at(place)?.last?.until;
+    pub(super) fn until(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
+        let until = self.at(spec)?.last?.until;
         (until > now).then_some(until)
     }
 
     /// A task is about to ask for the lock, and waits if it has to. Says until when it has to leave it to others.
-    pub(super) fn keep(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
-        let last = self.at(place)?.last.as_mut()?;
+    pub(super) fn keep(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
+        let last = self.at(spec)?.last.as_mut()?;
         if last.until <= now {
             return None;
         }
@@ -328,22 +328,22 @@ impl Yields {
     }
 
     /// This client was granted the lock.
-    pub(super) fn granted(&mut self, place: &LockSpec, now: Instant) {
-        if let Some(side) = self.at(place) {
+    pub(super) fn granted(&mut self, spec: &LockSpec, now: Instant) {
+        if let Some(side) = self.at(spec) {
             side.granted(now);
         }
     }
 
     /// This client was refused: since its yield, if there was one, another client has taken the lock.
-    pub(super) fn refused(&mut self, place: &LockSpec) {
-        if let Some(side) = self.at(place) {
+    pub(super) fn refused(&mut self, spec: &LockSpec) {
+        if let Some(side) = self.at(spec) {
             side.taken();
         }
     }
 
     /// Another client has released the lock. Says until when this one stands back, if it does.
-    pub(super) fn others_released(&mut self, place: &LockSpec, now: Instant) -> Option<Instant> {
-        self.at(place)?.others_released(now)
+    pub(super) fn others_released(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
+        self.at(spec)?.others_released(now)
     }
 
     /// Now and then, so that each lock is looked at as often as others are added.

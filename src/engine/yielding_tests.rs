@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::{LockProtocol, sealed::Known};
 
-fn place() -> Arc<LockSpec> {
-    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
-    Arc::new(wire.place("a".into(), &crate::Config::default()))
+fn spec() -> Arc<LockSpec> {
+    let wire: &dyn LockProtocol = crate::Reentrant::PROTOCOL;
+    Arc::new(wire.spec("a".into(), &crate::Config::default()))
 }
 
 const fn micros(micros: u64) -> Duration {
@@ -22,7 +22,7 @@ const fn millis(millis: u64) -> Duration {
 /// that live need `distance` to come after a release, and then work as long.
 struct Crowd {
     yields: Yields,
-    place: Arc<LockSpec>,
+    spec: Arc<LockSpec>,
     now: Instant,
     work: Duration,
     distance: Duration,
@@ -39,7 +39,7 @@ impl Crowd {
     fn new(work: Duration, distance: Duration, listeners: u32, living: u32) -> Self {
         Self {
             yields: Yields::new(true),
-            place: place(),
+            spec: spec(),
             now: Instant::now(),
             work,
             distance,
@@ -55,13 +55,13 @@ impl Crowd {
     fn run(&mut self, time: Duration) {
         let (end, mut row) = (self.now + time, self.now);
         while self.now < end {
-            self.yields.granted(&self.place, self.now);
+            self.yields.granted(&self.spec, self.now);
             self.now += self.work;
             self.own_turns += 1;
             let neighbours = Neighbours::Listening(self.listeners);
-            let due = self.yields.is_due(&self.place, 0, self.now);
+            let due = self.yields.is_due(&self.spec, 0, self.now);
             self.yields
-                .released(&self.place, neighbours, due, true, self.now);
+                .released(&self.spec, neighbours, due, true, self.now);
             let foreign = self.foreign_turns;
             self.waits();
             if self.foreign_turns > foreign {
@@ -75,7 +75,7 @@ impl Crowd {
     fn waits(&mut self) {
         // Those that live take turns, each as soon as it can.
         for _ in 0..self.living {
-            let Some(until) = self.yields.keep(&self.place, self.now) else {
+            let Some(until) = self.yields.keep(&self.spec, self.now) else {
                 return;
             };
             if self.now + self.distance > until {
@@ -85,9 +85,9 @@ impl Crowd {
             }
             self.now += self.distance + self.work;
             self.foreign_turns += 1;
-            self.yields.others_released(&self.place, self.now);
+            self.yields.others_released(&self.spec, self.now);
         }
-        if let Some(until) = self.yields.keep(&self.place, self.now) {
+        if let Some(until) = self.yields.keep(&self.spec, self.now) {
             self.idle += until - self.now;
             self.now = until;
         }
@@ -124,10 +124,10 @@ fn each_of_several_neighbours_has_its_turn() {
 
 #[test]
 fn clients_that_wait_are_not_yielded_to_without_a_release() {
-    let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
-    assert_eq!(yields.keep(&place, now), None);
+    let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
+    assert_eq!(yields.keep(&spec, now), None);
     assert_eq!(
-        yields.released(&place, Neighbours::None, true, true, now),
+        yields.released(&spec, Neighbours::None, true, true, now),
         None
     );
     assert!(
@@ -136,42 +136,42 @@ fn clients_that_wait_are_not_yielded_to_without_a_release() {
     );
     let mut off = Yields::new(false);
     assert_eq!(
-        off.released(&place, Neighbours::Listening(1), true, true, now),
+        off.released(&spec, Neighbours::Listening(1), true, true, now),
         None
     );
-    assert!(off.is_empty() && !off.is_due(&place, 0, now));
+    assert!(off.is_empty() && !off.is_due(&spec, 0, now));
 }
 
 #[test]
 fn yield_ends_when_another_client_has_had_the_lock() {
-    let (mut yields, place, now) = (Yields::new(true), place(), Instant::now());
-    yields.released(&place, Neighbours::Listening(1), true, true, now);
-    assert_eq!(yields.keep(&place, now), Some(now + SHORTEST));
-    assert_eq!(yields.others_released(&place, now + micros(200)), None);
-    assert_eq!(yields.keep(&place, now + micros(200)), None);
+    let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
+    yields.released(&spec, Neighbours::Listening(1), true, true, now);
+    assert_eq!(yields.keep(&spec, now), Some(now + SHORTEST));
+    assert_eq!(yields.others_released(&spec, now + micros(200)), None);
+    assert_eq!(yields.keep(&spec, now + micros(200)), None);
     // Of three neighbours, two are still to come.
-    yields.released(&place, Neighbours::Listening(3), true, true, now);
+    yields.released(&spec, Neighbours::Listening(3), true, true, now);
     let at = now + micros(400);
-    assert_eq!(yields.others_released(&place, at), Some(at + 2 * SHORTEST));
-    assert_eq!(yields.keep(&place, at), Some(at + 2 * SHORTEST));
+    assert_eq!(yields.others_released(&spec, at), Some(at + 2 * SHORTEST));
+    assert_eq!(yields.keep(&spec, at), Some(at + 2 * SHORTEST));
 }
 
 #[test]
 fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
-    let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+    let (mut yields, spec, mut now) = (Yields::new(true), spec(), Instant::now());
     let begun = now;
     let mut idle = Duration::ZERO;
     while now < begun + Duration::from_secs(30) {
-        yields.granted(&place, now);
+        yields.granted(&spec, now);
         now += millis(1);
-        let due = yields.is_due(&place, 0, now);
-        yields.released(&place, Neighbours::Polling, due, true, now);
-        if let Some(until) = yields.keep(&place, now) {
+        let due = yields.is_due(&spec, 0, now);
+        yields.released(&spec, Neighbours::Polling, due, true, now);
+        if let Some(until) = yields.keep(&spec, now) {
             idle += until - now;
             now = until;
         }
     }
-    assert_eq!(yields.at(&place).unwrap().length, LONGEST_FOR_POLLS);
+    assert_eq!(yields.at(&spec).unwrap().length, LONGEST_FOR_POLLS);
     let share = idle.as_secs_f64() / (now - begun).as_secs_f64();
     assert!((0.05..=0.1).contains(&share), "{share}");
 }
@@ -179,7 +179,7 @@ fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
 /// A burst of two turns, long after the last one.
 #[test]
 fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
-    let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+    let (mut yields, spec, mut now) = (Yields::new(true), spec(), Instant::now());
     for neighbours in [
         Neighbours::Polling,
         Neighbours::Uncounted,
@@ -188,11 +188,11 @@ fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
         for burst in 0..100 {
             now += Duration::from_secs(5);
             for _ in 0..2 {
-                yields.granted(&place, now);
+                yields.granted(&spec, now);
                 now += micros(400);
-                let due = yields.is_due(&place, 0, now);
+                let due = yields.is_due(&spec, 0, now);
                 assert!(!due || burst == 0, "{neighbours:?}");
-                yields.released(&place, neighbours, due, true, now);
+                yields.released(&spec, neighbours, due, true, now);
             }
         }
     }
@@ -201,10 +201,10 @@ fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
 #[test]
 fn locks_that_are_left_alone_are_forgotten() {
     let (mut yields, mut now) = (Yields::new(true), Instant::now());
-    let wire: &dyn LockProtocol = crate::Reentrant::WIRE;
+    let wire: &dyn LockProtocol = crate::Reentrant::PROTOCOL;
     for i in 0..100_000 {
-        let place = Arc::new(wire.place(format!("{i}").into(), &crate::Config::default()));
-        yields.released(&place, Neighbours::Listening(1), true, true, now);
+        let spec = Arc::new(wire.spec(format!("{i}").into(), &crate::Config::default()));
+        yields.released(&spec, Neighbours::Listening(1), true, true, now);
         now += millis(1);
     }
     // Those of the last ten seconds, and as many again.
@@ -240,27 +240,27 @@ proptest! {
     fn yields_are_within_their_bounds_whatever_happens(
         steps in prop::collection::vec((0_u8..7, 0_u32..5, 0_u64..300_000), 0..200),
     ) {
-        let (mut yields, place, mut now) = (Yields::new(true), place(), Instant::now());
+        let (mut yields, spec, mut now) = (Yields::new(true), spec(), Instant::now());
         for (step, count, pass) in steps {
             now += micros(pass);
             match step {
-                0 => yields.granted(&place, now),
-                1 => yields.refused(&place),
-                2 => drop(yields.others_released(&place, now)),
+                0 => yields.granted(&spec, now),
+                1 => yields.refused(&spec),
+                2 => drop(yields.others_released(&spec, now)),
                 3 => {
-                    yields.keep(&place, now);
+                    yields.keep(&spec, now);
                 }
                 4 => {
-                    let due = yields.is_due(&place, count as usize, now);
-                    yields.released(&place, Neighbours::Listening(count), due, true, now);
+                    let due = yields.is_due(&spec, count as usize, now);
+                    yields.released(&spec, Neighbours::Listening(count), due, true, now);
                 }
-                5 => drop(yields.released(&place, Neighbours::None, false, true, now)),
-                _ => drop(yields.released(&place, Neighbours::Uncounted, true, true, now)),
+                5 => drop(yields.released(&spec, Neighbours::None, false, true, now)),
+                _ => drop(yields.released(&spec, Neighbours::Uncounted, true, true, now)),
             }
-            if let Some(until) = yields.until(&place, now) {
+            if let Some(until) = yields.until(&spec, now) {
                 prop_assert!(until <= now + LONGEST);
             }
-            if let Some(side) = yields.at(&place) {
+            if let Some(side) = yields.at(&spec) {
                 prop_assert!((SHORTEST..=LONGEST).contains(&side.length));
             }
         }

@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     CallError, Redis,
-    lanes::{BatchKey, call_all, course},
+    batcher::{BatchKey, call_all, course},
 };
 use crate::{
     durability::Durability,

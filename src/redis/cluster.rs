@@ -17,13 +17,13 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis,
+    conn::Connector,
     durable::{Answered, Wait},
     frame,
     fred::hash_slot,
-    line::{Closed, Open},
-    link::Connector,
     locator::{Address, Locator},
     rights::Rights,
+    script_conn::{Closed, Open},
     server::{CONNECT_WAIT, MESSAGES, Target},
     subscriptions::{Channels, Subscriber, Want, Wants},
 };

@@ -19,7 +19,7 @@ use super::{
     CallError, Tasks,
     connection::Frame,
     frame,
-    line::{Open, ScriptConn},
+    script_conn::{Open, ScriptConn},
 };
 use crate::{
     durability::Durability,

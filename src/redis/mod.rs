@@ -13,9 +13,12 @@
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused ([`socket`], [`fred`]).
 
 mod attempts;
+mod batch_queue;
+mod batcher;
 mod bundle;
 mod client_info;
 mod cluster;
+mod conn;
 pub(crate) mod connection;
 mod driver;
 mod durable;
@@ -23,15 +26,12 @@ mod frame;
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
-mod lane_queue;
-mod lanes;
-mod line;
-mod link;
 mod locator;
 mod node;
 pub mod probe;
 mod resp;
 mod rights;
+mod script_conn;
 mod server;
 mod socket;
 mod subscriptions;
@@ -49,10 +49,10 @@ pub(crate) use self::fred::hash_slot;
 pub(crate) use self::fred::{FredClient, Identity, TlsSettings};
 #[cfg(feature = "test-util")]
 pub(crate) use attempts::Servers;
+pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
 use cluster::Cluster;
 use durable::Wait;
-pub(crate) use lanes::Batcher;
 pub(crate) use locator::AddressMap;
 use server::SingleServer;
 pub(crate) use server::{Credentials, Target};

@@ -8,9 +8,9 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
+    conn::{self, Conn, Connector},
     connection::{Address, Connection, Frame, ServerConfig},
     frame,
-    link::{self, Conn, Connector},
     verdict::{Report, Role},
 };
 use crate::error::Error;
@@ -200,7 +200,7 @@ impl Node {
     }
 
     async fn ask_server(&self, connection: &dyn Connection) -> Result<Result<Role, Error>, String> {
-        let info = link::command(connection, "INFO", &["replication"]).await?;
+        let info = conn::command(connection, "INFO", &["replication"]).await?;
         if let Some(error) = refusal(&info) {
             return Ok(Err(error));
         }
@@ -258,7 +258,7 @@ async fn sentinel(
     service: Option<&str>,
 ) -> Result<Frame, String> {
     let words: Vec<&str> = std::iter::once(word).chain(service).collect();
-    link::command(connection, "SENTINEL", &words).await
+    conn::command(connection, "SENTINEL", &words).await
 }
 
 /// What `MASTER` and `GET-MASTER-ADDR-BY-NAME` tell together.

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 pub use super::connection::Frame;
 use super::{
+    conn::{Conn, Connector},
     connection::{Endpoint, ServerConfig},
-    link::{Conn, Connector},
     locator::{Locator, Question},
     server::Target,
 };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     connection::{Frame, ServerConfig},
-    line::Open,
+    script_conn::Open,
 };
 use crate::wire::script::Publishing;
 

@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
+    conn::{Conn, Connector},
     connection::{ServerConfig, SocketTerms},
     durable::{Durable, Durables, Wait},
     frame,
     fred::{self, FredClient, Tls, TlsSettings},
-    line::{Closed, ScriptConn},
-    link::{Conn, Connector},
     locator::{Address, AddressMap, Locator, Nodes, Question},
     rights::Rights,
+    script_conn::{Closed, ScriptConn},
     subscriptions::{Channels, Subscriber, Wants},
     url,
 };

@@ -14,8 +14,8 @@ use super::{
     attempts::PROVEN_AFTER,
     client_info::Asked,
     cluster::Topology,
+    conn::{Conn, Connector},
     connection::{Connection, Pushed},
-    link::{Conn, Connector},
 };
 use session::{AT_ONCE, Session};
 use wanted::Wanted;

@@ -90,13 +90,13 @@ impl<'a> Events<'a> {
             Event::MappingStart(_, tag) => {
                 let mut map: Vec<(String, Node)> = Vec::new();
                 loop {
-                    let (key, place) = match self.next()? {
+                    let (key, spec) = match self.next()? {
                         (Event::MappingEnd, _) => break,
-                        (Event::Scalar(key, ..), place) => (key.into_owned(), place),
+                        (Event::Scalar(key, ..), spec) => (key.into_owned(), spec),
                         (_, span) => return Err(at(span, "a key that is no text")),
                     };
                     if map.iter().any(|(known, _)| *known == key) {
-                        return Err(at(place, &format!("{key} is there twice")));
+                        return Err(at(spec, &format!("{key} is there twice")));
                     }
                     let (event, span) = self.next()?;
                     map.push((key, self.node(event, span, depth + 1)?));

@@ -51,7 +51,7 @@ impl Bed {
 fn scripts_per_second() {
     const ROUNDS: u32 = 500_000;
     let mut bed = Bed::new();
-    let lock = crate::Reentrant::WIRE.place("order:42".into(), &Config::default());
+    let lock = crate::Reentrant::PROTOCOL.spec("order:42".into(), &Config::default());
     let owner = Bytes::from("11111111-1111-4111-8111-111111111111:4611686018427387905");
     let lease = Lease::new(std::time::Duration::from_secs(30)).unwrap();
     let claim = AcquireArgs {
@@ -62,8 +62,8 @@ fn scripts_per_second() {
         writes: false,
         wait: None,
     };
-    let acquire = lock.wire.acquire(&lock, &claim);
-    let release = lock.wire.release(&lock, &owner, None, 0);
+    let acquire = lock.protocol.acquire(&lock, &claim);
+    let release = lock.protocol.release(&lock, &owner, None, 0);
     let args = [&acquire, &release].map(|request| {
         let text = request.script.text(Publishing::Classic);
         bed.run(&["SCRIPT", "LOAD", std::str::from_utf8(&text.source).unwrap()]);

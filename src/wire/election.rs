@@ -11,11 +11,11 @@ static ANNOUNCE: Script = script!(keys = 1, "election_announce");
 static LEADER: Script = script!(keys = 1, "election_leader");
 
 /// Write down that `owner` leads, as `identity`.
-pub(crate) fn announce(place: &LockSpec, owner: &Bytes, token: i64, identity: &str) -> Request {
+pub(crate) fn announce(spec: &LockSpec, owner: &Bytes, token: i64, identity: &str) -> Request {
     Request {
         script: &ANNOUNCE,
         parts: vec![
-            place.key.clone(),
+            spec.key.clone(),
             owner.clone(),
             token.to_string().into(),
             Bytes::copy_from_slice(identity.as_bytes()),
@@ -24,10 +24,10 @@ pub(crate) fn announce(place: &LockSpec, owner: &Bytes, token: i64, identity: &s
 }
 
 /// Ask who leads.
-pub(crate) fn leader(place: &LockSpec) -> Request {
+pub(crate) fn leader(spec: &LockSpec) -> Request {
     Request {
         script: &LEADER,
-        parts: vec![place.key.clone(), Bytes::new()],
+        parts: vec![spec.key.clone(), Bytes::new()],
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Fair {}
 impl Kind for Fair {}
 
 impl Known for Fair {
-    const WIRE: &'static dyn LockProtocol = &FairProtocol {
+    const PROTOCOL: &'static dyn LockProtocol = &FairProtocol {
         most_holds: u32::MAX,
     };
 }
@@ -50,23 +50,23 @@ pub(super) struct FairProtocol {
 }
 
 /// What stands beside a fair lock's key in its [`LockSpec`].
-struct Beside<'a> {
+struct ExtraKeys<'a> {
     queue: &'a Bytes,
     places: &'a Bytes,
     /// How long a place of ours lasts, and how long one of Redisson's.
-    place: &'a Bytes,
+    place_lasts: &'a Bytes,
     patience: &'a Bytes,
 }
 
-impl<'a> Beside<'a> {
-    fn of(place: &'a LockSpec) -> Self {
-        let [queue, places, ours, theirs] = &place.beside[..] else {
-            unreachable!("made by FairWire::place");
+impl<'a> ExtraKeys<'a> {
+    fn of(spec: &'a LockSpec) -> Self {
+        let [queue, places, ours, theirs] = &spec.extra_keys[..] else {
+            unreachable!("made by FairProtocol::spec");
         };
         Self {
             queue,
             places,
-            place: ours,
+            place_lasts: ours,
             patience: theirs,
         }
     }
@@ -80,20 +80,20 @@ impl LockProtocol for FairProtocol {
         }
     }
 
-    fn place(&'static self, name: Arc<str>, config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout"];
-        let mut place = LockSpec::with_keys(self, name, CHANNEL, &keys);
+        let mut spec = LockSpec::with_keys(self, name, CHANNEL, &keys);
         let times = [place_lasts(config), config.fair_lock_wait];
-        place.beside.extend(times.map(millis));
-        place
+        spec.extra_keys.extend(times.map(millis));
+        spec
     }
 
     fn most_holds(&self) -> u32 {
         self.most_holds
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
-        let beside = Beside::of(place);
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+        let extra_keys = ExtraKeys::of(spec);
         let (waited, nudge) = match claim.wait {
             Some(wait) => (millis(wait.since_last), wait.nudge),
             None => (Bytes::from_static(b"-1"), false),
@@ -101,28 +101,28 @@ impl LockProtocol for FairProtocol {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
-                beside.queue.clone(),
-                beside.places.clone(),
+                spec.key.clone(),
+                extra_keys.queue.clone(),
+                extra_keys.places.clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
                 waited,
-                beside.place.clone(),
-                beside.patience.clone(),
-                place.channel.clone(),
+                extra_keys.place_lasts.clone(),
+                extra_keys.patience.clone(),
+                spec.channel.clone(),
                 decimal(nudge.into()),
             ],
         }
     }
 
-    fn listens_at(&self, place: &Arc<LockSpec>, owner: &Bytes) -> Arc<LockSpec> {
-        let channel = [&place.channel[..], b":", &owner[..]].concat().into();
+    fn listens_at(&self, spec: &Arc<LockSpec>, owner: &Bytes) -> Arc<LockSpec> {
+        let channel = [&spec.channel[..], b":", &owner[..]].concat().into();
         Arc::new(LockSpec {
             channel,
             // All of them are one owner.
             shared: true,
-            ..LockSpec::clone(place)
+            ..LockSpec::clone(spec)
         })
     }
 
@@ -132,61 +132,61 @@ impl LockProtocol for FairProtocol {
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         lease: Option<&Lease>,
         holds: u32,
     ) -> Request {
-        let beside = Beside::of(place);
+        let extra_keys = ExtraKeys::of(spec);
         Request {
             script: &RELEASE,
             parts: vec![
-                place.key.clone(),
-                beside.queue.clone(),
-                beside.places.clone(),
+                spec.key.clone(),
+                extra_keys.queue.clone(),
+                extra_keys.places.clone(),
                 owner.clone(),
                 decimal(holds.into()),
                 lease_text(lease),
-                beside.place.clone(),
-                place.channel.clone(),
+                extra_keys.place_lasts.clone(),
+                spec.channel.clone(),
             ],
         }
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
-        PLAIN.renew(place, owner, lease)
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+        PLAIN.renew(spec, owner, lease)
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
+    fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
             parts: vec![
-                place.key.clone(),
-                Beside::of(place).queue.clone(),
-                place.channel.clone(),
+                spec.key.clone(),
+                ExtraKeys::of(spec).queue.clone(),
+                spec.channel.clone(),
             ],
         }
     }
 
-    fn waiters(&self, place: &LockSpec) -> Option<Request> {
-        let beside = Beside::of(place);
-        Some(holders::in_queue(beside.queue, beside.places))
+    fn waiters(&self, spec: &LockSpec) -> Option<Request> {
+        let extra_keys = ExtraKeys::of(spec);
+        Some(holders::in_queue(extra_keys.queue, extra_keys.places))
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
-        PLAIN.inspect(place, owner)
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
+        PLAIN.inspect(spec, owner)
     }
 }
 
-fn abandon(place: &LockSpec, owner: &Bytes) -> Request {
-    let beside = Beside::of(place);
+fn abandon(spec: &LockSpec, owner: &Bytes) -> Request {
+    let extra_keys = ExtraKeys::of(spec);
     Request {
         script: &ABANDON,
         parts: vec![
-            beside.queue.clone(),
-            beside.places.clone(),
+            extra_keys.queue.clone(),
+            extra_keys.places.clone(),
             owner.clone(),
-            place.channel.clone(),
+            spec.channel.clone(),
         ],
     }
 }

@@ -20,7 +20,7 @@ pub enum Fenced {}
 impl Kind for Fenced {}
 
 impl Known for Fenced {
-    const WIRE: &'static dyn LockProtocol = &FencedProtocol;
+    const PROTOCOL: &'static dyn LockProtocol = &FencedProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
@@ -39,16 +39,16 @@ impl LockProtocol for FencedProtocol {
         KindName::Fenced
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
-                place.beside[0].clone(),
+                spec.key.clone(),
+                spec.extra_keys[0].clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
@@ -68,23 +68,23 @@ impl LockProtocol for FencedProtocol {
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         lease: Option<&Lease>,
         holds: u32,
     ) -> Request {
-        PLAIN.release(place, owner, lease, holds)
+        PLAIN.release(spec, owner, lease, holds)
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
-        PLAIN.renew(place, owner, lease)
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+        PLAIN.renew(spec, owner, lease)
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
-        PLAIN.force_release(place)
+    fn force_release(&self, spec: &LockSpec) -> Request {
+        PLAIN.force_release(spec)
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
-        PLAIN.inspect(place, owner)
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
+        PLAIN.inspect(spec, owner)
     }
 }

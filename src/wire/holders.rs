@@ -77,18 +77,18 @@ fn client_id(owner: &str) -> Option<Uuid> {
 }
 
 /// Ask who holds a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
-pub(super) fn of_hash(place: &LockSpec, base: Option<&Bytes>) -> Request {
+pub(super) fn of_hash(spec: &LockSpec, base: Option<&Bytes>) -> Request {
     Request {
         script: &HOLDERS,
-        parts: vec![place.key.clone(), base.cloned().unwrap_or_default()],
+        parts: vec![spec.key.clone(), base.cloned().unwrap_or_default()],
     }
 }
 
 /// Ask who holds a simple lock.
-pub(super) fn of_string(place: &LockSpec) -> Request {
+pub(super) fn of_string(spec: &LockSpec) -> Request {
     Request {
         script: &SIMPLE_HOLDERS,
-        parts: vec![place.key.clone(), Bytes::new()],
+        parts: vec![spec.key.clone(), Bytes::new()],
     }
 }
 

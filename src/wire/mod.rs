@@ -70,7 +70,7 @@ pub(crate) mod sealed {
 
     /// Ties a public kind to what it is on the wire.
     pub trait Known: Send + Sync + 'static {
-        const WIRE: &'static dyn super::LockProtocol;
+        const PROTOCOL: &'static dyn super::LockProtocol;
     }
 
     impl<K: Known> Sealed for K {}
@@ -114,13 +114,13 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// What gauges and spans call the kind.
     fn kind(&self) -> KindName;
     /// The lock `name` of this kind.
-    fn place(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
+    fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
     /// The most holds that one owner may have; 1 for a lock that is not reentrant.
     fn most_holds(&self) -> u32 {
         u32::MAX
     }
     /// Ask for a hold.
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request;
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request;
     /// Read the answer to [`acquire`](Self::acquire).
     fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         Ok(match reply.outcome()? {
@@ -133,8 +133,8 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
         })
     }
     /// Where an owner that waits listens.
-    fn listens_at(&self, place: &Arc<LockSpec>, _owner: &Bytes) -> Arc<LockSpec> {
-        place.clone()
+    fn listens_at(&self, spec: &Arc<LockSpec>, _owner: &Bytes) -> Arc<LockSpec> {
+        spec.clone()
     }
     /// For kinds with a queue: give up the place that an owner has in it.
     fn abandon(&self) -> Option<fn(&LockSpec, &Bytes) -> Request> {
@@ -145,32 +145,27 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
         None
     }
     /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
-    fn release(
-        &self,
-        place: &LockSpec,
-        owner: &Bytes,
-        lease: Option<&Lease>,
-        holds: u32,
-    ) -> Request;
+    fn release(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>, holds: u32)
+    -> Request;
     /// Whether a lock of this kind can pass from one task of a client to the next without the server's hearing of it: not
     /// where each grant is something of its own.
     fn is_passed_on(&self) -> bool {
         false
     }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request;
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request;
     /// Free the lock, whoever holds it.
-    fn force_release(&self, place: &LockSpec) -> Request;
+    fn force_release(&self, spec: &LockSpec) -> Request;
     /// Ask who holds the lock.
-    fn holders(&self, place: &LockSpec) -> Request {
-        holders::of_hash(place, None)
+    fn holders(&self, spec: &LockSpec) -> Request {
+        holders::of_hash(spec, None)
     }
     /// For kinds with a queue: ask who stands in it.
     fn waiters(&self, _place: &LockSpec) -> Option<Request> {
         None
     }
     /// Ask what stands at the lock.
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request;
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request;
     /// Read the answer to [`inspect`](Self::inspect).
     fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
         match reply.outcome()? {

@@ -13,7 +13,7 @@ pub(crate) const MAX_NAME: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct LockSpec {
     /// How this kind of lock is spoken of.
-    pub(crate) wire: &'static dyn LockProtocol,
+    pub(crate) protocol: &'static dyn LockProtocol,
     /// The lock's key, as text: what errors and logs show.
     pub(crate) name: Arc<str>,
     /// The lock's key.
@@ -21,7 +21,7 @@ pub struct LockSpec {
     /// Where a release is announced.
     pub(crate) channel: Bytes,
     /// Whatever else the kind needs at every operation: its other keys, or what they begin with.
-    pub(crate) beside: Vec<Bytes>,
+    pub(crate) extra_keys: Vec<Bytes>,
     /// Which of an owner's counts at this name is meant.
     pub(crate) count: HoldMode,
     /// Whether whoever releases the lock announces it. Otherwise those who wait have to ask more often.
@@ -32,12 +32,16 @@ pub struct LockSpec {
 
 impl LockSpec {
     /// The lock `name` whose releases are announced on `prefixed(announced_on, name)`.
-    pub(crate) fn new(wire: &'static dyn LockProtocol, name: Arc<str>, announced_on: &str) -> Self {
+    pub(crate) fn new(
+        protocol: &'static dyn LockProtocol,
+        name: Arc<str>,
+        announced_on: &str,
+    ) -> Self {
         Self {
-            wire,
+            protocol,
             key: Bytes::copy_from_slice(name.as_bytes()),
             channel: prefixed(announced_on, &name).into(),
-            beside: Vec::new(),
+            extra_keys: Vec::new(),
             count: HoldMode::Owner,
             announced: true,
             shared: false,
@@ -52,25 +56,25 @@ impl LockSpec {
 
     /// Whether those who wait stand in a queue on the server.
     pub(crate) fn has_queue(&self) -> bool {
-        self.wire.abandon().is_some()
+        self.protocol.abandon().is_some()
     }
 
     /// Whether the server is told of a wait's earlier tries.
     pub(crate) fn counts_tries(&self) -> bool {
-        self.has_queue() || self.wire.intend().is_some()
+        self.has_queue() || self.protocol.intend().is_some()
     }
 
     /// As [`new`](Self::new), with the key `prefixed(prefix, name)` for each of `prefixes` beside the lock's own.
     pub(crate) fn with_keys(
-        wire: &'static dyn LockProtocol,
+        protocol: &'static dyn LockProtocol,
         name: Arc<str>,
         announced_on: &str,
         prefixes: &[&str],
     ) -> Self {
-        let beside = prefixes.iter().map(|prefix| prefixed(prefix, &name).into());
+        let extra_keys = prefixes.iter().map(|prefix| prefixed(prefix, &name).into());
         Self {
-            beside: beside.collect(),
-            ..Self::new(wire, name.clone(), announced_on)
+            extra_keys: extra_keys.collect(),
+            ..Self::new(protocol, name.clone(), announced_on)
         }
     }
 }
@@ -171,7 +175,7 @@ mod tests {
         };
         let bits = |byte: &u8| {
             let byte = u16::from(*byte);
-            (0..8).rev().map(move |place| (byte >> place) & 1)
+            (0..8).rev().map(move |spec| (byte >> spec) & 1)
         };
         bytes.iter().flat_map(bits).fold(0, feed)
     }

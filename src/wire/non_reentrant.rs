@@ -14,7 +14,7 @@ pub enum NonReentrant {}
 impl Kind for NonReentrant {}
 
 impl Known for NonReentrant {
-    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
+    const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: 1,
         announced: true,
     };
@@ -30,5 +30,5 @@ impl Kind for NonReentrantFair {}
 impl Queued for NonReentrantFair {}
 
 impl Known for NonReentrantFair {
-    const WIRE: &'static dyn LockProtocol = &FairProtocol { most_holds: 1 };
+    const PROTOCOL: &'static dyn LockProtocol = &FairProtocol { most_holds: 1 };
 }

@@ -20,7 +20,7 @@ pub enum Read {}
 impl Kind for Read {}
 
 impl Known for Read {
-    const WIRE: &'static dyn LockProtocol = &ReadProtocol;
+    const PROTOCOL: &'static dyn LockProtocol = &ReadProtocol;
 }
 
 /// The most read holds of one owner at a time: every release and renewal looks at each (P-RW6). `lua/read_write.lua` has
@@ -35,15 +35,15 @@ static INSPECT: Script = script!(keys = 1, "read_inspect");
 
 /// A read-write lock; beside its key, what the markers of its readers begin with.
 pub(super) fn read_write_place(
-    wire: &'static dyn LockProtocol,
+    protocol: &'static dyn LockProtocol,
     name: Arc<str>,
     count: HoldMode,
 ) -> LockSpec {
     LockSpec {
-        beside: vec![suffixable(&name).into()],
+        extra_keys: vec![suffixable(&name).into()],
         shared: count == HoldMode::Read,
         count,
-        ..LockSpec::new(wire, name, "redisson_rwlock")
+        ..LockSpec::new(protocol, name, "redisson_rwlock")
     }
 }
 
@@ -55,7 +55,7 @@ impl LockProtocol for ReadProtocol {
         KindName::Read
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         read_write_place(self, name, HoldMode::Read)
     }
 
@@ -63,24 +63,24 @@ impl LockProtocol for ReadProtocol {
         MOST_HOLDS
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
                 decimal(claim.writes.into()),
-                place.channel.clone(),
-                place.beside[0].clone(),
+                spec.channel.clone(),
+                spec.extra_keys[0].clone(),
             ],
         }
     }
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         lease: Option<&Lease>,
         holds: u32,
@@ -88,43 +88,43 @@ impl LockProtocol for ReadProtocol {
         Request {
             script: &RELEASE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 owner.clone(),
                 decimal(holds.into()),
                 lease_text(lease),
-                place.channel.clone(),
-                place.beside[0].clone(),
+                spec.channel.clone(),
+                spec.extra_keys[0].clone(),
             ],
         }
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 owner.clone(),
                 lease_text(lease),
-                place.beside[0].clone(),
+                spec.extra_keys[0].clone(),
             ],
         }
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
+    fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
-            parts: vec![place.key.clone(), place.channel.clone()],
+            parts: vec![spec.key.clone(), spec.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &LockSpec) -> Request {
-        holders::of_hash(place, Some(&place.beside[0]))
+    fn holders(&self, spec: &LockSpec) -> Request {
+        holders::of_hash(spec, Some(&spec.extra_keys[0]))
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
-            parts: vec![place.key.clone(), owner.clone()],
+            parts: vec![spec.key.clone(), owner.clone()],
         }
     }
 }

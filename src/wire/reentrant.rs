@@ -19,7 +19,7 @@ pub enum Reentrant {}
 impl Kind for Reentrant {}
 
 impl Known for Reentrant {
-    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
+    const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: u32::MAX,
         announced: true,
     };
@@ -50,7 +50,7 @@ impl LockProtocol for ReentrantProtocol {
         }
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec {
             announced: self.announced,
             ..LockSpec::new(self, name, CHANNEL)
@@ -61,11 +61,11 @@ impl LockProtocol for ReentrantProtocol {
         self.most_holds
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
@@ -75,7 +75,7 @@ impl LockProtocol for ReentrantProtocol {
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         lease: Option<&Lease>,
         holds: u32,
@@ -83,11 +83,11 @@ impl LockProtocol for ReentrantProtocol {
         Request {
             script: &RELEASE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 owner.clone(),
                 decimal(holds.into()),
                 lease_text(lease),
-                place.channel.clone(),
+                spec.channel.clone(),
             ],
         }
     }
@@ -96,24 +96,24 @@ impl LockProtocol for ReentrantProtocol {
         true
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
-            parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
+            parts: vec![spec.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
+    fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
-            parts: vec![place.key.clone(), place.channel.clone()],
+            parts: vec![spec.key.clone(), spec.channel.clone()],
         }
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
-            parts: vec![place.key.clone(), owner.clone()],
+            parts: vec![spec.key.clone(), owner.clone()],
         }
     }
 }

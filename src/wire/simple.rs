@@ -19,7 +19,7 @@ pub enum Simple {}
 impl Kind for Simple {}
 
 impl Known for Simple {
-    const WIRE: &'static dyn LockProtocol = &SimpleProtocol;
+    const PROTOCOL: &'static dyn LockProtocol = &SimpleProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "simple_acquire");
@@ -36,7 +36,7 @@ impl LockProtocol for SimpleProtocol {
         KindName::Simple
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec {
             count: HoldMode::Simple,
             announced: false,
@@ -48,11 +48,11 @@ impl LockProtocol for SimpleProtocol {
         1
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
             ],
@@ -61,14 +61,14 @@ impl LockProtocol for SimpleProtocol {
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         _lease: Option<&Lease>,
         _holds: u32,
     ) -> Request {
         Request {
             script: &RELEASE,
-            parts: vec![place.key.clone(), owner.clone(), place.channel.clone()],
+            parts: vec![spec.key.clone(), owner.clone(), spec.channel.clone()],
         }
     }
 
@@ -76,28 +76,28 @@ impl LockProtocol for SimpleProtocol {
         true
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
-            parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
+            parts: vec![spec.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
+    fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
-            parts: vec![place.key.clone(), place.channel.clone()],
+            parts: vec![spec.key.clone(), spec.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &LockSpec) -> Request {
-        holders::of_string(place)
+    fn holders(&self, spec: &LockSpec) -> Request {
+        holders::of_string(spec)
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
-            parts: vec![place.key.clone(), owner.clone()],
+            parts: vec![spec.key.clone(), owner.clone()],
         }
     }
 }

@@ -24,11 +24,11 @@ pub(crate) struct Site {
 
 impl Site {
     fn new(name: Arc<str>, channel: String) -> Self {
-        let beside = |suffix| format!("{}:{suffix}", suffixable(&name)).into();
+        let extra_keys = |suffix| format!("{}:{suffix}", suffixable(&name)).into();
         Self {
             key: Bytes::copy_from_slice(name.as_bytes()),
-            attempts: beside("attempts"),
-            ends: beside("timeout"),
+            attempts: extra_keys("attempts"),
+            ends: extra_keys("timeout"),
             channel: channel.into(),
             said: AtomicU64::new(0),
             name,

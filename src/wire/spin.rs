@@ -11,7 +11,7 @@ pub enum Spin {}
 impl Kind for Spin {}
 
 impl Known for Spin {
-    const WIRE: &'static dyn LockProtocol = &ReentrantProtocol {
+    const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
         most_holds: u32::MAX,
         announced: false,
     };

@@ -20,7 +20,7 @@ pub enum Write {}
 impl Kind for Write {}
 
 impl Known for Write {
-    const WIRE: &'static dyn LockProtocol = &WriteProtocol;
+    const PROTOCOL: &'static dyn LockProtocol = &WriteProtocol;
 }
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "write_acquire");
@@ -31,11 +31,11 @@ static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 
 /// The key by which a writer keeps new readers out, if this one may have set it: one that has been refused before.
-fn intent_of(place: &LockSpec, claim: &AcquireArgs<'_>) -> Bytes {
+fn intent_of(spec: &LockSpec, claim: &AcquireArgs<'_>) -> Bytes {
     if claim.wait.is_none_or(|wait| wait.since_last.is_zero()) {
         return Bytes::new();
     }
-    let base = String::from_utf8_lossy(&place.beside[0]);
+    let base = String::from_utf8_lossy(&spec.extra_keys[0]);
     format!("{base}:write_intent").into()
 }
 
@@ -47,33 +47,33 @@ impl LockProtocol for WriteProtocol {
         KindName::Write
     }
 
-    fn place(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
+    fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         read_write_place(self, name, HoldMode::Write)
     }
 
-    fn acquire(&self, place: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 claim.owner.clone(),
                 claim.lease.text.clone(),
                 decimal(claim.holds.into()),
-                intent_of(place, claim),
+                intent_of(spec, claim),
             ],
         }
     }
 
     fn intend(&self) -> Option<Intend> {
-        Some(|place, length| Request {
+        Some(|spec, length| Request {
             script: &INTEND,
-            parts: vec![place.key.clone(), place.beside[0].clone(), millis(length)],
+            parts: vec![spec.key.clone(), spec.extra_keys[0].clone(), millis(length)],
         })
     }
 
     fn release(
         &self,
-        place: &LockSpec,
+        spec: &LockSpec,
         owner: &Bytes,
         lease: Option<&Lease>,
         holds: u32,
@@ -81,38 +81,38 @@ impl LockProtocol for WriteProtocol {
         Request {
             script: &RELEASE,
             parts: vec![
-                place.key.clone(),
+                spec.key.clone(),
                 owner.clone(),
                 decimal(holds.into()),
                 lease_text(lease),
-                place.channel.clone(),
-                place.beside[0].clone(),
+                spec.channel.clone(),
+                spec.extra_keys[0].clone(),
             ],
         }
     }
 
-    fn renew(&self, place: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
+    fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request {
         Request {
             script: &RENEW,
-            parts: vec![place.key.clone(), owner.clone(), lease_text(lease)],
+            parts: vec![spec.key.clone(), owner.clone(), lease_text(lease)],
         }
     }
 
-    fn force_release(&self, place: &LockSpec) -> Request {
+    fn force_release(&self, spec: &LockSpec) -> Request {
         Request {
             script: &FORCE_RELEASE,
-            parts: vec![place.key.clone(), place.channel.clone()],
+            parts: vec![spec.key.clone(), spec.channel.clone()],
         }
     }
 
-    fn holders(&self, place: &LockSpec) -> Request {
-        holders::of_hash(place, Some(&place.beside[0]))
+    fn holders(&self, spec: &LockSpec) -> Request {
+        holders::of_hash(spec, Some(&spec.extra_keys[0]))
     }
 
-    fn inspect(&self, place: &LockSpec, owner: &Bytes) -> Request {
+    fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
         Request {
             script: &INSPECT,
-            parts: vec![place.key.clone(), owner.clone()],
+            parts: vec![spec.key.clone(), owner.clone()],
         }
     }
 }

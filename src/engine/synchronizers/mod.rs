@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use super::{
     CallError, Engine, Event, PASSING_PAUSE, Refusal, Request,
-    ask::Deadline,
-    carried::{Caller, DetachOnDrop},
+    detach::{Caller, DetachOnDrop},
     holding::validity,
+    request::Deadline,
     runtime,
 };
 use crate::{
@@ -638,7 +638,7 @@ impl Engine {
 
     /// That the user may publish: what is taken could not be given back otherwise.
     async fn may_announce(&self, site: &Site) -> Result<(), Error> {
-        let redis = self.lanes.redis();
+        let redis = self.batcher.redis();
         let slot = redis.slot(&site.key);
         if let Some(asked) = redis.may_publish(slot, &site.channel)
             && !asked.await
@@ -726,7 +726,7 @@ impl Engine {
         request: &Request,
         caller: Option<&Caller>,
     ) -> Result<Answer, Error> {
-        let redis = self.lanes.redis();
+        let redis = self.batcher.redis();
         let slot = redis.slot(&site.key);
         if !redis.is_ready(slot) {
             let gone = async {
@@ -744,7 +744,7 @@ impl Engine {
         if caller.is_some_and(Caller::is_gone) {
             return Err(self.no_answer(site, NO_ANSWER));
         }
-        let answer = self.lanes.run(request.clone(), Durability::Local).await;
+        let answer = self.batcher.run(request.clone(), Durability::Local).await;
         match answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)) {
             Ok(outcome) => Ok(Answer::Outcome(outcome)),
             Err(CallError::Unanswered { reason }) => Ok(Answer::NotNow {
@@ -764,7 +764,7 @@ impl Engine {
     }
 
     fn no_answer(&self, site: &Site, reason: impl Into<String>) -> Error {
-        let redis = self.lanes.redis();
+        let redis = self.batcher.redis();
         Error::unavailable_by(reason, redis.trouble(redis.slot(&site.key)))
     }
 }

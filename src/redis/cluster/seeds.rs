@@ -10,9 +10,9 @@ use super::{
 use crate::{
     error::Error,
     redis::{
+        conn::{self, Connector},
         connection::{Address, Frame, ServerConfig},
         frame,
-        link::{self, Connector},
     },
 };
 
@@ -54,8 +54,8 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
     let unanswered =
         |reason: String| Error::unavailable(format!("a node of the cluster: {reason}"));
     let asking = async {
-        let nodes = link::command(&*connection, "CLUSTER", &["NODES"]).await;
-        let shards = link::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
+        let nodes = conn::command(&*connection, "CLUSTER", &["NODES"]).await;
+        let shards = conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
         nodes.and_then(|nodes| Ok((nodes, shards?)))
     };
     let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;

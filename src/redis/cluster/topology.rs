@@ -21,11 +21,11 @@ use crate::{
     hash::{HashMap, HashSet},
     redis::{
         Event, HashSlot, Tasks,
+        conn::Connector,
         connection::{Endpoint, ServerConfig},
         durable::{Durable, Durables, Wait},
-        line::ScriptConn,
-        link::Connector,
         locator::{Address, AddressMap},
+        script_conn::ScriptConn,
     },
     wire::script::Publishing,
 };

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::hash::HashSet;
 use crate::redis::{
+    conn::{self, Conn},
     connection::{Connection, Frame},
     frame,
-    line::PING_EVERY,
-    link::{self, Conn},
+    script_conn::PING_EVERY,
 };
 
 /// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
                 }
             }
         };
-        let unsubscribed = timeout(link::PING_WAIT, unsubscribing).await;
+        let unsubscribed = timeout(conn::PING_WAIT, unsubscribing).await;
         let unsubscribed = unsubscribed.map_err(|_| NO_ANSWER)?;
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), String> {
         for channels in channels.chunks(AT_ONCE) {
             let together = self.connection.send("SUBSCRIBE", channels.to_vec());
-            match answered(timeout(link::PING_WAIT, together).await)? {
+            match answered(timeout(conn::PING_WAIT, together).await)? {
                 None => self.subscribed.extend(channels.iter().cloned()),
                 // One of them is refused, and with it all.
                 Some(message) if message.starts_with("NOPERM") => {
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
         wanted: &mut Wanted,
     ) -> Result<(), String> {
         let ask = |channel: &Bytes| self.connection.send(command, vec![channel.clone()]);
-        let answers = timeout(link::PING_WAIT, join_all(channels.iter().map(ask)));
+        let answers = timeout(conn::PING_WAIT, join_all(channels.iter().map(ask)));
         let answers = answers.await.map_err(|_| NO_ANSWER)?;
         for (channel, answer) in channels.iter().zip(answers) {
             match answered(Ok(answer))? {
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
     pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
         self.looked = Instant::now();
         match self.channels {
-            Channels::Everywhere => return self.ping(link::PING_WAIT).await.map(|()| false),
+            Channels::Everywhere => return self.ping(conn::PING_WAIT).await.map(|()| false),
             // Messages between nodes that are well have to come by it, and another would do as well.
             Channels::OfCluster => return self.ping(COUNT_EVERY).await.map(|()| false),
             Channels::OfShard(_) => {}
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
     /// Fails if the shard has ended a subscription. One that cannot be asked answers a `PING`; then only the map tells.
     async fn look_for_all(&mut self) -> Result<(), String> {
         if !self.counts {
-            return self.ping(link::PING_WAIT).await;
+            return self.ping(conn::PING_WAIT).await;
         }
         let count = Conn::subscriptions(&*self.connection).await?;
         if count

@@ -1,9 +1,9 @@
 //! The engine's files that have to do with the models, and the models, which see what those share among themselves.
 
-#[path = "../../../src/engine/agenda.rs"]
-mod agenda;
 #[path = "../../../src/engine/alarm.rs"]
 mod alarm;
+#[path = "../../../src/engine/deadline_queue.rs"]
+mod deadline_queue;
 #[path = "../../../src/engine/echoes.rs"]
 mod echoes;
 #[path = "../../../src/engine/intents.rs"]

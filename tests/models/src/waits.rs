@@ -30,7 +30,7 @@ const POLL_FLOOR: u64 = 5;
 #[derive(Clone)]
 struct Model {
     room: Arc<WaitingRoom<()>>,
-    place: Arc<LockSpec>,
+    spec: Arc<LockSpec>,
     is_held: Arc<Mutex<bool>>,
     /// What the server was told: to subscribe, or not to.
     subscriptions: Arc<Mutex<Vec<bool>>>,
@@ -42,14 +42,14 @@ fn now() -> Instant {
 
 impl Model {
     fn new() -> Self {
-        let wire: &'static dyn LockProtocol = Reentrant::WIRE;
-        let place = wire.place("a".into(), &Config::default());
+        let wire: &'static dyn LockProtocol = Reentrant::PROTOCOL;
+        let spec = wire.spec("a".into(), &Config::default());
         let subscriptions = Arc::new(Mutex::new(Vec::new()));
         let told = subscriptions.clone();
         let waiters = Waiters::new(Duration::from_secs(POLL_FLOOR), true);
         Self {
             room: Arc::new(WaitingRoom::new(waiters, move |_| lock(&told).push(false))),
-            place: Arc::new(place),
+            spec: Arc::new(spec),
             is_held: Arc::new(Mutex::new(true)),
             subscriptions,
         }
@@ -60,9 +60,9 @@ impl Model {
         let signal = Signal::<()>::of(Owner::new());
         let id = self.room.change(|waiters| {
             lock(&self.subscriptions).push(true);
-            waiters.join(&self.place, signal.clone())
+            waiters.join(&self.spec, signal.clone())
         });
-        self.room.waiters().subscribed(&self.place, true);
+        self.room.waiters().subscribed(&self.spec, true);
         let model = self.clone();
         Waiter { model, id, signal }
     }
@@ -88,22 +88,21 @@ impl Model {
 
     /// The message of a release arrives.
     fn message(&self) {
-        let channel = &self.place.channel;
+        let channel = &self.spec.channel;
         self.room
             .tell(|waiters| waiters.message(channel, Wake::One, now()));
     }
 
     /// A release by this client is about to be sent.
     fn releases(&self) -> Option<Ticket> {
-        self.room.waiters().releases(&self.place, now())
+        self.room.waiters().releases(&self.spec, now())
     }
 
     /// The server's answer to a release of this client arrives.
     fn answered(&self, ticket: Option<Ticket>) {
         let (heard, leaving) = (Some(Neighbours::None), (false, false));
-        self.room.change_and_tell(|waiters| {
-            waiters.answered(&self.place, ticket, heard, leaving, now())
-        });
+        self.room
+            .change_and_tell(|waiters| waiters.answered(&self.spec, ticket, heard, leaving, now()));
     }
 }
 
@@ -118,11 +117,11 @@ impl Waiter {
     fn asks(&self) -> bool {
         let Model {
             room,
-            place,
+            spec,
             is_held,
             ..
         } = &self.model;
-        room.waiters().trying(place, self.id);
+        room.waiters().trying(spec, self.id);
         !std::mem::replace(&mut *lock(is_held), true)
     }
 
@@ -134,8 +133,8 @@ impl Waiter {
     /// The same, with so many seconds left to the holder.
     fn is_refused_for(&self, seconds: u64) -> bool {
         let remaining = Some(Duration::from_secs(seconds));
-        let Model { room, place, .. } = &self.model;
-        room.refused(place, self.id, remaining, now())
+        let Model { room, spec, .. } = &self.model;
+        room.refused(spec, self.id, remaining, now())
     }
 
     /// Waits until it is granted the lock, and goes. Where a wake-up is lost, it waits for ever, and loom says so.
@@ -163,8 +162,8 @@ impl Waiter {
 
     fn goes(&self, granted: bool) {
         let until = granted.then(|| now() + Duration::from_secs(30));
-        let Model { room, place, .. } = &self.model;
-        let _ = room.leave(place, self.id, &self.signal, until, now());
+        let Model { room, spec, .. } = &self.model;
+        let _ = room.leave(spec, self.id, &self.signal, until, now());
     }
 }
 

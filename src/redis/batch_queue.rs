@@ -133,5 +133,5 @@ impl<T, R> Queue<T, R> {
 }
 
 #[cfg(test)]
-#[path = "lane_queue_tests.rs"]
+#[path = "batch_queue_tests.rs"]
 mod tests;

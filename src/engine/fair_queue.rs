@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{CallError, Engine, PASSING_PAUSE, ask::AcquireRequest, holds::OwnerEntryRef};
+use super::{CallError, Engine, PASSING_PAUSE, holds::OwnerEntryRef, request::AcquireRequest};
 use crate::durability::Durability;
 use crate::wire::{Refusal, Request, fair::place_lasts, presence};
 
@@ -23,9 +23,9 @@ impl FairQueueEntry {
     ///
     /// Boxed, as most kinds have none.
     pub(super) fn enter(engine: &Arc<Engine>, ask: &AcquireRequest) -> Option<Box<Self>> {
-        let abandon = ask.place.wire.abandon()?;
-        let slot = engine.slot(&ask.place, ask.owner);
-        let abandon = abandon(&ask.place, &slot.owner);
+        let abandon = ask.spec.protocol.abandon()?;
+        let slot = engine.slot(&ask.spec, ask.owner);
+        let abandon = abandon(&ask.spec, &slot.owner);
         slot.in_line.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(Self {
             engine: engine.clone(),
@@ -70,7 +70,7 @@ impl Engine {
         let over = Instant::now() + place_lasts(&self.config);
         let left = timeout_at(over, async {
             loop {
-                let answered = self.lanes.run(abandon.clone(), Durability::Local).await;
+                let answered = self.batcher.run(abandon.clone(), Durability::Local).await;
                 match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
                     Err(CallError::Unanswered { .. }) => {}
                     Err(CallError::Refused(Refusal::Transient { .. })) => {
@@ -83,9 +83,16 @@ impl Engine {
         if let Ok(Err(error)) = left.await {
             match self.lines.left.may_tell() {
                 Some(untold) => {
-                    tracing::warn!(?error, untold, "a place in a queue was left to its time");
+                    tracing::warn!(
+                        ?error,
+                        untold,
+                        "a fair queue could not be left; the entry ends by itself"
+                    );
                 }
-                None => tracing::debug!(?error, "a place in a queue was left to its time"),
+                None => tracing::debug!(
+                    ?error,
+                    "a fair queue could not be left; the entry ends by itself"
+                ),
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 /// What a handle is about.
 #[derive(Clone)]
 pub(crate) struct Subject {
-    pub(crate) place: Arc<LockSpec>,
+    pub(crate) spec: Arc<LockSpec>,
     /// A client's own, for as long as nobody wants others.
     pub(crate) terms: Arc<AcquireOptions>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct AcquireOptions {
 /// What is asked for.
 #[derive(Clone)]
 pub(crate) struct AcquireRequest {
-    pub(crate) place: Arc<LockSpec>,
+    pub(crate) spec: Arc<LockSpec>,
     terms: Arc<AcquireOptions>,
     pub(crate) owner: Owner,
 }
@@ -53,14 +53,10 @@ impl AcquireOptions {
 }
 
 impl AcquireRequest {
-    pub(crate) fn new(Subject { place, terms }: Subject, owner: Owner) -> Result<Self, Error> {
+    pub(crate) fn new(Subject { spec, terms }: Subject, owner: Owner) -> Result<Self, Error> {
         match &terms.refused {
             Some(error) => Err(Error::clone(error)),
-            None => Ok(Self {
-                place,
-                terms,
-                owner,
-            }),
+            None => Ok(Self { spec, terms, owner }),
         }
     }
 }

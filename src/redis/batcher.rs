@@ -2,7 +2,7 @@
 //!
 //! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
 //! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue
-//! ([`lane_queue`](super::lane_queue)) and travel several in a call. These calls are made by tasks of the lane, its
+//! ([`batch_queue`](super::batch_queue)) and travel several in a call. These calls are made by tasks of the lane, its
 //! carriers, never by one of the callers: a caller that stops being polled holds up nobody but itself.
 
 use std::{
@@ -19,8 +19,8 @@ use tokio::runtime::Handle;
 
 use super::{
     BoxFuture, CallError, HashSlot, Redis,
+    batch_queue::{Admission, Queue},
     bundle::{self, SendPermit},
-    lane_queue::{Admission, Queue},
 };
 use crate::{
     durability::Durability,
@@ -213,25 +213,25 @@ impl Batcher {
         course(&*self.redis, request, durability)
     }
 
-    /// How many replicas are listed of the server of `place`, counting those that are down.
-    pub(crate) fn replicas(&self, place: &LockSpec) -> usize {
-        self.redis.replicas(self.redis.slot(&place.key))
+    /// How many replicas are listed of the server of `spec`, counting those that are down.
+    pub(crate) fn replicas(&self, spec: &LockSpec) -> usize {
+        self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// Why there are no answers about `place`, if there are none.
-    pub(crate) fn trouble(&self, place: &LockSpec) -> Option<Arc<Cause>> {
-        self.redis.trouble(self.redis.slot(&place.key))
+    /// Why there are no answers about `spec`, if there are none.
+    pub(crate) fn trouble(&self, spec: &LockSpec) -> Option<Arc<Cause>> {
+        self.redis.trouble(self.redis.slot(&spec.key))
     }
 
-    /// Whether the user may announce that the lock at `place` is released; `None` if that is known, or need not be.
-    pub(crate) fn may_announce(&self, place: &LockSpec) -> Option<BoxFuture<bool>> {
-        let slot = self.redis.slot(&place.key);
-        self.redis.may_publish(slot, &place.channel)
+    /// Whether the user may announce that the lock at `spec` is released; `None` if that is known, or need not be.
+    pub(crate) fn may_announce(&self, spec: &LockSpec) -> Option<BoxFuture<bool>> {
+        let slot = self.redis.slot(&spec.key);
+        self.redis.may_publish(slot, &spec.channel)
     }
 
-    /// Completes once there is a connection to ask about `place` on.
-    pub(crate) async fn ready(&self, place: &LockSpec) {
-        self.redis.ready(self.redis.slot(&place.key)).await;
+    /// Completes once there is a connection to ask about `spec` on.
+    pub(crate) async fn ready(&self, spec: &LockSpec) {
+        self.redis.ready(self.redis.slot(&spec.key)).await;
     }
 
     /// Whether all slots can be asked for at once.
@@ -258,8 +258,8 @@ impl Batcher {
     }
 
     /// Whether [`ready`](Self::ready) would complete at once.
-    pub(crate) fn is_ready(&self, place: &LockSpec) -> bool {
-        self.redis.is_ready(self.redis.slot(&place.key))
+    pub(crate) fn is_ready(&self, spec: &LockSpec) -> bool {
+        self.redis.is_ready(self.redis.slot(&spec.key))
     }
 }
 

@@ -22,9 +22,9 @@ use super::{
     CallError, Event, Tasks,
     attempts::{Fortune, PROVEN_AFTER, Trouble},
     client_info::Asked,
+    conn::{Conn, Connector, Router},
     connection::{Connection, Frame},
     frame,
-    link::{Conn, Connector, Router},
 };
 use crate::{
     error::Cause,
