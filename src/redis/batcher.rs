@@ -283,7 +283,7 @@ pub(super) fn course(redis: &dyn Redis, request: &Request, durability: Durabilit
 
 impl std::fmt::Debug for Batcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lanes").finish_non_exhaustive()
+        f.debug_struct("Batcher").finish_non_exhaustive()
     }
 }
 

@@ -23,13 +23,16 @@ use crate::{
 /// | logins | `username`, `password`, of the file or the section; `sentinelUsername`, `sentinelPassword`; `database` |
 /// | TLS, by addresses with `rediss://` | `sslTruststore` and `sslKeystore`, as `file:` URLs of PEM files; the second with certificate and key |
 /// | times | `timeout`, `connectTimeout`, in milliseconds or with a unit |
-/// | retries | none are counted: a call that was not answered is sent again as soon as there is a connection, until `timeout` is over; `retryAttempts`, `retryInterval` and `retryDelay` are [ignored](Self::ignored) |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout`, `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix` |
 /// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for the environment's. What has no meaning here is listed by
 /// [`ignored`](Self::ignored); what has one, but cannot be honoured, is an error that names it.
+///
+/// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one answer.
+/// `retryAttempts`, `retryInterval`, `retryDelay` and `reconnectionDelay` are ignored therefore: a command is repeated until its
+/// wait is over, at once on each new connection, and a repetition changes nothing at the server.
 ///
 /// # Examples
 ///
@@ -330,7 +333,7 @@ fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
 
 /// What a mapper puts in front of names.
 fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
-    let Some(class) = section.class("nameMapper") else {
+    let Some(class) = section.class("nameMapper")? else {
         return Ok(None);
     };
     if class == "DefaultNameMapper" {
@@ -351,7 +354,7 @@ type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
 /// What a mapper makes of addresses.
 fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
-    let Some(class) = section.class("natMapper") else {
+    let Some(class) = section.class("natMapper")? else {
         return Ok(None);
     };
     let (key, has_ports) = match class {
@@ -366,17 +369,19 @@ fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
         }
     };
     let mapper = section.section("natMapper")?;
-    let pairs = mapper
-        .map(|mapper| mapper.section(key))
-        .transpose()?
-        .flatten();
-    // Redisson itself writes the class without its map.
-    let Some(pairs) = pairs else {
+    let pairs = mapper.as_ref().map(|mapper| mapper.section(key));
+    let (Some(mapper), Some(pairs)) = (&mapper, pairs.transpose()?.flatten()) else {
+        // Redisson itself writes the class without its map.
         return Err(section.error(
             "natMapper",
             format!("it has no {key}, with which {class} is made"),
         ));
     };
+    if let Some(other) = mapper.unread().next() {
+        return Err(Error::config(format!(
+            "{other}: {class} has no such setting"
+        )));
+    }
     let map: HashMap<String, String> = pairs.pairs()?.into_iter().collect();
     if !has_ports {
         return Ok(Some(Box::new(move |host, port| {
@@ -405,7 +410,7 @@ fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
         ("credentialsResolver", "DefaultCredentialsResolver"),
         ("commandMapper", "DefaultCommandMapper"),
     ] {
-        if let Some(class) = section.class(key).filter(|class| *class != harmless) {
+        if let Some(class) = section.class(key)?.filter(|class| *class != harmless) {
             return Err(section.error(
                 key,
                 format!("{class} is a class of Java's, which cannot run here"),

@@ -112,10 +112,15 @@ impl<'a> Section<'a> {
         self.text(key)?.map(parsed).transpose()
     }
 
-    /// The class that a setting names, without its package.
-    pub(super) fn class(&self, key: &str) -> Option<&'a str> {
-        let tag = self.node(key)?.tag.as_deref()?;
-        tag.rsplit('.').next()
+    /// The class that a setting names, without its package: Redisson has moved some.
+    pub(super) fn class(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        let Some(node) = self.node(key) else {
+            return Ok(None);
+        };
+        let class = node.tag.as_deref().and_then(|tag| tag.rsplit('.').next());
+        // Without its class, a mapper would be passed over in silence.
+        let missing = || self.error(key, "it names no class: `!<org.redisson.config.NAME>`");
+        class.map(Some).ok_or_else(missing)
     }
 
     /// All entries, as texts.

@@ -77,6 +77,29 @@ fn redissons_defaults_are_ours() {
     );
 }
 
+/// A command is repeated until its wait is over: no number of attempts and no pause between them has an equal.
+#[test]
+fn settings_of_retries_are_ignored() {
+    for (section, text) in [
+        ("singleServerConfig", written!("single")),
+        ("sentinelServersConfig", written!("sentinel")),
+    ] {
+        let redisson = read(text).unwrap();
+        for key in ["retryAttempts", "retryDelay", "reconnectionDelay"] {
+            let path = format!("{section}.{key}");
+            assert!(redisson.ignored().contains(&path), "{path}: {redisson:?}");
+        }
+    }
+    let text = "
+singleServerConfig:
+  address: redis://a:1
+  retryInterval: 1500
+  retryDelay: !<org.redisson.config.ConstantDelay> { delay: PT1S }
+";
+    let ignored = ["retryInterval", "retryDelay"].map(|key| format!("singleServerConfig.{key}"));
+    assert_eq!(read(text).unwrap().ignored(), ignored);
+}
+
 #[test]
 fn every_section_says_where_to_connect() {
     let of = |text| shown(&read(text).unwrap());
@@ -191,6 +214,25 @@ sentinelServersConfig:
             "singleServerConfig: {{ address: 'redis://a:1' }}\n{more}"
         ))
     };
+    let text = "
+clusterServersConfig:
+  nodeAddresses: ['redis://a:1']
+  natMapper: !<org.redisson.api.HostNatMapper> { hostsMap: { 10.0.0.1: '${HOST}' } }
+";
+    let tree = yaml::parse(text).unwrap();
+    let file = Section::new("", &tree, &|name| {
+        (name == "HOST").then(|| "gateway".into())
+    })
+    .unwrap();
+    let section = file.section("clusterServersConfig").unwrap().unwrap();
+    let map = addresses(&section).unwrap().unwrap();
+    assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 6379));
+    assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
+    let told = single("nameMapper: { prefix: 'app:' }");
+    assert!(
+        told.contains("nameMapper: it names no class"),
+        "a prefix that is passed over would exclude no service: {told}"
+    );
     let told = single("nameMapper: !<com.example.Upper> { }");
     assert!(
         told.contains("nameMapper") && told.contains("Upper"),
@@ -205,8 +247,12 @@ sentinelServersConfig:
             "clusterServersConfig:\n  nodeAddresses: ['redis://a:1']\n  natMapper: {mapper}"
         ))
     };
+    let told = refusal(written!("nat"));
+    assert!(told.contains("natMapper: it has no hostsPortMap"), "{told}");
     for mapper in [
         "!<com.example.Nat> {}",
+        "{ hostsMap: { a: b } }",
+        "!<org.redisson.config.HostNatMapper> { hostsMap: { a: b }, hostMap: { c: d } }",
         "!<org.redisson.config.HostPortNatMapper> {}",
         "!<org.redisson.config.HostPortNatMapper> { hostsPortMap: { 'a:1': b } }",
     ] {

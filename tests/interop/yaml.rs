@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redisson_lock::LockClient;
-use testbed::Server;
+use redisson_lock::{Config, LockClient, RedissonConfig};
+use testbed::{Clustered, Server, eventually};
 
-use crate::stage::Version;
+use crate::stage::{AMPLE, Version};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson_4_7_0_and_rust_start_from_the_same_file() {
@@ -41,4 +41,73 @@ lockWatchdogTimeout: 20000
     assert!(lock.try_lock().await.unwrap().is_none());
     let left = lock.remaining_lease().await.unwrap().unwrap();
     assert!(left <= Duration::from_secs(20), "{left:?}");
+}
+
+/// No node is reached at the port that it announces; the `natMapper` of the file says where each one is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
+    let cluster = Clustered::masters(2).await;
+    let names = [
+        cluster.name_on(0, "nat").await,
+        cluster.name_on(1, "nat").await,
+    ];
+    let mut pairs = String::new();
+    // Nothing listens on these ports.
+    for (announced, server) in (1..).zip(&cluster.servers) {
+        let port = announced.to_string();
+        server
+            .command::<()>(&["CONFIG", "SET", "cluster-announce-port", &port])
+            .await;
+        let pair = format!("      '127.0.0.1:{port}': '127.0.0.1:{}'\n", server.port());
+        pairs.push_str(&pair);
+    }
+    for server in &cluster.servers {
+        eventually("all are announced elsewhere", AMPLE, async || {
+            let nodes: String = server.command(&["CLUSTER", "NODES"]).await;
+            nodes.contains("127.0.0.1:1@") && nodes.contains("127.0.0.1:2@")
+        })
+        .await;
+    }
+    let text = |mapper: &str| {
+        format!(
+            "clusterServersConfig:
+  nodeAddresses: ['redis://127.0.0.1:{}']
+  masterConnectionMinimumIdleSize: 1
+  retryAttempts: 2
+  retryDelay: !<org.redisson.config.ConstantDelay> {{ delay: PT0.5S }}
+{mapper}codec: !<org.redisson.client.codec.StringCodec> {{}}
+",
+            cluster.servers[0].port()
+        )
+    };
+    let mapped = text(&format!(
+        "  natMapper: !<org.redisson.config.HostPortNatMapper>\n    hostsPortMap:\n{pairs}"
+    ));
+    let file = cluster.servers[0].dir().join("redisson.yaml");
+    std::fs::write(&file, &mapped).unwrap();
+    let java = Version::newest().that_is_built().java_peer_of(&file).await;
+    let rust = LockClient::from_redisson_yaml(mapped).await.unwrap();
+    let unmapped = RedissonConfig::from_yaml(text("")).unwrap();
+    let config = Config {
+        command_wait: Duration::from_secs(1),
+        ..unmapped.config().clone()
+    };
+    let lost = unmapped
+        .into_builder()
+        .config(config)
+        .build()
+        .await
+        .unwrap();
+    for name in names {
+        let (lock, kind) = (rust.reentrant_lock(&name), format!("reentrant:{name}"));
+        let guard = lock.lock().await.unwrap();
+        let java = async |verb: &str| java.ask("a", &[verb, &kind]).await.unwrap()[0].clone();
+        assert_eq!(java("trylock").await, "false");
+        guard.unlock().await.unwrap();
+        assert_eq!(java("trylock").await, "true");
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let unreached = lost.reentrant_lock(&name).try_lock().await;
+        let error = unreached.expect_err("its node is at no such port");
+        assert!(error.is_unavailable(), "{error:?}");
+    }
 }

@@ -1,7 +1,11 @@
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
 import org.redisson.config.Config;
+import org.redisson.config.ConstantDelay;
+import org.redisson.config.HostPortNatMapper;
 import org.redisson.config.ReadMode;
 import org.redisson.config.SslVerificationMode;
 
@@ -44,6 +48,15 @@ final class WriteYaml {
         write(folder, "cluster", cluster);
         cluster.useClusterServers().setSslVerificationMode(SslVerificationMode.NONE);
         write(folder, "unverified", cluster);
+        HostPortNatMapper ports = new HostPortNatMapper();
+        ports.setHostsPortMap(Map.of("10.0.0.1:6379", "gateway:7001"));
+        Config nat = new Config();
+        nat.useClusterServers()
+                .addNodeAddress("redis://127.0.0.1:7000")
+                .setRetryAttempts(3)
+                .setRetryDelay(new ConstantDelay(Duration.ofSeconds(1)))
+                .setNatMapper(ports);
+        write(folder, "nat", nat);
         Config replicated = new Config();
         replicated.useReplicatedServers()
                 .addNodeAddress("redis://127.0.0.1:7000", "redis://127.0.0.1:7001")
