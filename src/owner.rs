@@ -47,6 +47,10 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 /// # }
 /// ```
 ///
+/// A server such as hyper or axum answers all requests of one HTTP/1 connection in **one task**, one after the other, so these are one
+/// owner. A handler whose hold outlives its answer, as its guard is moved into a spawned task or leaked, does not keep the
+/// connection's next request out. It takes the lock for an owner of its own: `lock.owned_by(&Owner::new())`.
+///
 /// One owner's operations on one lock follow each other. A future of this crate that was polled and is then left alone,
 /// neither polled nor dropped, can hold up others of the same owner on the same lock, though nobody else's.
 ///

@@ -14,7 +14,8 @@ use crate::{
 ///   then.
 /// - **Upgrade**: an owner that reads may not begin to write, it would wait for itself:
 ///   [`Error::WouldDeadlock`](crate::Error::WouldDeadlock). Release the read hold first.
-/// - There is no queue: a stream of readers can keep a writer out for as long as it lasts.
+/// - There is no queue. A writer that waits keeps new readers of this crate out for a moment, so that it enters among them; readers of
+///   Java's, and ones that hold the lock all the time, can keep it out.
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
 /// - A reader that has died keeps writers out for one lease at most.

@@ -99,7 +99,8 @@ impl<K: Kind> Lock<K> {
     ///
     /// It runs for an owner of its own, so that no other job of the same task enters. When `body` is done, it returns; the
     /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then, or
-    /// when the watchdog's lease is over, whichever is later. A `body` that fails is done like any other; one that is dropped,
+    /// when the watchdog's lease is over, whichever is later. So it is after
+    /// [`shutdown_and_release`](crate::LockClient::shutdown_and_release), which leaves such locks alone. A `body` that fails is done like any other; one that is dropped,
     /// or that panics, frees the lock at once. A fixed lease ([`with_lease`](Self::with_lease)) that is shorter than `least`
     /// is made that long.
     ///
@@ -211,6 +212,7 @@ impl<K: Kind> Guard<K> {
         if let Err(lost @ Error::Lost { .. }) = extended {
             return Err(lost.with_result(done));
         }
+        self.held().tenure().keep();
         // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
         let runtime = self.runtime().clone();
         // Made here, as the runtime may end before the task has begun.

@@ -338,6 +338,8 @@ pub(crate) struct Tenure {
     pub(super) since: Instant,
     /// Said to have been waited for by another owner of this client, for so long that it may be waiting itself.
     is_suspected: AtomicBool,
+    /// Its lease is to end it, also when the client shuts down and releases what it holds.
+    is_kept: AtomicBool,
     /// Different from every other tenure's of this client.
     pub(super) number: u64,
     /// The number of the tenure that was granted by the server, and from which this one has been passed on.
@@ -371,6 +373,7 @@ impl Tenure {
             fence: OnceLock::new(),
             since: Instant::now(),
             is_suspected: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             number,
             row: number,
             put_off: AtomicBool::new(false),
@@ -600,6 +603,15 @@ impl Tenure {
     /// The same, for the first time.
     pub(super) fn suspect(&self) -> bool {
         !self.is_suspected.swap(true, Ordering::Relaxed)
+    }
+
+    /// Leaves it to its lease.
+    pub(crate) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
     }
 
     /// Whether any hold is renewed.

@@ -441,10 +441,12 @@ impl Engine {
             let request = || spec.protocol.release(spec, owner, None, 0);
             let release = self.send_release(spec, request, 0, || false, None, None);
             let is_released = is_asked_for
+                && !tenure.is_kept()
                 && tokio::time::timeout(SHUTDOWN_WAIT, release)
                     .await
                     .is_ok_and(|released| released.is_ok());
-            if !is_released {
+            let is_meant_to_stay = is_asked_for && tenure.is_kept();
+            if !is_released && !is_meant_to_stay {
                 self.note_unreleased(&tenure, tenure.count());
             }
         });

@@ -228,6 +228,10 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
         Error::unavailable_by(reason, Some(Arc::new(cause)))
     };
     match kind {
+        ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
+            "the server wants a password: check the URL, which has none: redis://user:password@host, or \
+             redis://:password@host ({details})"
+        )),
         ConnectErrorKind::Credentials => Error::config(format!(
             "Redis refused the user name or password: check those of the URL ({details})"
         )),

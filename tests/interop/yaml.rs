@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Config, LockClient, RedissonConfig};
+use redisson_lock::{LockClient, RedissonConfig};
 use testbed::{Clustered, Server, eventually};
 
 use crate::stage::{AMPLE, Version};
@@ -88,10 +88,10 @@ async fn redisson_4_7_0_and_rust_reach_a_cluster_behind_a_nat() {
     let java = Version::newest().that_is_built().java_peer_of(&file).await;
     let rust = LockClient::from_redisson_yaml(mapped).await.unwrap();
     let unmapped = RedissonConfig::from_yaml(text("")).unwrap();
-    let config = Config {
-        command_wait: Duration::from_secs(1),
-        ..unmapped.config().clone()
-    };
+    let config = unmapped
+        .config()
+        .clone()
+        .with_command_wait(Duration::from_secs(1));
     let lost = unmapped
         .into_builder()
         .config(config)

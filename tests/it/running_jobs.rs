@@ -131,6 +131,21 @@ async fn the_least_time_outlives_the_process() {
     assert!(left.unwrap().unwrap() > least - SOON);
 }
 
+/// As README has programs end before `process::exit`.
+#[tokio::test]
+async fn the_least_time_outlives_a_shutdown_that_releases() {
+    let (_server, one, other) = bed().await;
+    let least = Duration::from_secs(100);
+    let job = one.reentrant_lock("job");
+    assert_eq!(job.run_at_least(least, async |_| 7).await, Ok(Some(7)));
+    one.reentrant_lock("held").lock().await.unwrap().leak();
+    let report = one.shutdown_and_release().await;
+    assert_eq!(report.unreleased, []);
+    let left = other.reentrant_lock("job").remaining_lease().await;
+    assert!(left.unwrap().unwrap() > least - SOON);
+    assert_eq!(other.reentrant_lock("held").is_locked().await, Ok(false));
+}
+
 #[tokio::test]
 async fn a_dropped_job_frees_the_lock_at_once() {
     let (server, one, _other) = bed().await;
