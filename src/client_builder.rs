@@ -351,6 +351,27 @@ impl LockClientBuilder {
     ///
     /// Dropping the future closes what was open.
     pub async fn build(self) -> Result<LockClient, Error> {
+        let (own_runtime, retry_start) = (self.own_runtime, self.retry_start);
+        let (target, config) = self.into_target()?;
+        let began = Instant::now();
+        loop {
+            let (target, config) = (target.clone(), config.clone());
+            let started = match own_runtime {
+                true => EngineHandle::start_on_own_thread(target, config).await,
+                false => EngineHandle::start(target, config).await,
+            };
+            match started {
+                Err(Error::Unavailable { .. }) if began.elapsed() < retry_start => {
+                    let left = retry_start.saturating_sub(began.elapsed());
+                    tokio::time::sleep(RETRY_PAUSE.min(left)).await;
+                }
+                started => return started.map(LockClient::new),
+            }
+        }
+    }
+
+    /// What to connect to, and the settings.
+    pub(crate) fn into_target(self) -> Result<(Target, Config), Error> {
         let Some((_, target)) = self.source else {
             return Err(Error::config(
                 "no server to connect to: give a `url` or a `fred` client",
@@ -373,21 +394,7 @@ impl LockClientBuilder {
             ));
         }
         target.open_on(&self.tls, self.connect_timeout)?;
-        let began = Instant::now();
-        loop {
-            let (target, config) = (target.clone(), self.config.clone());
-            let started = match self.own_runtime {
-                true => EngineHandle::start_on_own_thread(target, config).await,
-                false => EngineHandle::start(target, config).await,
-            };
-            match started {
-                Err(Error::Unavailable { .. }) if began.elapsed() < self.retry_start => {
-                    let left = self.retry_start.saturating_sub(began.elapsed());
-                    tokio::time::sleep(RETRY_PAUSE.min(left)).await;
-                }
-                started => return started.map(LockClient::new),
-            }
-        }
+        Ok((target, self.config))
     }
 
     /// Connects, for callers that do not wait by `await`: see [`blocking`](crate::blocking).

@@ -6,7 +6,7 @@ use redisson_lock::{Error, LockClient};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::{Done, Failure, exit, out::say};
+use crate::{Done, Failure, exit, fleet::Servers, out::say};
 
 /// Tasks at a time, each with a lock of its own.
 const TASKS: [usize; 3] = [1, 8, 64];
@@ -62,9 +62,9 @@ impl Times {
     }
 }
 
-pub async fn bench(url: &str, time: Duration, json: bool) -> Result<Done, Failure> {
-    let client = LockClient::connect(url).await?;
-    let other = LockClient::connect(url).await?;
+pub async fn bench(servers: &Servers, time: Duration, json: bool) -> Result<Done, Failure> {
+    let client = servers.connect().await?;
+    let other = servers.connect().await?;
     if !json {
         say(format!(
             "{:<24}  {:>10}  {:>10}  {:>10}",

@@ -1,6 +1,6 @@
 //! The words of the command line.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -36,8 +36,29 @@ pub struct Args {
     #[arg(long, global = true)]
     pub json: bool,
 
+    #[command(flatten)]
+    pub tls: Tls,
+
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// What a server that is connected to by TLS is to be shown, and to show.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct Tls {
+    /// The authority that has signed the server's certificate, as PEM; otherwise those of the system.
+    #[arg(long, value_name = "FILE", env = "RLOCK_CA_FILE", global = true)]
+    pub ca_file: Option<PathBuf>,
+    /// This client's certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "RLOCK_CERT_FILE", global = true)]
+    pub cert_file: Option<PathBuf>,
+    /// The key of this client's certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "RLOCK_KEY_FILE", global = true)]
+    pub key_file: Option<PathBuf>,
+    /// The name in the server's certificate, if it is not the host of the URL.
+    #[arg(long, value_name = "NAME", env = "RLOCK_SERVER_NAME", global = true)]
+    pub server_name: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

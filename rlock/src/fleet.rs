@@ -2,7 +2,48 @@
 
 use redisson_lock::probe::{Address, Asked, Frame, Probe, SetUp};
 
-use crate::{Failure, exit};
+use redisson_lock::{LockClient, LockClientBuilder};
+
+use crate::{Failure, cli::Tls, exit};
+
+/// The servers of the command line.
+#[derive(Debug, Clone)]
+pub struct Servers {
+    pub url: String,
+    pub tls: Tls,
+}
+
+impl Servers {
+    pub fn builder(&self) -> Result<LockClientBuilder, Failure> {
+        let mut builder = LockClient::builder().url(&self.url);
+        if let Some(file) = &self.tls.ca_file {
+            builder = builder.ca_file(file);
+        }
+        match (&self.tls.cert_file, &self.tls.key_file) {
+            (Some(certificate), Some(key)) => {
+                builder = builder.client_certificate(certificate, key)
+            }
+            (None, None) => {}
+            _ => {
+                return Err(Failure::usage(
+                    "a certificate needs its key: give --cert-file and --key-file, or neither",
+                ));
+            }
+        }
+        if let Some(name) = &self.tls.server_name {
+            builder = builder.server_name(name);
+        }
+        Ok(builder)
+    }
+
+    pub async fn connect(&self) -> Result<LockClient, Failure> {
+        Ok(self.builder()?.build().await?)
+    }
+
+    pub fn probe(&self) -> Result<Probe, Failure> {
+        Ok(Probe::of_builder(self.builder()?)?)
+    }
+}
 
 /// Commands that travel together.
 pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;

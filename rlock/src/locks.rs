@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::{Error, LockClient, probe::Probe};
+use redisson_lock::{Error, LockClient};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     cli::Kind,
     entry::Holder,
     exit,
-    fleet::Fleet,
+    fleet::{Fleet, Servers},
     ls::{self, Named, shown_clients},
     out::say,
     table::Table,
@@ -86,7 +86,7 @@ impl State {
 }
 
 pub async fn show(
-    url: &str,
+    servers: &Servers,
     client: &LockClient,
     name: &str,
     kind: Kind,
@@ -94,7 +94,7 @@ pub async fn show(
 ) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
     // A user may have the rights for locks, and not those to look around them.
-    let mut fleet = Fleet::connect(&Probe::of_url(url)?).await.ok();
+    let mut fleet = Fleet::connect(&servers.probe()?).await.ok();
     let entry = match &mut fleet {
         Some(fleet) => fleet.at(name).await.ok().flatten(),
         None => None,

@@ -5,12 +5,10 @@ use std::{
     time::Duration,
 };
 
-use redisson_lock::probe::Probe;
-
 use crate::{
     Done, Failure,
     entry::{self, Entry, QUEUE, queued},
-    fleet::{Fleet, bytes, error, good, list, text},
+    fleet::{Fleet, Servers, bytes, error, good, list, text},
     out::say,
     table::Table,
 };
@@ -206,8 +204,8 @@ impl Fleet {
     }
 }
 
-pub async fn ls(url: &str, pattern: &str, all: bool, json: bool) -> Result<Done, Failure> {
-    let mut fleet = Fleet::connect(&Probe::of_url(url)?).await?;
+pub async fn ls(servers: &Servers, pattern: &str, all: bool, json: bool) -> Result<Done, Failure> {
+    let mut fleet = Fleet::connect(&servers.probe()?).await?;
     let Found { mut locks, others } = fleet.find(pattern).await?;
     let hidden = match all {
         true => 0,

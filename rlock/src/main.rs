@@ -23,10 +23,11 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
-use redisson_lock::{Error, LockClient};
+use redisson_lock::Error;
 use rustix::process::{Signal, getpid, kill_process};
 
 use cli::{Args, Verb};
+use fleet::Servers;
 
 /// Exit codes besides that of a command that was run, by sysexits.
 mod exit {
@@ -177,21 +178,22 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
             "which server? Give --url, or set REDIS_URL, for example redis://127.0.0.1:6379",
         ));
     };
-    let json = args.json;
+    let (json, tls) = (args.json, args.tls);
+    let servers = Servers { url, tls };
     match args.verb {
-        Verb::Doctor { name, kinds, .. } => doctor::doctor(&url, &name, &kinds, json).await,
-        Verb::Watch { pattern, every } => watch::watch(&url, &pattern, every, json).await,
-        Verb::Bench { time, .. } => bench::bench(&url, time, json).await,
-        Verb::Ls { pattern, all } => ls::ls(&url, &pattern, all, json).await,
-        verb => with_client(&url, verb, json).await,
+        Verb::Doctor { name, kinds, .. } => doctor::doctor(&servers, &name, &kinds, json).await,
+        Verb::Watch { pattern, every } => watch::watch(&servers, &pattern, every, json).await,
+        Verb::Bench { time, .. } => bench::bench(&servers, time, json).await,
+        Verb::Ls { pattern, all } => ls::ls(&servers, &pattern, all, json).await,
+        verb => with_client(&servers, verb, json).await,
     }
 }
 
-async fn with_client(url: &str, verb: Verb, json: bool) -> Result<Done, Failure> {
-    let client = LockClient::connect(url).await?;
+async fn with_client(servers: &Servers, verb: Verb, json: bool) -> Result<Done, Failure> {
+    let client = servers.connect().await?;
     let done = match verb {
         Verb::Run(asked) => run::run(&client, &asked, json).await,
-        Verb::Show { name, kind } => locks::show(url, &client, &name, kind, json).await,
+        Verb::Show { name, kind } => locks::show(servers, &client, &name, kind, json).await,
         Verb::Unlock {
             name, kind, yes, ..
         } => locks::unlock(&client, &name, kind, yes, json).await,

@@ -53,7 +53,19 @@ impl Probe {
     ///
     /// [`Error::Config`].
     pub fn of_url(url: &str) -> Result<Self, Error> {
-        let mut target = Target::url(url)?;
+        Target::url(url).map(Self::of)
+    }
+
+    /// The servers that `builder` would connect to, as it would.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub fn of_builder(builder: crate::LockClientBuilder) -> Result<Self, Error> {
+        builder.into_target().map(|(target, _)| Self::of(target))
+    }
+
+    fn of(mut target: Target) -> Self {
         let server = target.server.clone();
         let (set_up, sentinels, given) = match (&target.asked, &target.seeds) {
             (Some(asked), _) => match &asked.question {
@@ -67,13 +79,13 @@ impl Probe {
             (None, Some(seeds)) => (SetUp::Cluster, None, seeds.clone()),
             (None, None) => (SetUp::Single, None, Vec::new()),
         };
-        Ok(Self {
+        Self {
             server,
             sentinels,
             locator: target.locator(),
             set_up,
             given,
-        })
+        }
     }
 
     /// What sort of set-up it is.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Config, Error, LockClient};
 
 use super::Findings;
-use crate::Failure;
+use crate::{Failure, fleet::Servers};
 
 /// A waiter that hears nothing would ask by itself after this time, which is too late to be taken for a message.
 const POLL: Duration = Duration::from_secs(20);
@@ -15,19 +15,19 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
 /// when it does.
 const LISTENS_WITHIN: Duration = Duration::from_millis(300);
 
-pub async fn look(url: &str, name: &str, findings: &mut Findings) -> Result<(), Failure> {
+pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Result<(), Failure> {
     let mut config = Config::default();
     config.poll_floor = POLL;
     let client = async || {
-        let builder = LockClient::builder().url(url);
-        builder.config(config.clone()).build().await
+        let builder = servers.builder()?.config(config.clone());
+        Ok::<_, Failure>(builder.build().await?)
     };
     let (holder, waiter) = match (client().await, client().await) {
         (Ok(holder), Ok(waiter)) => (holder, waiter),
         (Err(error), _) | (_, Err(error)) => {
             findings.problem(
                 "messages",
-                format!("a client cannot connect: {error}"),
+                format!("a client cannot connect: {}", error.message),
                 "See the other findings.",
             );
             return Ok(());

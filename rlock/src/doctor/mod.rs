@@ -5,10 +5,16 @@ mod rights;
 mod server;
 mod topology;
 
-use redisson_lock::probe::{Probe, SetUp};
+use redisson_lock::probe::SetUp;
 use serde_json::json;
 
-use crate::{Done, Failure, cli::Kind, fleet::Fleet, out::say, table::Paint};
+use crate::{
+    Done, Failure,
+    cli::Kind,
+    fleet::{Fleet, Servers},
+    out::say,
+    table::Paint,
+};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,8 +110,13 @@ impl Findings {
     }
 }
 
-pub async fn doctor(url: &str, name: &str, kinds: &[Kind], json: bool) -> Result<Done, Failure> {
-    let probe = Probe::of_url(url)?;
+pub async fn doctor(
+    servers: &Servers,
+    name: &str,
+    kinds: &[Kind],
+    json: bool,
+) -> Result<Done, Failure> {
+    let probe = servers.probe()?;
     let mut findings = Findings::default();
     let mut fleet = Fleet::connect(&probe).await?;
     match probe.set_up() {
@@ -121,7 +132,7 @@ pub async fn doctor(url: &str, name: &str, kinds: &[Kind], json: bool) -> Result
     if let Some(first) = fleet.masters.first_mut() {
         rights::look(&probe, first, name, kinds, &mut findings).await?;
     }
-    messages::look(url, name, &mut findings).await?;
+    messages::look(servers, name, &mut findings).await?;
     tell(&findings, json)
 }
 

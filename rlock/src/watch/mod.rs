@@ -18,7 +18,7 @@ use crate::{
     Done, Failure,
     entry::Entry,
     exit,
-    fleet::Fleet,
+    fleet::{Fleet, Servers},
     out::{complain, say},
     signals::{self, Signals},
 };
@@ -73,12 +73,17 @@ impl Watcher {
     }
 }
 
-pub async fn watch(url: &str, pattern: &str, every: Duration, json: bool) -> Result<Done, Failure> {
+pub async fn watch(
+    servers: &Servers,
+    pattern: &str,
+    every: Duration,
+    json: bool,
+) -> Result<Done, Failure> {
     if every < Duration::from_millis(10) {
         return Err(Failure::usage("--every can be 10ms at least"));
     }
     let mut watcher = Watcher {
-        probe: Probe::of_url(url)?,
+        probe: servers.probe()?,
         pattern: pattern.to_owned(),
         fleet: None,
     };

@@ -6,6 +6,7 @@ mod pages;
 mod pty;
 mod run;
 mod terminal;
+mod tls;
 mod watch;
 mod words;
 
