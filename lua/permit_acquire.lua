@@ -1,32 +1,31 @@
--- Takes one permit for a time, under an id of its own.
+-- Takes permits for a time, each under an id of its own, all or none.
 --
 -- KEYS  semaphore: the number of permits that are left; ends: zset of permits and when they end, in ms of this server's clock
--- ARGV  id: 16 bytes that nobody else has; lease: ms, -1 for no end; channel: where waiters listen
+-- ARGV  ids: 16 bytes for each permit, which no other has; lease: ms, -1 for no end; channel: where waiters listen
 -- Replies
---   DONE  granted, now or by an earlier sending  detail: how many are left, and ms until the nearest end, -1 without
---   BUSY  none is left                           detail: ms until the nearest end, -1 without
+--   DONE  detail: 1 if granted, now or by an earlier sending, 0 if there are too few; how many are left; ms until the nearest end,
+--         -1 without
 local keys, args = 2, 3
-local function nearest_end(ends, now)
-  local nearest = call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]
-  return nearest and left_until(nearest, now) or -1
-end
-
-local function operation(k, id, lease, channel)
+local function operation(k, ids, lease, channel)
   local now = server_time()
   take_back_ended(k, now, channel)
   local left = number_at(KEYS[k])
-  if call('ZSCORE', KEYS[k + 1], id) then
-    return DONE, { left or 0, nearest_end(KEYS[k + 1], now) }
+  local wanted = #ids / ID
+  -- All were granted at once, so the first one tells of all.
+  local is_granted = call('ZSCORE', KEYS[k + 1], string.sub(ids, 1, ID))
+  if not is_granted and left and left >= wanted then
+    is_granted = true
+    local score = decimal(end_after(now, lease))
+    for at = 1, #ids, ID do
+      call('ZADD', KEYS[k + 1], score, string.sub(ids, at, at + ID - 1))
+    end
+    left = call('DECRBY', KEYS[k], wanted)
+    -- The permits of a semaphore that has an expiry end with it.
+    local remaining = call('PTTL', KEYS[k])
+    if remaining > 0 then
+      call('PEXPIRE', KEYS[k + 1], remaining)
+    end
   end
-  if not left or left < 1 then
-    return BUSY, nearest_end(KEYS[k + 1], now)
-  end
-  call('ZADD', KEYS[k + 1], decimal(end_after(now, lease)), id)
-  left = call('DECRBY', KEYS[k], 1)
-  -- One who gave the semaphore an end gave it to the permits.
-  local remaining = call('PTTL', KEYS[k])
-  if remaining > 0 then
-    call('PEXPIRE', KEYS[k + 1], remaining)
-  end
-  return DONE, { left, nearest_end(KEYS[k + 1], now) }
+  local nearest = call('ZRANGE', KEYS[k + 1], 0, 0, 'WITHSCORES')[2]
+  return DONE, { is_granted and 1 or 0, left or 0, nearest and left_until(nearest, now) or -1 }
 end

@@ -4,12 +4,14 @@
 -- ARGV  id: of the permit; lease: ms from now, -1 for no end
 -- Replies
 --   DONE    set
---   ABSENT  nobody has the permit  detail: 0
+--   ABSENT  there is no such permit, or its end has come  detail: 0
 local keys, args = 1, 2
 local function operation(k, id, lease)
-  if not call('ZSCORE', KEYS[k], id) then
+  local now = server_time()
+  local score = call('ZSCORE', KEYS[k], id)
+  if not score or tonumber(score) <= now then
     return ABSENT, 0
   end
-  call('ZADD', KEYS[k], decimal(end_after(server_time(), lease)), id)
+  call('ZADD', KEYS[k], decimal(end_after(now, lease)), id)
   return DONE
 end

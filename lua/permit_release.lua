@@ -1,28 +1,41 @@
--- Gives a permit back before its end, and wakes a waiter.
+-- Gives permits back before their end, all or none, and wakes waiters. Permits whose end has come are taken back in any case.
 --
 -- KEYS  semaphore: the number of permits that are left; attempts: see attempts.lua; ends: zset of permits and when they end, in
 --       ms of this server's clock
--- ARGV  id: of the permit; channel: where waiters listen; field; attempt; lasts, stays: ms that it is known, see there
+-- ARGV  ids: 16 bytes for each permit, each once; channel: where waiters listen; field; attempt; lasts,
+--       stays: ms that it is known, see there
 -- Replies
 --   DONE    given back, now or by an earlier sending
---   ABSENT  nobody has it, or its end had come and it is given back for that  detail: 0
+--   ABSENT  one is not there, or its end had come  detail: 0
 local keys, args = 3, 6
-local function operation(k, id, channel, field, attempt, lasts, stays)
+local function operation(k, ids, channel, field, attempt, lasts, stays)
   local answer = earlier(k, field, attempt)
   if answer == 1 then
     return DONE
   end
-  local score = call('ZSCORE', KEYS[k + 2], id)
-  if not score or answer then
+  if answer then
     return ABSENT, 0
   end
-  local left = (number_at(KEYS[k]) or 0) + 1
-  local is_over = tonumber(score) <= server_time()
-  remember(k, field, attempt, is_over and '0' or '1', lasts, stays)
+  local now, held, ended = server_time(), {}, {}
+  for at = 1, #ids, ID do
+    local id = string.sub(ids, at, at + ID - 1)
+    local score = call('ZSCORE', KEYS[k + 2], id)
+    if not score then
+      return ABSENT, 0
+    end
+    local list = tonumber(score) > now and held or ended
+    list[#list + 1] = id
+  end
+  local is_whole = #ended == 0
+  local back = is_whole and held or ended
+  local left = (number_at(KEYS[k]) or 0) + #back
+  remember(k, field, attempt, is_whole and '1' or '0', lasts, stays)
   call(PUBLISH, channel, decimal(left))
-  call('ZREM', KEYS[k + 2], id)
-  call('INCRBY', KEYS[k], 1)
-  if is_over then
+  for _, id in ipairs(back) do
+    call('ZREM', KEYS[k + 2], id)
+  end
+  call('INCRBY', KEYS[k], #back)
+  if not is_whole then
     return ABSENT, 0
   end
   return DONE

@@ -1,3 +1,5 @@
+-- How many bytes the id of a permit has.
+local ID = 16
 -- A permit whose end never comes has this one, in ms since 1970.
 local NO_END = 922337203685477
 -- The most permits whose end has come that are taken back in one go: the server serves others in between.

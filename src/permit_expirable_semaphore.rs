@@ -117,9 +117,46 @@ impl PermitExpirableSemaphore {
     /// ```
     pub async fn acquire(&self, lease: Duration) -> Result<ExpirablePermit, Error> {
         // Without a limit, a permit that is taken is waited for.
-        self.take(lease, Deadline::Never)
-            .await?
-            .ok_or(Error::Closed)
+        let taken = self.take(1, lease, Deadline::Never).await?;
+        single(taken).ok_or(Error::Closed)
+    }
+
+    /// Takes several permits at once for `lease`, waiting for them as long as it takes. None are taken before all can be.
+    ///
+    /// Each has an id of its own and is given back on its own; [`release_many`](Self::release_many) gives several back at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Error::Config`] for more than 1,000 permits.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Redisson
+    ///
+    /// `acquire(permits, leaseTime, unit)`, and with [`Duration::MAX`] `acquire(permits)`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let pool = client.permit_expirable_semaphore("pool");
+    /// let permits = pool.acquire_many(3, Duration::from_secs(30)).await?;
+    /// let ids: Vec<_> = permits.iter().map(|permit| permit.id()).collect();
+    /// println!("permits {ids:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_many(
+        &self,
+        permits: u32,
+        lease: Duration,
+    ) -> Result<Vec<ExpirablePermit>, Error> {
+        let taken = self.take(permits, lease, Deadline::Never).await?;
+        taken.ok_or(Error::Closed)
     }
 
     /// Takes a permit for `lease` if there is one.
@@ -138,7 +175,30 @@ impl PermitExpirableSemaphore {
     /// `tryAcquire(0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire()`.
     #[doc(alias = "tryAcquire")]
     pub async fn try_acquire(&self, lease: Duration) -> Result<Option<ExpirablePermit>, Error> {
-        self.take(lease, Deadline::Once).await
+        Ok(single(self.take(1, lease, Deadline::Once).await?))
+    }
+
+    /// Takes several permits for `lease` if there are as many.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), and [`Error::Config`] for more than 1,000 permits.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Redisson
+    ///
+    /// `tryAcquire(permits, 0, leaseTime, unit)`, and with [`Duration::MAX`] `tryAcquire(permits)`, which answer an empty list
+    /// where this answers `None`.
+    #[doc(alias = "tryAcquire")]
+    pub async fn try_acquire_many(
+        &self,
+        permits: u32,
+        lease: Duration,
+    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        self.take(permits, lease, Deadline::Once).await
     }
 
     /// Takes a permit for `lease`, waiting for it no longer than `wait`, which covers everything.
@@ -160,23 +220,49 @@ impl PermitExpirableSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> Result<Option<ExpirablePermit>, Error> {
-        self.take(lease, Deadline::of(wait)).await
+        Ok(single(self.take(1, lease, Deadline::of(wait)).await?))
+    }
+
+    /// Takes several permits for `lease`, waiting for them no longer than `wait`, which covers everything.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many), within `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Redisson
+    ///
+    /// `tryAcquire(permits, waitTime, leaseTime, unit)`, which answers an empty list where this answers `None`.
+    #[doc(alias = "tryAcquire")]
+    pub async fn try_acquire_many_for(
+        &self,
+        permits: u32,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        self.take(permits, lease, Deadline::of(wait)).await
     }
 
     async fn take(
         &self,
+        permits: u32,
         lease: Duration,
         limit: Deadline,
-    ) -> Result<Option<ExpirablePermit>, Error> {
-        let taken = self
-            .engine
-            .acquire_permit(self.site()?, lease_of(lease)?, limit);
-        let engine = || self.engine.clone();
-        Ok(taken.await?.map(|held| ExpirablePermit {
+    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        let (site, lease) = (self.site()?, lease_of(lease)?);
+        check_many(permits as usize)?;
+        let taken = self.engine.acquire_ids(site, permits, lease, limit);
+        let guard = |held: HeldPermit| ExpirablePermit {
             id: shown(&held.id),
             held,
-            _engine: engine(),
-        }))
+            _engine: self.engine.clone(),
+        };
+        Ok(taken
+            .await?
+            .map(|held| held.into_iter().map(guard).collect()))
     }
 
     /// Gives back the permit with this id, whoever took it. Says whether there was one that had not ended.
@@ -194,7 +280,39 @@ impl PermitExpirableSemaphore {
     /// `tryRelease(permitId)`; `release(permitId)` throws where this says `false`.
     #[doc(alias = "tryRelease")]
     pub async fn release(&self, id: &str) -> Result<bool, Error> {
-        self.engine.release_permit(self.site()?, read(id)?).await
+        self.engine.release_ids(self.site()?, &[read(id)?]).await
+    }
+
+    /// Gives back the permits with these ids, whichever process took them. Says whether all were there and had not ended; if
+    /// not, none of them is given back before its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`Error::Config`] for more than 1,000 ids.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it is carried on.
+    ///
+    /// # Redisson
+    ///
+    /// `tryRelease(permitIds)`, which answers how many were given back; `release(permitIds)` throws where this says `false`.
+    #[doc(alias = "tryRelease")]
+    pub async fn release_many(
+        &self,
+        ids: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<bool, Error> {
+        let site = self.site()?;
+        let ids = ids.into_iter().map(|id| read(id.as_ref()));
+        let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
+        // An id that is there twice is one permit.
+        ids.sort_unstable();
+        ids.dedup();
+        check_many(ids.len())?;
+        match ids.is_empty() {
+            true => Ok(true),
+            false => self.engine.release_ids(site, &ids).await,
+        }
     }
 
     /// Has the permit with this id end after `lease` from now. Says whether there is one.
@@ -334,6 +452,23 @@ impl fmt::Debug for PermitExpirableSemaphore {
             .field("name", &self.name())
             .finish_non_exhaustive()
     }
+}
+
+/// The most permits of one call: the server does nothing else meanwhile.
+const MOST_AT_ONCE: usize = 1_000;
+
+fn check_many(permits: usize) -> Result<(), Error> {
+    match permits {
+        0..=MOST_AT_ONCE => Ok(()),
+        _ => Err(Error::config(format!(
+            "{permits} permits at once: take or give back at most {MOST_AT_ONCE} in one call"
+        ))),
+    }
+}
+
+/// The permit of a call for one.
+fn single(taken: Option<Vec<ExpirablePermit>>) -> Option<ExpirablePermit> {
+    taken?.pop()
 }
 
 /// A permit's lease; `None` without an end.

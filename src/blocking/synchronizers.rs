@@ -109,6 +109,49 @@ impl PermitExpirableSemaphore {
         acquire(lease: Duration), "PermitExpirableSemaphore";
     }
 
+    /// See [`crate::PermitExpirableSemaphore::acquire_many`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::PermitExpirableSemaphore::acquire_many`].
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+        lease: Duration,
+    ) -> Result<Vec<ExpirablePermit>, Error> {
+        let taken = wait_for(self.runtime(), self.0.acquire_many(permits, lease))?;
+        Ok(ExpirablePermit::all(taken))
+    }
+
+    /// See [`crate::PermitExpirableSemaphore::try_acquire_many`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::PermitExpirableSemaphore::try_acquire_many`].
+    pub fn try_acquire_many(
+        &self,
+        permits: u32,
+        lease: Duration,
+    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        let taken = wait_for(self.runtime(), self.0.try_acquire_many(permits, lease))?;
+        Ok(taken.map(ExpirablePermit::all))
+    }
+
+    /// See [`crate::PermitExpirableSemaphore::try_acquire_many_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::PermitExpirableSemaphore::try_acquire_many_for`].
+    pub fn try_acquire_many_for(
+        &self,
+        permits: u32,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
+        let taken = self.0.try_acquire_many_for(permits, wait, lease);
+        Ok(wait_for(self.runtime(), taken)?.map(ExpirablePermit::all))
+    }
+
     tries! { ExpirablePermit;
         try_acquire(lease: Duration), "PermitExpirableSemaphore";
         try_acquire_for(wait: Duration, lease: Duration), "PermitExpirableSemaphore";
@@ -122,6 +165,7 @@ impl PermitExpirableSemaphore {
         acquired_permits() -> i64, "PermitExpirableSemaphore";
         permits() -> i64, "PermitExpirableSemaphore";
         release(id: &str) -> bool, "PermitExpirableSemaphore";
+        release_many(ids: impl IntoIterator<Item = impl AsRef<str>>) -> bool, "PermitExpirableSemaphore";
         update_lease(id: &str, lease: Duration) -> bool, "PermitExpirableSemaphore";
         lease_left(id: &str) -> Option<Duration>, "PermitExpirableSemaphore";
     }
@@ -193,6 +237,11 @@ impl Drop for Permit {
 }
 
 impl ExpirablePermit {
+    fn all(permits: Vec<crate::ExpirablePermit>) -> Vec<Self> {
+        let permits = permits.into_iter().map(Some);
+        permits.map(Self).collect()
+    }
+
     /// The permit's id: see [`crate::ExpirablePermit::id`].
     pub fn id(&self) -> &str {
         self.0.as_ref().map_or("", crate::ExpirablePermit::id)

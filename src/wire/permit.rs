@@ -10,7 +10,14 @@ use super::{
 };
 
 static ACQUIRE: Script = script!(keys = 2, "number", "clock", "permits", "permit_acquire");
-static RELEASE: Script = script!(keys = 3, "attempts", "number", "clock", "permit_release");
+static RELEASE: Script = script!(
+    keys = 3,
+    "attempts",
+    "number",
+    "clock",
+    "permits",
+    "permit_release"
+);
 static EXTEND: Script = script!(keys = 1, "number", "clock", "permits", "permit_extend");
 static LEFT: Script = script!(keys = 1, "number", "clock", "permits", "permit_left");
 static COUNT: Script = script!(keys = 2, "number", "clock", "permits", "permit_count");
@@ -33,15 +40,19 @@ fn id_text(id: &Id) -> Bytes {
     Bytes::copy_from_slice(id)
 }
 
-/// Take a permit, without a lease for ever.
-pub(crate) fn acquire(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
-    let arguments = [id_text(id), lease_text(lease), site.channel.clone()];
+fn ids_text(ids: &[Id]) -> Bytes {
+    ids.concat().into()
+}
+
+/// Take a permit for each id, all or none; without a lease for ever.
+pub(crate) fn acquire(site: &Site, ids: &[Id], lease: Option<&Lease>) -> Request {
+    let arguments = [ids_text(ids), lease_text(lease), site.channel.clone()];
     both(&ACQUIRE, site, arguments)
 }
 
-/// Give a permit back.
-pub(crate) fn release(site: &Site, id: &Id, attempt: &Attempt) -> Request {
-    let arguments = [site.ends.clone(), id_text(id), site.channel.clone()];
+/// Give permits back, all or none. No id may be there twice.
+pub(crate) fn release(site: &Site, ids: &[Id], attempt: &Attempt) -> Request {
+    let arguments = [site.ends.clone(), ids_text(ids), site.channel.clone()];
     attempted(&RELEASE, site, arguments, attempt)
 }
 

@@ -333,6 +333,8 @@ fn log_lines() -> Lines {
         for level in ["error", "warn", "info", "debug", "trace"] {
             for begins in source.split(&format!("tracing::{level}!(")).skip(1) {
                 let mut fields = arguments(begins);
+                // Of the event itself, and no field.
+                fields.retain(|field| !field.starts_with("name: "));
                 let message = fields.pop().unwrap();
                 let message = message.trim_matches('"').to_owned();
                 // A message that is handed on stands where it is given.

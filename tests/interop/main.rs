@@ -135,6 +135,13 @@ macro_rules! synchronizer {
     };
 }
 
+/// Redisson 3.27.0 releases a part of a list, and leaves a waiter for several asleep.
+macro_rules! permit_lists {
+    ($version:ident) => {
+        suite! { $version: synchronizers::lists_of_permits_are_shared }
+    };
+}
+
 macro_rules! multi_lock {
     ($version:ident) => {
         suite! { $version:
@@ -202,6 +209,7 @@ against_the_newest! {
     non_reentrant_fair_lock { NON_REENTRANT_FAIR: every_lock exclusive_lock same_steps queue }
     spin_locks { : spin_lock }
     red_locks { : red_lock }
+    lists_of_permits { : permit_lists }
 }
 
 mod topologies;

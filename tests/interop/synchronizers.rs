@@ -194,6 +194,58 @@ pub async fn permits_with_an_end_are_shared(version: Version) {
         .leak();
 }
 
+pub async fn lists_of_permits_are_shared(version: Version) {
+    let stage = version.stage().await;
+    let (client, name) = (client(&stage).await, unique_name("pool"));
+    let channel = format!("redisson_sc:{{{name}}}");
+    let lease = Duration::from_secs(60);
+    let (ours, java) = (
+        client.permit_expirable_semaphore(&name),
+        Java {
+            stage: &stage,
+            kind: "expirable",
+            name: &name,
+        },
+    );
+    assert!(ours.try_set_permits(5).await.unwrap());
+    let mine = ours.acquire_many(3, lease).await.unwrap();
+    let mine: Vec<_> = mine
+        .into_iter()
+        .map(|permit| {
+            let id = permit.id().to_owned();
+            permit.leak();
+            id
+        })
+        .collect();
+    assert_eq!(java.call(&["acquiredPermits"]).await, "3");
+    assert_eq!(java.call(&["tryAcquireList", "3"]).await, "");
+    let theirs = java.call(&["acquireList", "2", "60000"]).await;
+    let theirs: Vec<_> = theirs.split(',').collect();
+    assert!(ours.try_acquire_many(1, lease).await.unwrap().is_none());
+    // All or none, on both sides.
+    let missing = "0".repeat(32);
+    let mixed = [theirs[0], &missing];
+    assert!(!ours.release_many(mixed).await.unwrap());
+    let mixed = [&mine[0], &missing].map(String::as_str).join(",");
+    assert_eq!(java.call(&["tryReleaseList", &mixed]).await, "0");
+    assert_eq!(ours.acquired_permits().await, Ok(5));
+    // Each gives back what the other took, and wakes it.
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.acquire_many(3, lease).await }
+    });
+    waits(&stage, &channel, 1).await;
+    assert_eq!(java.call(&["tryReleaseList", &mine.join(",")]).await, "3");
+    let next = timeout(AMPLE, waiting).await.unwrap().unwrap().unwrap();
+    assert_eq!(next.len(), 3);
+    let waiting = java.begin("waits", &["acquireList", "2", "60000"]);
+    waits(&stage, &channel, 1).await;
+    assert!(ours.release_many(theirs).await.unwrap());
+    let theirs = ended(waiting).await;
+    assert!(ours.release_many(theirs.split(',')).await.unwrap());
+    assert_eq!(java.call(&["availablePermits"]).await, "2");
+}
+
 pub async fn a_latch_opens_for_both(version: Version) {
     let stage = version.stage().await;
     let (client, name) = (client(&stage).await, unique_name("ready"));

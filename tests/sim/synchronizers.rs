@@ -263,38 +263,51 @@ async fn permits_with_an_end(seed: u64) {
             for _ in 0..random.u32(1..=5) {
                 let lease = Duration::from_millis(random.u64(100..20_000));
                 let patience = Duration::from_millis(random.u64(..60));
+                let wanted = random.u32(1..=permits);
                 let mut lazy = random.fork();
-                let taken = match random.u8(..3) {
-                    0 => pool.try_acquire(lease).await.unwrap_or(None),
-                    1 => match timeout(patience, lazily(&mut lazy, pool.acquire(lease))).await {
-                        Ok(taken) => taken.map(Some).unwrap_or(None),
-                        Err(_) => None,
-                    },
-                    _ => Some(
+                let taken = match random.u8(..4) {
+                    0 => pool.try_acquire_many(wanted, lease).await.unwrap_or(None),
+                    1 => pool
+                        .try_acquire_many_for(wanted, patience, lease)
+                        .await
+                        .unwrap_or(None),
+                    2 => {
+                        let acquiring = lazily(&mut lazy, pool.acquire_many(wanted, lease));
+                        match timeout(patience, acquiring).await {
+                            Ok(taken) => taken.map(Some).unwrap_or(None),
+                            Err(_) => None,
+                        }
+                    }
+                    // One that wants more than one may wait for long, as others go before.
+                    _ => Some(vec![
                         lazily(&mut lazy, pool.acquire(lease))
                             .await
                             .expect("an outage is short"),
-                    ),
+                    ]),
                 };
-                let Some(taken) = taken else {
+                let Some(mut taken) = taken else {
                     continue;
                 };
                 // A grant that comes late may be over.
-                let left = taken
+                let left = taken[0]
                     .valid_until()
                     .expect("it has an end")
                     .saturating_duration_since(Instant::now().into_std());
                 if left.is_zero() {
                     continue;
                 }
-                out.take(1);
+                out.take(taken.len() as i64);
                 sleep(left.min(Duration::from_micros(random.u64(..5_000)))).await;
-                out.give(1);
-                match random.u8(..4) {
+                out.give(taken.len() as i64);
+                match random.u8(..5) {
                     0 => drop(taken),
                     // Its end takes it back.
-                    1 => taken.leak(),
-                    _ => drop(taken.release().await),
+                    1 => taken.swap_remove(0).leak(),
+                    2 => drop(
+                        pool.release_many(taken.iter().map(|permit| permit.id()))
+                            .await,
+                    ),
+                    _ => drop(taken.swap_remove(0).release().await),
                 }
             }
         });

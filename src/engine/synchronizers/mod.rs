@@ -326,7 +326,7 @@ impl HeldPermit {
         runtime::check()?;
         self.is_armed = false;
         let (engine, site) = (self.engine.clone(), self.site.clone());
-        engine.release_permit(&site, self.id).await
+        engine.release_ids(&site, &[self.id]).await
     }
 }
 
@@ -334,7 +334,7 @@ impl Drop for HeldPermit {
     fn drop(&mut self) {
         if self.is_armed {
             let ongoing = self.engine.synchronizers.attempts.begin(&self.site);
-            let request = permit::release(&self.site, &self.id, &ongoing.attempt);
+            let request = permit::release(&self.site, &[self.id], &ongoing.attempt);
             self.engine.give_back_permits(&self.site, request, ongoing);
         }
     }
@@ -374,7 +374,8 @@ impl Engine {
             }
         };
         let given = |row_ends| self.held_permits(site, permits, row_ends);
-        self.acquire_by(site, permits, limit, try_once, given).await
+        let wanted = Wanted::Permits(permits);
+        self.acquire_by(site, wanted, limit, try_once, given).await
     }
 
     /// Tells those who have heard nothing for long, and passes on what was passed to a task that does not come for it.
@@ -399,34 +400,40 @@ impl Engine {
         }
     }
 
-    /// Takes a permit of an expirable semaphore for so long, or answers `None` when there was none at the limit.
-    pub(crate) async fn acquire_permit(
+    /// Takes permits of an expirable semaphore for so long, or answers `None` when there were too few at the limit.
+    pub(crate) async fn acquire_ids(
         self: &Arc<Self>,
         site: &Arc<Site>,
+        permits: u32,
         lease: Option<Lease>,
         limit: Deadline,
-    ) -> Result<Option<HeldPermit>, Error> {
+    ) -> Result<Option<Vec<HeldPermit>>, Error> {
+        if permits == 0 {
+            self.check_open()?;
+            return Ok(Some(Vec::new()));
+        }
         let try_once = |caller: Caller| {
             let (engine, site, lease) = (self.clone(), site.clone(), lease.clone());
             async move {
                 engine.may_announce(&site).await?;
-                let id = attempts::permit_id();
-                let request = permit::acquire(&site, &id, lease.as_ref());
+                let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
+                let request = permit::acquire(&site, &ids, lease.as_ref());
                 let sent = Instant::now();
                 match engine.until_answered(&site, request, Some(&caller)).await? {
-                    Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => {
-                        let held = HeldPermit {
-                            engine,
-                            site,
+                    Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 3 => {
+                        let rest = Rest::with_end(numbers[1], numbers[2]);
+                        if numbers[0] == 0 {
+                            return Ok(AttemptOutcome::Busy(rest));
+                        }
+                        let valid_until = lease.map(|lease| validity(sent, &lease));
+                        let held = ids.into_iter().map(|id| HeldPermit {
+                            engine: engine.clone(),
+                            site: site.clone(),
                             id,
-                            valid_until: lease.map(|lease| validity(sent, &lease)),
+                            valid_until,
                             is_armed: true,
-                        };
-                        let rest = Rest::with_end(numbers[0], numbers[1]);
-                        Ok(AttemptOutcome::Granted(held, rest))
-                    }
-                    Outcome::Busy { remaining } => {
-                        Ok(AttemptOutcome::Busy(Rest::with_end(0, remaining)))
+                        });
+                        Ok(AttemptOutcome::Granted(held.collect(), rest))
                     }
                     odd => Err(odd_answer(odd)),
                 }
@@ -434,14 +441,15 @@ impl Engine {
         };
         // Each has an id and an end of its own.
         let given = |_| unreachable!("permits with an end are not passed on");
-        self.acquire_by(site, 1, limit, try_once, given).await
+        let wanted = Wanted::Ids(permits);
+        self.acquire_by(site, wanted, limit, try_once, given).await
     }
 
     /// The loop of both.
     async fn acquire_by<T, F>(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        permits: u32,
+        wanted: Wanted,
         limit: Deadline,
         try_once: impl Fn(Caller) -> F,
         given: impl Fn(Instant) -> T,
@@ -453,8 +461,8 @@ impl Engine {
         runtime::check()?;
         let waits = !matches!(limit, Deadline::Once);
         let all = &self.synchronizers;
-        let begin = |behind| Waiting::begin(self, site, Wanted::Permits(permits), behind);
-        let behind = waits && all.waiters().would_wait(site, permits);
+        let begin = |behind| Waiting::begin(self, site, wanted, behind);
+        let behind = waits && all.waiters().would_wait(site, wanted);
         let mut waiting = behind.then(|| begin(true));
         let mut was_busy = behind;
         loop {
@@ -595,16 +603,14 @@ impl Engine {
         self.run_at(site, release).await.map(drop)
     }
 
-    /// Says whether somebody had it, and it had not ended.
-    pub(crate) async fn release_permit(
+    /// Says whether all were there, and had not ended; otherwise none is released.
+    pub(crate) async fn release_ids(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        id: Id,
+        ids: &[Id],
     ) -> Result<bool, Error> {
-        let released = self
-            .run_at(site, |attempt| permit::release(site, &id, attempt))
-            .await?;
-        Ok(released.is_some())
+        let released = self.run_at(site, |attempt| permit::release(site, ids, attempt));
+        Ok(released.await?.is_some())
     }
 
     /// Gives back what was dropped.

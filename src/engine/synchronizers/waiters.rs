@@ -27,11 +27,22 @@ pub(super) struct WaiterId(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Permits(u32),
+    /// Permits with ids. A message may tell of fewer than are left: Redisson announces some additions by what is added.
+    Ids(u32),
     /// The opening of a latch. From the message `mark` on, any opening counts.
     Opening {
         mark: i64,
         is_marked: bool,
     },
+}
+
+impl Wanted {
+    fn permits(self) -> i64 {
+        match self {
+            Wanted::Permits(permits) | Wanted::Ids(permits) => permits.into(),
+            Wanted::Opening { .. } => 0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +83,7 @@ impl Waiter {
     }
 
     fn needs(&self) -> i64 {
-        match self.wanted {
-            Wanted::Permits(permits) => permits.into(),
-            Wanted::Opening { .. } => 0,
-        }
+        self.wanted.permits()
     }
 
     /// The permits that it is about to ask for. One that is not polled does not count for long.
@@ -138,7 +146,8 @@ impl Queue {
             let needs = waiter.needs();
             match (&mut waiter.wanted, &mut waiter.state) {
                 (Wanted::Permits(_), State::Asking { happened }) => *happened |= needs <= number,
-                (Wanted::Permits(_), _) => {}
+                (Wanted::Ids(_), State::Asking { happened }) => *happened |= number > 0,
+                (Wanted::Permits(_) | Wanted::Ids(_), _) => {}
                 (
                     Wanted::Opening {
                         is_marked: true, ..
@@ -154,6 +163,16 @@ impl Queue {
             }
         }
         self.left(number, now);
+        // One of those that want more than this asks; what it learns is counted for all.
+        let mut waiters = self.waiters.iter_mut();
+        let is_unsure =
+            |waiter: &Waiter| matches!(waiter.wanted, Wanted::Ids(_)) && waiter.needs() > number;
+        if number > 0
+            && let Some(first) = waiters.find(|waiter| is_unsure(waiter))
+            && first.state == State::Parked
+        {
+            first.tell(State::Told(now));
+        }
     }
 
     /// A task that does not come goes to the end of the queue. What it was passed is taken back; what it was told of, others are
@@ -227,12 +246,12 @@ impl Waiters {
     }
 
     /// Whether one waits that wants no more than this, and would have been told: to ask before it is of no use.
-    pub(super) fn would_wait(&mut self, site: &Site, permits: u32) -> bool {
+    pub(super) fn would_wait(&mut self, site: &Site, wanted: Wanted) -> bool {
         let mut waiters = self
             .queue(site)
             .into_iter()
             .flat_map(|queue| &queue.waiters);
-        waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= permits.into())
+        waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= wanted.permits())
     }
 
     /// One comes, to ask or behind others that [wait](Self::would_wait).
@@ -477,7 +496,10 @@ mod tests {
 
         /// One that was refused.
         fn parked(&mut self, permits: u32) -> WaiterId {
-            let wanted = Wanted::Permits(permits);
+            self.waits_for(Wanted::Permits(permits))
+        }
+
+        fn waits_for(&mut self, wanted: Wanted) -> WaiterId {
             let signal = Arc::new(Notify::new());
             self.waiters
                 .join(&self.site, wanted, true, signal, self.now)
@@ -507,6 +529,25 @@ mod tests {
         assert_eq!(bed.told(&all), [false, true, true, true]);
         bed.message(6);
         assert_eq!(bed.told(&all), [true; 4]);
+    }
+
+    /// Redisson announces the release of a list, and permits that are added, by their number.
+    #[test]
+    fn one_that_wants_more_ids_than_a_message_tells_of_asks() {
+        let mut bed = Bed::new();
+        let [big, bigger] = [3, 4].map(|permits| bed.waits_for(Wanted::Ids(permits)));
+        bed.message(0);
+        assert_eq!(bed.told(&[big, bigger]), [false, false]);
+        bed.message(2);
+        assert_eq!(bed.told(&[big, bigger]), [true, false]);
+        bed.waiters.asks(&bed.site, big);
+        bed.message(1);
+        bed.waiters.refused(&bed.site, big, None, bed.now);
+        assert_eq!(bed.told(&[big, bigger]), [true, false], "it was too soon");
+        bed.waiters.asks(&bed.site, big);
+        bed.waiters.served(&bed.site, big);
+        bed.waiters.left(&bed.site, 4, None, bed.now);
+        assert_eq!(bed.told(&[bigger]), [true]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
         "semaphore_acquire" | "semaphore_release" | "semaphore_drain" | "number_begin"
         | "latch_count_down" | "latch_delete" => &["attempts", "number"],
         "number_inspect" | "latch_look" | "permit_set" => &["number"],
-        "permit_release" => &["attempts", "number", "clock"],
+        "permit_release" => &["attempts", "number", "clock", "permits"],
         "permit_acquire" | "permit_extend" | "permit_left" | "permit_count" => {
             &["number", "clock", "permits"]
         }

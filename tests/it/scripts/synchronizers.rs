@@ -14,7 +14,8 @@ const BEGIN: &str = script!("attempts", "number", "number_begin");
 const COUNT_DOWN: &str = script!("attempts", "number", "latch_count_down");
 const LOOK: &str = script!("number", "latch_look");
 const PERMIT: &str = script!("number", "clock", "permits", "permit_acquire");
-const GIVE_BACK: &str = script!("attempts", "number", "clock", "permit_release");
+const GIVE_BACK: &str = script!("attempts", "number", "clock", "permits", "permit_release");
+const EXTEND: &str = script!("number", "clock", "permits", "permit_extend");
 const COUNT: &str = script!("number", "clock", "permits", "permit_count");
 
 /// The attempt `number` of a client at a number.
@@ -103,29 +104,35 @@ async fn permits_whose_end_has_come_are_taken_back_and_told_of() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
-    let take = async |id: &str, lease: &str| {
-        let arguments = [id, lease, CHANNEL];
+    let take = async |ids: &str, lease: &str| {
+        let arguments = [&of(ids), lease, CHANNEL];
         admin.run_on(PERMIT, &[LOCK, ENDS], &arguments).await
     };
-    assert_eq!(take("a", "60000").await, Reply::Busy(-1));
+    assert_eq!(take("a", "60000").await, Reply::Told(vec![0, 0, -1]));
     bed.ask::<()>(&["SET", LOCK, "2"]).await;
     // Ended long ago, as a client of Redisson left it.
-    bed.ask::<i64>(&["ZADD", ENDS, "1000", "dead"]).await;
-    assert_eq!(take("a", "-1").await, Reply::Told(vec![2, -1]));
-    assert_eq!(take("a", "-1").await, Reply::Told(vec![2, -1]), "repeated");
+    bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("d")]).await;
+    for _ in 0..2 {
+        let taken = take("a", "-1").await;
+        assert_eq!(taken, Reply::Told(vec![1, 2, -1]), "or repeated");
+    }
     let Reply::Told(counted) = take("b", "60000").await else {
         panic!("there are two more");
     };
     assert!(
-        counted[0] == 1 && (1..=60_000).contains(&counted[1]),
+        counted[..2] == [1, 1] && (1..=60_000).contains(&counted[2]),
         "{counted:?}"
     );
-    assert!(matches!(take("c", "90000").await, Reply::Told(_)));
-    assert!(matches!(take("d", "60000").await, Reply::Busy(1..=60_000)));
+    assert!(matches!(take("c", "90000").await, Reply::Told(of) if of[..2] == [1, 0]));
+    let refused = take("d", "60000").await;
+    assert!(
+        matches!(&refused, Reply::Told(of) if of[..2] == [0, 0] && (1..=60_000).contains(&of[2])),
+        "{refused:?}"
+    );
     let count = admin.run_on(COUNT, &[LOCK, ENDS], &[CHANNEL]).await;
     assert_eq!(count, Reply::Told(vec![1, 0, 3]));
-    let give_back = async |id: &str, number: &str| {
-        let arguments = [id, CHANNEL, "us/1", number, "60000", "0"];
+    let give_back = async |ids: &str, number: &str| {
+        let arguments = [&of(ids), CHANNEL, "us/1", number, "60000", "0"];
         admin
             .run_on(GIVE_BACK, &[LOCK, ATTEMPTS, ENDS], &arguments)
             .await
@@ -136,6 +143,70 @@ async fn permits_whose_end_has_come_are_taken_back_and_told_of() {
     assert_eq!(give_back("a", "2").await, Reply::Absent);
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "1");
     assert_eq!(listener.messages().await, ["3", "1"]);
+}
+
+/// An id for each letter.
+fn of(letters: &str) -> String {
+    let ids = letters.chars().map(|letter| letter.to_string().repeat(16));
+    ids.collect()
+}
+
+#[tokio::test]
+async fn permits_are_taken_and_given_back_all_or_none() {
+    let bed = Bed::new().await;
+    let admin = &bed.admin;
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    let take = async |ids: &str| {
+        let arguments = [&of(ids), "-1", CHANNEL];
+        admin.run_on(PERMIT, &[LOCK, ENDS], &arguments).await
+    };
+    let give_back = async |ids: &str, number: &str| {
+        let arguments = [&of(ids), CHANNEL, "us/1", number, "60000", "0"];
+        let keys = [LOCK, ATTEMPTS, ENDS];
+        admin.run_on(GIVE_BACK, &keys, &arguments).await
+    };
+    let left = async || bed.ask::<String>(&["GET", LOCK]).await;
+    let ids = async || bed.ask::<Vec<String>>(&["ZRANGE", ENDS, "0", "-1"]).await;
+    bed.ask::<()>(&["SET", LOCK, "4"]).await;
+    for _ in 0..2 {
+        assert_eq!(
+            take("abc").await,
+            Reply::Told(vec![1, 1, -1]),
+            "or repeated"
+        );
+    }
+    assert_eq!(take("de").await, Reply::Told(vec![0, 1, -1]));
+    assert_eq!((left().await, ids().await.len()), ("1".to_owned(), 3));
+    assert_eq!(give_back("axc", "1").await, Reply::Absent);
+    assert_eq!((left().await, ids().await.len()), ("1".to_owned(), 3));
+    assert!(listener.messages().await.is_empty());
+    for _ in 0..2 {
+        assert_eq!(give_back("ac", "2").await, Reply::Done, "or repeated");
+    }
+    assert_eq!((left().await, ids().await), ("3".to_owned(), vec![of("b")]));
+    // One that has ended goes back to the rest, and the other one stays.
+    bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("e")]).await;
+    for _ in 0..2 {
+        assert_eq!(give_back("be", "3").await, Reply::Absent, "or repeated");
+    }
+    assert_eq!((left().await, ids().await), ("4".to_owned(), vec![of("b")]));
+    assert_eq!(listener.messages().await, ["3", "4"]);
+}
+
+#[tokio::test]
+async fn a_permit_whose_end_has_come_is_not_prolonged() {
+    let bed = Bed::new().await;
+    let extend = async |id: &str| {
+        let arguments = [&of(id), "60000"];
+        bed.admin.run_on(EXTEND, &[ENDS], &arguments).await
+    };
+    bed.ask::<i64>(&["ZADD", ENDS, "1000", &of("a"), "922337203685477", &of("b")])
+        .await;
+    assert_eq!(extend("a").await, Reply::Absent);
+    assert_eq!(extend("b").await, Reply::Done);
+    let score = async |id: &str| bed.ask::<i64>(&["ZSCORE", ENDS, &of(id)]).await;
+    assert_eq!(score("a").await, 1_000);
+    assert!(score("b").await < 922_337_203_685_477);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use redisson_lock::{Config, Error, LockClient};
 use testbed::{Server, eventually};
@@ -134,6 +134,62 @@ async fn those_who_wait_are_woken() {
 }
 
 #[tokio::test]
+async fn lists_are_taken_and_given_back_all_or_none() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.permit_expirable_semaphore("pool");
+    pool.try_set_permits(4).await.unwrap();
+    let three = pool.acquire_many(3, LEASE).await.unwrap();
+    let ids: HashSet<_> = three.iter().map(|permit| permit.id().to_owned()).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(pool.try_acquire_many(2, LEASE).await.unwrap().is_none());
+    let waited = pool.try_acquire_many_for(2, SHORT, LEASE).await.unwrap();
+    assert!(waited.is_none());
+    assert_eq!(pool.available_permits().await, Ok(1));
+    assert!(pool.acquire_many(0, LEASE).await.unwrap().is_empty());
+    let none: [&str; 0] = [];
+    assert!(pool.release_many(none).await.unwrap());
+    let unknown = "0".repeat(32);
+    let with_unknown = ids.iter().chain([&unknown]);
+    assert!(!pool.release_many(with_unknown).await.unwrap());
+    assert_eq!(pool.acquired_permits().await, Ok(3));
+    // One that is there twice is one.
+    let twice = ids.iter().chain(&ids);
+    assert!(pool.release_many(twice).await.unwrap());
+    assert_eq!(pool.available_permits().await, Ok(4));
+    for permit in three {
+        assert!(!permit.release().await.unwrap());
+    }
+    drop(pool.try_acquire_many(4, LEASE).await.unwrap().unwrap());
+    eventually("what was dropped is given back", SOON, async || {
+        pool.available_permits().await == Ok(4)
+    })
+    .await;
+}
+
+/// Redisson announces permits that are added by their number, which is less than are left then.
+#[tokio::test]
+async fn one_that_waits_for_several_asks_when_a_message_tells_of_fewer() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.permit_expirable_semaphore("pool");
+    pool.try_set_permits(2).await.unwrap();
+    let waits = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire_many(3, LEASE).await }
+    });
+    eventually("it waits", SOON, async || {
+        listeners(&server, CHANNEL).await == 1
+    })
+    .await;
+    super::parked().await;
+    server.command::<()>(&["SET", "pool", "3"]).await;
+    server.command::<i64>(&["PUBLISH", CHANNEL, "1"]).await;
+    let taken = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    assert_eq!(taken.len(), 3);
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_said() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
@@ -144,6 +200,10 @@ async fn what_cannot_be_is_said() {
         assert!(is_config(pool.lease_left(id).await.unwrap_err()), "{id}");
     }
     assert!(is_config(pool.acquire(Duration::ZERO).await.unwrap_err()));
+    let many = pool.try_acquire_many(1_001, LEASE).await;
+    assert!(is_config(many.unwrap_err()));
+    let ids = (0..1_001).map(|id| format!("{id:032x}"));
+    assert!(is_config(pool.release_many(ids).await.unwrap_err()));
     let id = "0".repeat(32);
     assert!(is_config(
         pool.update_lease(&id, Duration::ZERO).await.unwrap_err()

@@ -167,6 +167,14 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
         "length" => pick(random, &["0", "20000"]),
         "permits" => random.i8(-2..4).to_string(),
         "value" | "attempt" => random.u8(1..5).to_string(),
+        "ids" => pick(
+            random,
+            &[
+                "0000000000000000",
+                "1111111111111111",
+                "00000000000000001111111111111111",
+            ],
+        ),
         "lasts" => "120000".to_owned(),
         "mark" => "42".to_owned(),
         _ => random.u8(0..2).to_string(),

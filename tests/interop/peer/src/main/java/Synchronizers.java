@@ -68,6 +68,15 @@ final class Synchronizers {
                         : semaphore.acquire(Long.parseLong(args.get(0)), TimeUnit.MILLISECONDS);
             case "tryAcquire":
                 return "" + semaphore.tryAcquire(0, Long.parseLong(args.get(0)), TimeUnit.MILLISECONDS);
+            case "acquireList":
+                return String.join(
+                        ",",
+                        semaphore.acquire(
+                                Integer.parseInt(args.get(0)), Long.parseLong(args.get(1)), TimeUnit.MILLISECONDS));
+            case "tryAcquireList":
+                return String.join(",", semaphore.tryAcquire(Integer.parseInt(args.get(0))));
+            case "tryReleaseList":
+                return "" + semaphore.tryRelease(List.of(args.get(0).split(",")));
             case "tryRelease":
                 return "" + semaphore.tryRelease(args.get(0));
             case "updateLeaseTime":
