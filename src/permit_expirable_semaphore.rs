@@ -6,9 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     engine::{Deadline, EngineHandle, HeldPermit},
-    error::Error,
+    error::{Error, LostReason},
     semaphore::{name, number},
     wire::{
         Lease,
@@ -34,11 +36,52 @@ pub struct PermitExpirableSemaphore {
     pub(crate) engine: EngineHandle,
     /// Boxed, as a handle seldom has an error.
     site: Result<Arc<Site>, Box<Error>>,
+    is_renewed: bool,
 }
 
 impl PermitExpirableSemaphore {
     pub(crate) fn new(engine: EngineHandle, site: Result<Arc<Site>, Box<Error>>) -> Self {
-        Self { engine, site }
+        Self {
+            engine,
+            site,
+            is_renewed: false,
+        }
+    }
+
+    /// The same semaphore, whose permits this client renews: a permit that is taken by the returned handle lasts for as long as
+    /// its guard and its process do, and comes back a lease after the process has died.
+    ///
+    /// The lease is renewed every third of it, as the watchdog renews a lock's, until the guard is released, dropped or
+    /// [leaked](ExpirablePermit::leak). A permit without an end ([`Duration::MAX`]) needs no renewal. A holder hears of a loss by
+    /// [`ExpirablePermit::lost`].
+    ///
+    /// # Redisson
+    ///
+    /// None: there, a permit without a lease never ends, and no permit is renewed. Redisson's clients see the renewals as those of
+    /// `updateLeaseTime`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let pool = client.permit_expirable_semaphore("pool").renewed();
+    /// let permit = pool.acquire(Duration::from_secs(10)).await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     reason = permit.lost() => eprintln!("stopped: {reason}"),
+    ///     () = work() => { permit.release().await?; }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn renewed(&self) -> Self {
+        Self {
+            is_renewed: true,
+            ..self.clone()
+        }
     }
 
     fn site(&self) -> Result<&Arc<Site>, Error> {
@@ -254,9 +297,11 @@ impl PermitExpirableSemaphore {
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
         let (site, lease) = (self.site()?, lease_of(lease)?);
         check_many(permits as usize)?;
-        let taken = self.engine.acquire_ids(site, permits, lease, limit);
+        let taken = self
+            .engine
+            .acquire_ids(site, permits, lease, self.is_renewed, limit);
         let guard = |held: HeldPermit| ExpirablePermit {
-            id: shown(&held.id),
+            id: shown(held.id()),
             held,
             _engine: self.engine.clone(),
         };
@@ -529,15 +574,38 @@ impl ExpirablePermit {
         self.held.release().await
     }
 
-    /// Ends the guard without giving the permit back: [`PermitExpirableSemaphore::release`] does that, or its end.
+    /// Completes, with the reason, when the permit is lost: its lease ran out, a renewal found it gone, or the client was shut
+    /// down. Never, if the permit has no end.
+    ///
+    /// A permit that is not [renewed](PermitExpirableSemaphore::renewed) is lost at [`valid_until`](Self::valid_until).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    pub async fn lost(&self) -> LostReason {
+        self.held.lost().await
+    }
+
+    /// Whether the permit is lost, by all that is known and by the clock. Asks no server.
+    pub fn is_lost(&self) -> bool {
+        self.held.lost_reason().is_some()
+    }
+
+    /// A token that is cancelled when the permit is lost, to stop other tasks. Cancelling it does not harm the permit.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.held.token()
+    }
+
+    /// Ends the guard without giving the permit back: [`PermitExpirableSemaphore::release`] does that, or its end. A renewal ends
+    /// with the guard.
     pub fn leak(self) {
         self.held.leak();
     }
 
-    /// Until when the permit may be relied upon if nobody prolongs it: a little less than its lease after it was asked for. `None`
-    /// without an end.
+    /// Until when the permit may be relied upon if it is not renewed again: a little less than its lease after it was asked for,
+    /// or renewed. `None` without an end. [`PermitExpirableSemaphore::update_lease`] does not move it.
     pub fn valid_until(&self) -> Option<Instant> {
-        self.held.valid_until.map(tokio::time::Instant::into_std)
+        self.held.valid_until().map(tokio::time::Instant::into_std)
     }
 
     /// The name of the semaphore.
@@ -557,6 +625,7 @@ impl fmt::Debug for ExpirablePermit {
         f.debug_struct("ExpirablePermit")
             .field("name", &self.name())
             .field("id", &self.id)
+            .field("lost", &self.held.lost_reason())
             .finish_non_exhaustive()
     }
 }

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::Error;
+use crate::{Error, LostReason};
 
 /// A semaphore for blocking code: see [`crate::Semaphore`], which has the same methods.
 #[derive(Debug, Clone)]
@@ -170,6 +171,11 @@ impl PermitExpirableSemaphore {
         lease_left(id: &str) -> Option<Duration>, "PermitExpirableSemaphore";
     }
 
+    /// The same semaphore, whose permits are renewed: see [`crate::PermitExpirableSemaphore::renewed`].
+    pub fn renewed(&self) -> Self {
+        Self(self.0.renewed())
+    }
+
     /// The name: see [`crate::PermitExpirableSemaphore::name`].
     pub fn name(&self) -> &str {
         self.0.name()
@@ -265,6 +271,27 @@ impl ExpirablePermit {
         if let Some(permit) = self.0.take() {
             permit.leak();
         }
+    }
+
+    /// Blocks until the permit is lost, and says how: see [`crate::ExpirablePermit::lost`]. For a thread that stops others.
+    pub fn lost(&self) -> LostReason {
+        let permit = self.permit();
+        wait_for(permit.runtime(), permit.lost())
+    }
+
+    /// Whether the permit is lost: see [`crate::ExpirablePermit::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        self.permit().is_lost()
+    }
+
+    /// A token that is cancelled when the permit is lost, to stop async tasks.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.permit().cancellation_token()
+    }
+
+    fn permit(&self) -> &crate::ExpirablePermit {
+        let permit = self.0.as_ref();
+        permit.expect("only what ends a permit takes it out")
     }
 
     /// Until when the permit may be relied upon: see [`crate::ExpirablePermit::valid_until`].

@@ -78,6 +78,7 @@ impl Engine {
             tokio::select! {
                 () = self.watchdog.alarm.wait() => self.renew_due(),
                 () = self.watchdog.reconnected.notified() => self.verify_all(),
+                () = self.permits_due() => self.renew_permits(),
                 () = self.ended.cancelled() => return,
             }
         }

@@ -16,6 +16,7 @@ mod leases;
 mod lines;
 mod moments;
 mod order;
+mod permits;
 #[path = "../histories/mod.rs"]
 mod played;
 mod questions;

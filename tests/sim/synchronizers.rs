@@ -7,6 +7,7 @@
 use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 
 use fastrand::Rng;
+use futures_util::future::select_all;
 use redisson_lock::{
     Config, LockClient,
     test_util::{
@@ -257,8 +258,12 @@ async fn permits_with_an_end(seed: u64) {
     let out = Out::of(permits.into());
     let mut tasks = JoinSet::new();
     for _ in 0..stage.random.u32(2..=8) {
-        let pool = stage.client().permit_expirable_semaphore("pool");
+        let mut pool = stage.client().permit_expirable_semaphore("pool");
         let (mut random, out) = (stage.random.fork(), out.clone());
+        let is_renewed = random.bool();
+        if is_renewed {
+            pool = pool.renewed();
+        }
         tasks.spawn_local(async move {
             for _ in 0..random.u32(1..=5) {
                 let lease = Duration::from_millis(random.u64(100..20_000));
@@ -297,7 +302,15 @@ async fn permits_with_an_end(seed: u64) {
                     continue;
                 }
                 out.take(taken.len() as i64);
-                sleep(left.min(Duration::from_micros(random.u64(..5_000)))).await;
+                match is_renewed && random.bool() {
+                    // Several leases, unless one is lost.
+                    true => {
+                        let long = lease.mul_f64(random.f64() * 4.0);
+                        let lost = taken.iter().map(|permit| Box::pin(permit.lost()));
+                        let _ = timeout(long, select_all(lost)).await;
+                    }
+                    false => sleep(left.min(Duration::from_micros(random.u64(..5_000)))).await,
+                }
                 out.give(taken.len() as i64);
                 match random.u8(..5) {
                     0 => drop(taken),

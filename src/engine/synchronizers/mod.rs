@@ -2,9 +2,10 @@
 //!
 //! Permits have no owner and no lease, so none of what the locks' engine knows of holders concerns them. What they share with
 //! locks is the way to Redis, the jobs that outlive a dropped future, and the shape of a wait: ask, subscribe, ask again, wait to be
-//! told. [`waiters`] decides who is told.
+//! told. [`waiters`] decides who is told, [`permits`] renews permits with an id.
 
 mod attempts;
+mod permits;
 mod waiters;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,6 @@ use uuid::Uuid;
 use super::{
     CallError, Engine, Event, PASSING_PAUSE, Refusal, Request,
     detach::{Caller, DetachOnDrop},
-    holding::validity,
     request::Deadline,
     runtime,
 };
@@ -37,6 +37,8 @@ use crate::{
     },
 };
 use attempts::{Attempts, Ongoing};
+pub(crate) use permits::HeldPermit;
+use permits::Permits;
 use waiters::{State, WaiterId, Waiters, Wanted};
 
 /// What a client has going on at semaphores and latches.
@@ -45,6 +47,7 @@ pub(super) struct Synchronizers {
     /// A poll has become an earlier one.
     earlier: Notify,
     attempts: Attempts,
+    permits: Permits,
     redis: Arc<dyn Redis>,
 }
 
@@ -54,6 +57,7 @@ impl Synchronizers {
             waiters: Mutex::new(Waiters::new(config.poll_floor)),
             earlier: Notify::new(),
             attempts: Attempts::new(id, config.outage_wait),
+            permits: Permits::default(),
             redis,
         }
     }
@@ -302,44 +306,6 @@ impl Drop for HeldPermits {
     }
 }
 
-/// A permit of an expirable semaphore, given back when this is dropped.
-pub(crate) struct HeldPermit {
-    engine: Arc<Engine>,
-    site: Arc<Site>,
-    pub(crate) id: Id,
-    /// Until when it may be relied upon; `None` for ever.
-    pub(crate) valid_until: Option<Instant>,
-    is_armed: bool,
-}
-
-impl HeldPermit {
-    pub(crate) fn site(&self) -> &Site {
-        &self.site
-    }
-
-    pub(crate) fn leak(mut self) {
-        self.is_armed = false;
-    }
-
-    /// Says whether it had not ended before.
-    pub(crate) async fn release(mut self) -> Result<bool, Error> {
-        runtime::check()?;
-        self.is_armed = false;
-        let (engine, site) = (self.engine.clone(), self.site.clone());
-        engine.release_ids(&site, &[self.id]).await
-    }
-}
-
-impl Drop for HeldPermit {
-    fn drop(&mut self) {
-        if self.is_armed {
-            let ongoing = self.engine.synchronizers.attempts.begin(&self.site);
-            let request = permit::release(&self.site, &[self.id], &ongoing.attempt);
-            self.engine.give_back_permits(&self.site, request, ongoing);
-        }
-    }
-}
-
 impl Engine {
     /// Takes permits of a semaphore, or answers `None` when there were too few at the limit.
     pub(crate) async fn acquire_permits(
@@ -406,6 +372,7 @@ impl Engine {
         site: &Arc<Site>,
         permits: u32,
         lease: Option<Lease>,
+        is_renewed: bool,
         limit: Deadline,
     ) -> Result<Option<Vec<HeldPermit>>, Error> {
         if permits == 0 {
@@ -425,14 +392,10 @@ impl Engine {
                         if numbers[0] == 0 {
                             return Ok(AttemptOutcome::Busy(rest));
                         }
-                        let valid_until = lease.map(|lease| validity(sent, &lease));
-                        let held = ids.into_iter().map(|id| HeldPermit {
-                            engine: engine.clone(),
-                            site: site.clone(),
-                            id,
-                            valid_until,
-                            is_armed: true,
-                        });
+                        let lease = lease.as_ref();
+                        let held = ids
+                            .into_iter()
+                            .map(|id| HeldPermit::new(&engine, &site, id, sent, lease, is_renewed));
                         Ok(AttemptOutcome::Granted(held.collect(), rest))
                     }
                     odd => Err(odd_answer(odd)),

@@ -1,6 +1,6 @@
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::mpsc, time::Duration};
 
-use redisson_lock::{Config, Error, LockClient};
+use redisson_lock::{Config, Error, LockClient, LostReason};
 use testbed::{Server, eventually};
 use tokio::time::timeout;
 
@@ -131,6 +131,44 @@ async fn those_who_wait_are_woken() {
     pool.set_permits(2).await.unwrap();
     let other = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
     drop((permit, other));
+}
+
+/// A client is frozen as long as the one thread that it has is blocked.
+#[tokio::test]
+async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
+    let server = Server::start().await;
+    let client = without_polls(&server.url()).await;
+    let pool = client.permit_expirable_semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    let ((says, said), (goes_on, freezes)) = (mpsc::channel(), mpsc::channel());
+    let url = server.url();
+    let frozen = std::thread::spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = without_polls(&url).await;
+            let pool = client.permit_expirable_semaphore("pool").renewed();
+            let permit = pool.acquire(Duration::from_secs(1)).await.unwrap();
+            let token = permit.cancellation_token();
+            let renewed = permit.valid_until();
+            eventually("it is renewed", SOON, async || {
+                permit.valid_until() > renewed
+            })
+            .await;
+            says.send(()).unwrap();
+            let () = freezes.recv().unwrap();
+            assert!(permit.is_lost(), "nothing has been polled since");
+            assert_eq!(permit.lost().await, LostReason::Expired);
+            timeout(SOON, token.cancelled()).await.unwrap();
+            assert!(!permit.release().await.unwrap());
+        });
+    });
+    said.recv().unwrap();
+    let taken = timeout(SOON, pool.acquire(LEASE)).await.unwrap().unwrap();
+    goes_on.send(()).unwrap();
+    frozen.join().unwrap();
+    assert_eq!(pool.acquired_permits().await, Ok(1));
+    drop(taken);
 }
 
 #[tokio::test]

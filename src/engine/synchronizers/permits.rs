@@ -1,0 +1,372 @@
+//! Permits with an id: until when they are valid, their renewal, and how a holder hears of a loss.
+
+use std::{
+    future::pending,
+    pin::pin,
+    sync::{Arc, OnceLock, Weak},
+};
+
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::super::{
+    CallError, Engine, Refusal, alarm::Alarm, holding::validity, loss::elsewhere, runtime,
+};
+use crate::{
+    durability::Durability,
+    error::{Error, LostReason},
+    sync::{AtomicU64, Mutex, Ordering, lock},
+    wire::{
+        Lease,
+        permit::{self, Id},
+        script::Outcome,
+        site::Site,
+    },
+};
+
+/// The permits of a client that have an end, by when something is due.
+#[derive(Default)]
+pub(super) struct Permits {
+    alarm: Alarm<Arc<Permit>>,
+    numbers: AtomicU64,
+}
+
+/// One permit, for as long as its guard lives.
+struct Permit {
+    number: u64,
+    on_agenda: Mutex<Option<Instant>>,
+    site: Arc<Site>,
+    id: Id,
+    /// `None` without an end.
+    lease: Option<Lease>,
+    is_renewed: bool,
+    validity: Mutex<Validity>,
+    /// Cancelled by the loss; made when a holder first wants it.
+    lost: OnceLock<CancellationToken>,
+}
+
+/// Until when a permit may be relied upon. Pure.
+#[derive(Debug)]
+struct Validity {
+    /// `None` without an end.
+    until: Option<Instant>,
+    renew_at: Option<Instant>,
+    /// A renewal is on its way.
+    is_renewing: bool,
+    lost: Option<LostReason>,
+    /// The guard has ended, or will not.
+    is_over: bool,
+}
+
+/// What the alarm finds to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Duty {
+    Renew,
+    Lose,
+    Wait,
+}
+
+impl Validity {
+    fn new(sent: Instant, lease: Option<&Lease>, is_renewed: bool) -> Self {
+        let mut new = Self {
+            until: None,
+            renew_at: None,
+            is_renewing: false,
+            lost: None,
+            is_over: false,
+        };
+        if let Some(lease) = lease {
+            new.until = Some(validity(sent, lease));
+            new.renew_at = is_renewed.then(|| sent + lease.duration / 3);
+        }
+        new
+    }
+
+    /// By what is known, and by the clock.
+    fn lost(&self, now: Instant) -> Option<LostReason> {
+        let is_past = self.until.is_some_and(|until| until <= now);
+        self.lost.or(is_past.then_some(LostReason::Expired))
+    }
+
+    fn next_duty(&self) -> Option<Instant> {
+        let is_live = !self.is_over && self.lost.is_none();
+        let times = self.until.into_iter().chain(self.renew_at);
+        times.min().filter(|_| is_live)
+    }
+
+    fn duty(&mut self, now: Instant, lease: &Lease) -> Duty {
+        if self.next_duty().is_none() {
+            return Duty::Wait;
+        }
+        if self.lost(now).is_some() {
+            return Duty::Lose;
+        }
+        match &mut self.renew_at {
+            Some(at) if *at <= now => {
+                // Until an answer says otherwise, again soon: several times before the end.
+                *at = now + lease.duration / 30;
+                match std::mem::replace(&mut self.is_renewing, true) {
+                    true => Duty::Wait,
+                    false => Duty::Renew,
+                }
+            }
+            _ => Duty::Wait,
+        }
+    }
+
+    /// The server has prolonged it. What is lost stays lost (invariant 2).
+    fn renewed(&mut self, sent: Instant, lease: &Lease) {
+        if self.lost(Instant::now()).is_none() {
+            self.until = self.until.max(Some(validity(sent, lease)));
+            self.renew_at = Some(sent + lease.duration / 3);
+        }
+    }
+}
+
+impl Permit {
+    fn validity(&self) -> crate::sync::MutexGuard<'_, Validity> {
+        lock(&self.validity)
+    }
+
+    fn lost(&self, engine: &Engine) -> Option<LostReason> {
+        let mut validity = self.validity();
+        let lost = validity.lost(Instant::now());
+        if lost.is_none() && engine.is_closed() {
+            validity.lost = Some(LostReason::Closed);
+        }
+        lost.or(validity.lost)
+    }
+
+    fn token(&self, engine: &Engine) -> &CancellationToken {
+        self.lost.get_or_init(|| engine.closed.child_token())
+    }
+}
+
+/// A permit of an expirable semaphore, given back when this is dropped.
+pub(crate) struct HeldPermit {
+    engine: Arc<Engine>,
+    permit: Arc<Permit>,
+    is_armed: bool,
+}
+
+impl HeldPermit {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        site: &Arc<Site>,
+        id: Id,
+        sent: Instant,
+        lease: Option<&Lease>,
+        is_renewed: bool,
+    ) -> Self {
+        let permits = &engine.synchronizers.permits;
+        let permit = Arc::new(Permit {
+            number: permits.numbers.fetch_add(1, Ordering::Relaxed),
+            on_agenda: Mutex::new(None),
+            site: site.clone(),
+            id,
+            lease: lease.cloned(),
+            is_renewed,
+            validity: Mutex::new(Validity::new(sent, lease, is_renewed)),
+            lost: OnceLock::new(),
+        });
+        permits.watch(&permit);
+        Self {
+            engine: engine.clone(),
+            permit,
+            is_armed: true,
+        }
+    }
+
+    pub(crate) fn id(&self) -> &Id {
+        &self.permit.id
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.permit.site
+    }
+
+    /// Until when it may be relied upon; `None` for ever.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        self.permit.validity().until
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        self.permit.lost(&self.engine)
+    }
+
+    /// Completes when it is lost. On another runtime than the client's, by the clock of that runtime too.
+    pub(crate) async fn lost(&self) -> LostReason {
+        let mut told = pin!(self.permit.token(&self.engine).cancelled());
+        loop {
+            if let Some(reason) = self.lost_reason() {
+                return reason;
+            }
+            let here = elsewhere(self.engine.runtime());
+            let until = here.and_then(|_| self.valid_until());
+            let ended = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut told => {}
+                () = ended => {}
+            }
+        }
+    }
+
+    /// Cancelled when it is lost.
+    pub(crate) fn token(&self) -> CancellationToken {
+        let token = self.permit.token(&self.engine).child_token();
+        if self.lost_reason().is_some() {
+            token.cancel();
+        } else if let Some(here) = elsewhere(self.engine.runtime()) {
+            here.spawn(cancel_at_the_end(
+                Arc::downgrade(&self.permit),
+                token.clone(),
+            ));
+        }
+        token
+    }
+
+    /// Ends the renewal.
+    fn end(&mut self) {
+        self.is_armed = false;
+        self.permit.validity().is_over = true;
+        self.engine.synchronizers.permits.watch(&self.permit);
+    }
+
+    pub(crate) fn leak(mut self) {
+        self.end();
+    }
+
+    /// Says whether it had not ended before.
+    pub(crate) async fn release(mut self) -> Result<bool, Error> {
+        runtime::check()?;
+        // First: a renewal after the release would be of no use (invariant 6).
+        self.end();
+        let (engine, permit) = (self.engine.clone(), self.permit.clone());
+        engine.release_ids(&permit.site, &[permit.id]).await
+    }
+}
+
+impl Drop for HeldPermit {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.end();
+            let Permit { site, id, .. } = &*self.permit;
+            let ongoing = self.engine.synchronizers.attempts.begin(site);
+            let request = permit::release(site, &[*id], &ongoing.attempt);
+            self.engine.give_back_permits(site, request, ongoing);
+        }
+    }
+}
+
+/// Cancels `token` when the clock ends the permit, for as long as there is one.
+async fn cancel_at_the_end(permit: Weak<Permit>, token: CancellationToken) {
+    let next = || permit.upgrade()?.validity().until;
+    while let Some(until) = next() {
+        if timeout_at(until, token.cancelled()).await.is_ok() {
+            return;
+        }
+        let lost = |permit: Arc<Permit>| permit.validity().lost(Instant::now());
+        if permit.upgrade().and_then(lost).is_some() {
+            return token.cancel();
+        }
+    }
+}
+
+impl Permits {
+    /// Looks at `permit` when it says so, or no more.
+    fn watch(&self, permit: &Arc<Permit>) {
+        let (at, entry) = (|| permit.validity().next_duty(), || permit.clone());
+        self.alarm.set(permit.number, &permit.on_agenda, at, entry);
+    }
+
+    /// Completes when something is due. One task waits.
+    pub(super) async fn due(&self) {
+        self.alarm.wait().await;
+    }
+}
+
+impl Engine {
+    /// Completes when permits are to be [renewed or lost](Self::renew_permits).
+    pub(in super::super) async fn permits_due(&self) {
+        self.synchronizers.permits.due().await;
+    }
+
+    pub(in super::super) fn renew_permits(self: &Arc<Self>) {
+        // The end of the client is told by the tokens, and ends all renewals.
+        let (permits, now) = (&self.synchronizers.permits, Instant::now());
+        for permit in permits.alarm.due(now) {
+            let lease = permit.lease.clone().filter(|_| !self.is_closed());
+            let Some(lease) = lease else {
+                continue;
+            };
+            let duty = permit.validity().duty(now, &lease);
+            match duty {
+                Duty::Lose => self.lose_permit(&permit, LostReason::Expired),
+                Duty::Wait => permits.watch(&permit),
+                Duty::Renew => {
+                    permits.watch(&permit);
+                    tokio::spawn(self.clone().renew_permit(permit, lease));
+                }
+            }
+        }
+    }
+
+    async fn renew_permit(self: Arc<Self>, permit: Arc<Permit>, lease: Lease) {
+        let redis = self.batcher.redis();
+        // What waits for a connection is sent at the next turn, with a time of its own.
+        if redis.is_ready(redis.slot(&permit.site.key)) {
+            let sent = Instant::now();
+            let request = permit::extend(&permit.site, &permit.id, Some(&lease));
+            let answer = self.batcher.run(request, Durability::Local).await;
+            match answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)) {
+                Ok(Outcome::Done(_)) => permit.validity().renewed(sent, &lease),
+                Ok(_) | Err(CallError::Refused(Refusal::WrongKind { .. })) => {
+                    self.lose_permit(&permit, LostReason::Gone);
+                }
+                Err(CallError::Refused(refusal)) => {
+                    let name = &permit.site.name;
+                    match self.lines.refused.may_tell() {
+                        Some(untold) => {
+                            tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
+                        }
+                        None => tracing::debug!(%name, ?refusal, "a renewal was refused"),
+                    }
+                }
+                Err(CallError::Unanswered { .. } | CallError::Closed) => {}
+            }
+        }
+        permit.validity().is_renewing = false;
+        self.synchronizers.permits.watch(&permit);
+    }
+
+    /// Its holder is told; its renewal stops.
+    fn lose_permit(&self, permit: &Arc<Permit>, reason: LostReason) {
+        {
+            let mut validity = permit.validity();
+            // One that is released may be gone by that.
+            if validity.is_over || validity.lost.is_some() {
+                return;
+            }
+            validity.lost = Some(reason);
+        }
+        let name = &permit.site.name;
+        // A permit that is not renewed ends as its holder has asked for.
+        match permit
+            .is_renewed
+            .then(|| self.lines.lost.may_tell())
+            .flatten()
+        {
+            Some(untold) => tracing::warn!(%name, %reason, untold, "a permit was lost"),
+            None => tracing::debug!(%name, %reason, "a permit was lost"),
+        }
+        if let Some(token) = permit.lost.get() {
+            token.cancel();
+        }
+        self.synchronizers.permits.watch(permit);
+    }
+}
