@@ -142,6 +142,8 @@ impl Queue {
     }
 
     fn message(&mut self, number: i64, now: Instant) {
+        // A count is set while the latch is open. Where Redisson deletes one, this message alone tells of it.
+        let is_opening = [OPENED, BEGUN].contains(&number);
         for waiter in &mut self.waiters {
             let needs = waiter.needs();
             match (&mut waiter.wanted, &mut waiter.state) {
@@ -153,10 +155,10 @@ impl Queue {
                         is_marked: true, ..
                     },
                     _,
-                ) if number == OPENED => {
+                ) if is_opening => {
                     waiter.tell(State::Over);
                 }
-                (Wanted::Opening { .. }, _) if [OPENED, BEGUN].contains(&number) => {
+                (Wanted::Opening { .. }, _) if is_opening => {
                     waiter.happened(now);
                 }
                 (Wanted::Opening { mark, is_marked }, _) => *is_marked |= number == *mark,
@@ -661,6 +663,23 @@ mod tests {
         bed.message(42);
         assert_eq!(bed.told(&[one]), [true], "a mark opens nothing");
         bed.message(OPENED);
+        assert_eq!(bed.waiters.state(&site, one), State::Over);
+    }
+
+    #[test]
+    fn a_count_that_is_set_after_the_mark_tells_of_an_opening_before_it() {
+        let mut bed = Bed::new();
+        let wanted = Wanted::Opening {
+            mark: 42,
+            is_marked: false,
+        };
+        let signal = Arc::new(Notify::new());
+        let site = bed.site.clone();
+        let one = bed.waiters.join(&site, wanted, true, signal, bed.now);
+        bed.message(BEGUN);
+        assert_eq!(bed.told(&[one]), [true], "it has not looked yet");
+        bed.message(42);
+        bed.message(BEGUN);
         assert_eq!(bed.waiters.state(&site, one), State::Over);
     }
 }
