@@ -199,6 +199,7 @@ async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
         .config(config())
         .lazy(true)
         .build();
+    let began = std::time::Instant::now();
     let client = within(lazy).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stranger.connections();
@@ -212,5 +213,8 @@ async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(sentinel.connections() <= 4, "{}", sentinel.connections());
+    // A slow machine has more time for retries.
+    let most = 4 + began.elapsed().as_secs() as usize / 5;
+    let connections = sentinel.connections();
+    assert!(connections <= most, "{connections} of {most}");
 }
