@@ -1,11 +1,10 @@
 -- What makes an operation on a bare number safe to send again. A client notes which attempt of its own it was, and what it came
--- to, in a field of the hash KEYS[k + 1]. It uses a field for no other attempt before this one is answered, so there are as many
--- fields as operations were on their way at once. The hash is gone some time after its last use: a client that goes on says now
--- and then that it does, by `stays`.
+-- to, at KEYS[k + 1]. It uses this key for no other attempt before this one is answered, so a client has as many keys as
+-- operations were on their way at once. Each ends some time after its last use.
 
 -- What an earlier sending of this attempt came to, if there was one.
-local function earlier(k, field, attempt)
-  local told = call('HGET', KEYS[k + 1], field)
+local function earlier(k, attempt)
+  local told = call('GET', KEYS[k + 1])
   local number, answer = string.match(told or '', '^(%d+) (%-?%d+)$')
   if not number or tonumber(number) < tonumber(attempt) then
     return nil
@@ -17,9 +16,6 @@ local function earlier(k, field, attempt)
 end
 
 -- The first of the writes: what is refused is refused before anything is done.
-local function remember(k, field, attempt, answer, lasts, stays)
-  local is_new = call('HSET', KEYS[k + 1], field, attempt .. ' ' .. answer)
-  if stays == '1' or is_new == 1 then
-    call('PEXPIRE', KEYS[k + 1], lasts)
-  end
+local function remember(k, attempt, answer, lasts)
+  call('SET', KEYS[k + 1], attempt .. ' ' .. answer, 'PX', lasts)
 end

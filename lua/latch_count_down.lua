@@ -1,12 +1,12 @@
 -- Counts a latch down; the last count opens it, and wakes all who wait. An open one stays open.
 --
--- KEYS  latch: its count; attempts: see attempts.lua
--- ARGV  channel: where waiters listen; field; attempt; lasts, stays: ms that it is known, see there
+-- KEYS  latch: its count; attempt: see attempts.lua
+-- ARGV  channel: where waiters listen; attempt: its number; lasts: ms that it is known
 -- Replies
 --   DONE  counted down, now or by an earlier sending  detail: the count
-local keys, args = 2, 5
-local function operation(k, channel, field, attempt, lasts, stays)
-  local answer = earlier(k, field, attempt)
+local keys, args = 2, 3
+local function operation(k, channel, attempt, lasts)
+  local answer = earlier(k, attempt)
   if answer then
     return DONE, answer
   end
@@ -15,7 +15,7 @@ local function operation(k, channel, field, attempt, lasts, stays)
     return DONE, 0
   end
   local left = math.max(count - 1, 0)
-  remember(k, field, attempt, decimal(left), lasts, stays)
+  remember(k, attempt, decimal(left), lasts)
   if left > 0 then
     call('DECR', KEYS[k])
     return DONE, left

@@ -1,15 +1,15 @@
 -- Gives permits back before their end, all or none, and wakes waiters. Permits whose end has come are taken back in any case.
 --
--- KEYS  semaphore: the number of permits that are left; attempts: see attempts.lua; ends: zset of permits and when they end, in
+-- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua; ends: zset of permits and when they end, in
 --       ms of this server's clock
--- ARGV  ids: 16 bytes for each permit, each once; channel: where waiters listen; field; attempt; lasts,
---       stays: ms that it is known, see there
+-- ARGV  ids: 16 bytes for each permit, each once; channel: where waiters listen; attempt: its number; lasts: ms that it
+--       is known
 -- Replies
 --   DONE    given back, now or by an earlier sending
 --   ABSENT  one is not there, or its end had come  detail: 0
-local keys, args = 3, 6
-local function operation(k, ids, channel, field, attempt, lasts, stays)
-  local answer = earlier(k, field, attempt)
+local keys, args = 3, 4
+local function operation(k, ids, channel, attempt, lasts)
+  local answer = earlier(k, attempt)
   if answer == 1 then
     return DONE
   end
@@ -29,7 +29,7 @@ local function operation(k, ids, channel, field, attempt, lasts, stays)
   local is_whole = #ended == 0
   local back = is_whole and held or ended
   local left = (number_at(KEYS[k]) or 0) + #back
-  remember(k, field, attempt, is_whole and '1' or '0', lasts, stays)
+  remember(k, attempt, is_whole and '1' or '0', lasts)
   call(PUBLISH, channel, decimal(left))
   for _, id in ipairs(back) do
     call('ZREM', KEYS[k + 2], id)

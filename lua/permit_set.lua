@@ -11,7 +11,7 @@ local function operation(k, permits, channel)
   local left = before and permits - call('ZCARD', KEYS[k + 1]) or tonumber(permits)
   if left ~= before then
     call(PUBLISH, channel, decimal(left))
-    call('INCRBY', KEYS[k], decimal(left - (before or 0)))
+    call('SET', KEYS[k], decimal(left), 'KEEPTTL')
   end
   return DONE, left
 end

@@ -1,13 +1,13 @@
 -- Takes permits, all or none.
 --
--- KEYS  semaphore: the number of permits that are left; attempts: see attempts.lua
--- ARGV  permits: how many; field; attempt; lasts, stays: ms that it is known, see there
+-- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua
+-- ARGV  permits: how many; attempt: its number; lasts: ms that it is known
 -- Replies
 --   DONE  granted, now or by an earlier sending  detail: how many are left
 --   BUSY  there are too few                      detail: how many are left, 0 without a semaphore
-local keys, args = 2, 5
-local function operation(k, permits, field, attempt, lasts, stays)
-  local answer = earlier(k, field, attempt)
+local keys, args = 2, 3
+local function operation(k, permits, attempt, lasts)
+  local answer = earlier(k, attempt)
   if answer then
     return DONE, answer
   end
@@ -16,7 +16,7 @@ local function operation(k, permits, field, attempt, lasts, stays)
     return BUSY, left or 0
   end
   left = left - permits
-  remember(k, field, attempt, decimal(left), lasts, stays)
+  remember(k, attempt, decimal(left), lasts)
   call('DECRBY', KEYS[k], permits)
   return DONE, left
 end

@@ -39,8 +39,9 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the key holds
-    /// something that is no number, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    /// [`Error::Config`] for a count above [`i64::MAX`], which is the most that Redis counts with. [`Error::Unavailable`] after
+    /// [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the key holds something that is no number,
+    /// [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -52,6 +53,12 @@ impl CountDownLatch {
     #[doc(alias = "trySetCount")]
     pub async fn try_set_count(&self, count: u64) -> Result<bool, Error> {
         let site = self.site()?;
+        if count > i64::MAX as u64 {
+            return Err(Error::config(format!(
+                "a latch counts down from {} at most",
+                i64::MAX
+            )));
+        }
         let begun = self
             .engine
             .run_at(site, |attempt| latch::begin(site, count, attempt));

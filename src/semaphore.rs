@@ -301,6 +301,8 @@ impl fmt::Debug for Semaphore {
 pub(crate) fn number(detail: Option<Detail>) -> i64 {
     match detail {
         Some(Detail::Number(number)) => number,
+        // What Lua has no exact number for.
+        Some(Detail::Text(text)) => text.parse().unwrap_or(0),
         _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -34,6 +34,8 @@ pub(super) struct LastWords {
     is_due: AtomicBool,
     /// A server that could not be reached in time is not tried again.
     is_vain: AtomicBool,
+    /// What tasks had begun that ended with the runtime, and is no release of a hold.
+    owed: Mutex<Vec<Request>>,
 }
 
 /// Goes with the last of a client's tasks. Dropped before they have come to their end, it does what is left to do.
@@ -53,7 +55,12 @@ impl LastWords {
             target,
             is_due: AtomicBool::new(false),
             is_vain: AtomicBool::new(false),
+            owed: Mutex::default(),
         }
+    }
+
+    fn take_owed(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has these run on a connection of their own, by a thread of its own, and waits for that.
@@ -115,15 +122,26 @@ impl Engine {
         self.run_without_tasks(|| tenures.iter().filter_map(left_behind).collect());
     }
 
-    /// Runs these, if the runtime has ended and left that to others. Says whether it has.
-    pub(super) fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
+    /// Takes over a request whose task ended before it was answered, for the end of the runtime or at once if that has ended. Says
+    /// whether there is anything left that runs it.
+    pub(super) fn owe(&self, request: Request) -> bool {
+        let owed = &self.last_words.owed;
+        owed.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(request);
+        self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
+    }
+
+    /// Runs these and what is owed, if the runtime has ended and left that to others. Says whether it has.
+    fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
         let words = &self.last_words;
         let is_due =
             words.is_due.load(Ordering::Relaxed) && words.target.is_reached_from_anywhere();
         if !is_due || words.is_vain.load(Ordering::Relaxed) {
             return is_due;
         }
-        let requests = requests();
+        let mut requests = requests();
+        requests.extend(words.take_owed());
         if !requests.is_empty() {
             words.say(requests, &self.config);
         }

@@ -259,7 +259,7 @@ impl EngineHandle {
         tokio::spawn(engine.clone().keep_waking(events));
         // Made here, as the runtime may end before the task has begun.
         let survivor = Survivor(engine.clone());
-        tokio::spawn(engine.clone().keep_releasing(queued, survivor));
+        tokio::spawn(engine.clone().keep_releasing(survivor, queued));
         Self(Arc::new(Life(engine, thread)))
     }
 }

@@ -152,7 +152,7 @@ impl Drop for Held {
 
 impl Engine {
     /// Runs the jobs until there are to be no more, then winds up.
-    pub(super) async fn keep_releasing(self: Arc<Self>, mut jobs: QueuedJobs, _survivor: Survivor) {
+    pub(super) async fn keep_releasing(self: Arc<Self>, _survivor: Survivor, mut jobs: QueuedJobs) {
         while let Some(Some(job)) = jobs.recv().await {
             self.tasks.spawn(job);
         }

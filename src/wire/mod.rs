@@ -16,7 +16,7 @@
 //! | the channel of a semaphore | `redisson_sc:{name}` |
 //! | the permits of an expirable one that are taken (zset of ids) | `{name}:timeout` |
 //! | the channel of a latch | `redisson_countdownlatch__channel__{name}` |
-//! | what makes operations on a number repeatable (hash) | `{name}:attempts` |
+//! | what an attempt at a number came to (text) | `{name}:attempt:<client id>/<place>` |
 //!
 //! Every kind of lock is a [`LockProtocol`]: which scripts it runs, with which keys and arguments, and what their replies
 //! mean. The rest of the crate neither spells a key nor reads a reply.

@@ -21,14 +21,9 @@ pub(super) fn attempted<const N: usize>(
     arguments: [Bytes; N],
     attempt: &Attempt,
 ) -> Request {
-    let mut parts = vec![site.key.clone(), site.attempts.clone()];
+    let mut parts = vec![site.key.clone(), site.attempt(attempt)];
     parts.extend(arguments);
-    parts.extend([
-        attempt.field.clone(),
-        decimal(attempt.number),
-        decimal(attempt.lasts),
-        decimal(attempt.stays.into()),
-    ]);
+    parts.extend([decimal(attempt.number), decimal(attempt.lasts)]);
     Request { script, parts }
 }
 

@@ -1,6 +1,6 @@
 //! Where a semaphore or a latch is on the server.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -12,25 +12,22 @@ pub(crate) struct Site {
     pub(crate) name: Arc<str>,
     /// Its number.
     pub(crate) key: Bytes,
-    /// The hash that makes its operations repeatable.
-    pub(crate) attempts: Bytes,
+    /// What the keys begin with that make its operations repeatable.
+    attempts: String,
     /// When the permits end that are taken, of a semaphore whose permits do.
     pub(crate) ends: Bytes,
     /// Where changes are announced.
     pub(crate) channel: Bytes,
-    /// When the hash was last said to stay, in milliseconds of the client.
-    pub(crate) said: AtomicU64,
 }
 
 impl Site {
     fn new(name: Arc<str>, channel: String) -> Self {
-        let extra_keys = |suffix| format!("{}:{suffix}", suffixable(&name)).into();
+        let extra_keys = |suffix| format!("{}:{suffix}", suffixable(&name));
         Self {
             key: Bytes::copy_from_slice(name.as_bytes()),
-            attempts: extra_keys("attempts"),
-            ends: extra_keys("timeout"),
+            attempts: extra_keys("attempt"),
+            ends: extra_keys("timeout").into(),
             channel: channel.into(),
-            said: AtomicU64::new(0),
             name,
         }
     }
@@ -45,15 +42,19 @@ impl Site {
         let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
         Self::new(name, channel)
     }
+
+    /// The key at which an attempt is known here.
+    pub(super) fn attempt(&self, attempt: &Attempt) -> Bytes {
+        format!("{}:{}", self.attempts, attempt.place).into()
+    }
 }
 
 /// Which of its operations a client sends, however often: see `lua/attempts.lua`.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    pub(crate) field: Bytes,
+    /// It has this for itself until it is answered.
+    pub(crate) place: Arc<str>,
     pub(crate) number: u64,
     /// For how many milliseconds it is known.
     pub(crate) lasts: u64,
-    /// Whether the hash of all of them is to last for as long from now on.
-    pub(crate) stays: bool,
 }

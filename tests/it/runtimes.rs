@@ -76,6 +76,43 @@ async fn a_guard_that_main_drops_last_is_released() {
     }
 }
 
+/// Permits have no lease that would end them.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_dropped_as_their_runtime_ends_are_given_back() {
+    let server = Server::start().await;
+    for runtime in [current_thread, multi_thread] {
+        let url = server.url();
+        let program = async move {
+            let client = connect(&url).await;
+            let pool = client.semaphore("pool");
+            pool.try_set_permits(9).await.unwrap();
+            let ends = client.permit_expirable_semaphore("ends");
+            ends.try_set_permits(1).await.unwrap();
+            let of_task = pool.acquire().await.unwrap();
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(of_task);
+            });
+            let released = pool.acquire().await.unwrap();
+            let outlives = pool.acquire().await.unwrap();
+            let _ended = ends.acquire(SOON).await.unwrap();
+            let _last = pool.acquire_many(4).await.unwrap();
+            tokio::spawn(released.release());
+            drop(pool.acquire().await.unwrap());
+            outlives
+        };
+        tokio::task::spawn_blocking(move || drop(main_of(runtime(), program)))
+            .await
+            .unwrap();
+        let left: String = server.command(&["GET", "pool"]).await;
+        assert_eq!(left, "9");
+        assert_eq!(
+            server.command::<u32>(&["EXISTS", "{ends}:timeout"]).await,
+            0
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
     let server = Server::start().await;

@@ -4,12 +4,21 @@
 //! The rules: no more permits are out than there are; none is lost; whoever waits goes on; and nothing is left. Each history follows
 //! from its seed: `SEED=n cargo test --all-features --test sim semaphores_keep` plays one, `HISTORIES` says how many.
 
-use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use fastrand::Rng;
 use futures_util::future::select_all;
 use redisson_lock::{
-    Config, LockClient,
+    Config, Error, LockClient,
     test_util::{
         InMemoryRedis,
         simulation::{self, Delivering, Ending, Fate, Faults},
@@ -425,4 +434,119 @@ fn semaphores_with_ends_keep_the_rules() {
 #[test]
 fn latches_keep_the_rules() {
     campaign(latches);
+}
+
+/// A network that does one thing when it is told to.
+#[derive(Clone, Default)]
+struct Network(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    /// The answer to the next script is lost with its connection.
+    loses_answer: AtomicBool,
+    /// How long a connection takes, in milliseconds.
+    connecting: AtomicU64,
+    /// How long an answer is on its way, in milliseconds.
+    answering: AtomicU64,
+}
+
+impl Faults for Network {
+    fn connecting(&mut self) -> Duration {
+        Duration::from_millis(self.0.connecting.load(Relaxed))
+    }
+
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        let is_lost = command.starts_with("EVAL") && self.0.loses_answer.swap(false, Relaxed);
+        Fate {
+            delay: Duration::ZERO,
+            ending: is_lost.then_some(Ending::Unanswered),
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        Duration::from_millis(self.0.answering.load(Relaxed))
+    }
+}
+
+/// Refusals write nothing, so they must not count as a use of what makes attempts repeatable.
+#[tokio::test(start_paused = true)]
+async fn attempt_is_known_through_an_outage_after_many_refusals() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let client = server.client().await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(1).await.unwrap();
+    pool.acquire().await.unwrap().release().await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    for _ in 0..3 {
+        sleep(Duration::from_secs(31)).await;
+        assert!(pool.try_acquire().await.unwrap().is_none());
+    }
+    sleep(Duration::from_secs(24)).await;
+    server.set_faults(network.clone());
+    network.0.connecting.store(20_000, Relaxed);
+    network.0.loses_answer.store(true, Relaxed);
+    let released = permit.release().await;
+    assert!(matches!(released, Err(Error::Unavailable { .. })));
+    network.0.connecting.store(0, Relaxed);
+    sleep(SETTLED).await;
+    assert_eq!(pool.available_permits().await, Ok(1), "released twice");
+}
+
+/// What is known of the attempts of one client lasts as long as that client says.
+#[tokio::test(start_paused = true)]
+async fn attempt_is_known_however_short_the_outages_of_other_clients_are() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let client = server.client().await.unwrap();
+    let pool = client.semaphore("pool");
+    pool.try_set_permits(2).await.unwrap();
+    pool.acquire().await.unwrap().release().await.unwrap();
+    let permit = pool.acquire().await.unwrap();
+    let config = Config::default().with_outage_wait(Duration::from_secs(1));
+    let other = server.client_with(config).await.unwrap().semaphore("pool");
+    server.set_faults(network.clone());
+    network.0.connecting.store(20_000, Relaxed);
+    network.0.loses_answer.store(true, Relaxed);
+    let released = tokio::join!(permit.release(), async {
+        sleep(Duration::from_millis(1)).await;
+        other.acquire().await.unwrap().release().await.unwrap();
+    });
+    assert!(matches!(released.0, Err(Error::Unavailable { .. })));
+    network.0.connecting.store(0, Relaxed);
+    sleep(SETTLED).await;
+    assert_eq!(pool.available_permits().await, Ok(2), "released twice");
+}
+
+/// A shutdown waits for what is under way.
+#[tokio::test(start_paused = true)]
+async fn permits_granted_or_released_during_a_shutdown_are_given_back() {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    let client = server.client().await.unwrap();
+    let pool = client.semaphore("pool");
+    let ends = client.permit_expirable_semaphore("ends");
+    pool.try_set_permits(4).await.unwrap();
+    ends.try_set_permits(3).await.unwrap();
+    let lease = SETTLED;
+    let (early, one, dropped) = (
+        pool.acquire().await.unwrap(),
+        pool.acquire().await.unwrap(),
+        ends.acquire(lease).await.unwrap(),
+    );
+    server.set_faults(network.clone());
+    network.0.answering.store(500, Relaxed);
+    let late = tokio::spawn(async move { pool.acquire_many(2).await });
+    let late_end = tokio::spawn(async move { ends.acquire(lease).await });
+    let early = tokio::spawn(early.release());
+    sleep(Duration::from_millis(100)).await;
+    let shutdown = tokio::spawn(async move { client.shutdown().await });
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(one.release().await, Err(Error::Closed));
+    drop(dropped);
+    shutdown.await.unwrap();
+    assert_eq!(early.await.unwrap(), Ok(()));
+    assert_eq!(late.await.unwrap().map(drop), Err(Error::Closed));
+    assert_eq!(late_end.await.unwrap().map(drop), Err(Error::Closed));
+    let client = server.client().await.unwrap();
+    assert_eq!(client.semaphore("pool").available_permits().await, Ok(4));
+    let ends = client.permit_expirable_semaphore("ends");
+    assert_eq!(ends.available_permits().await, Ok(3));
 }

@@ -2,38 +2,32 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
     sync::{AtomicU64, Mutex, Ordering, lock},
-    wire::{
-        permit::Id,
-        site::{Attempt, Site},
-    },
+    wire::{permit::Id, site::Attempt},
 };
 
 /// The attempts of a client.
 pub(super) struct Attempts {
-    /// What its fields begin with.
+    /// What its places begin with.
     client: String,
     lasts: u64,
     number: AtomicU64,
-    begun: Instant,
-    fields: Arc<Mutex<Fields>>,
+    places: Arc<Mutex<Places>>,
 }
 
 #[derive(Default)]
-struct Fields {
-    free: Vec<Bytes>,
+struct Places {
+    free: Vec<Arc<str>>,
     made: u32,
 }
 
-/// An attempt that is not answered yet. No other has its field.
+/// An attempt that is not answered yet. No other has its place.
 pub(super) struct Ongoing {
     pub(super) attempt: Attempt,
-    fields: Arc<Mutex<Fields>>,
+    places: Arc<Mutex<Places>>,
 }
 
 impl Attempts {
@@ -45,49 +39,32 @@ impl Attempts {
             client: format!("{id}/{:x}", fastrand::u32(..)),
             lasts: lasts.unwrap_or(u64::MAX).clamp(1_000, LONGEST),
             number: AtomicU64::new(0),
-            begun: Instant::now(),
-            fields: Arc::default(),
+            places: Arc::default(),
         }
     }
 
-    pub(super) fn begin(&self, site: &Site) -> Ongoing {
-        let field = {
-            let mut fields = lock(&self.fields);
-            fields.free.pop().unwrap_or_else(|| {
-                fields.made += 1;
-                format!("{}/{}", self.client, fields.made).into()
+    pub(super) fn begin(&self) -> Ongoing {
+        let place = {
+            let mut places = lock(&self.places);
+            places.free.pop().unwrap_or_else(|| {
+                places.made += 1;
+                format!("{}/{}", self.client, places.made).into()
             })
         };
         Ongoing {
             attempt: Attempt {
-                field,
+                place,
                 number: self.number.fetch_add(1, Ordering::Relaxed) + 1,
                 lasts: self.lasts,
-                stays: self.is_to_stay(site),
             },
-            fields: self.fields.clone(),
+            places: self.places.clone(),
         }
-    }
-}
-
-impl Attempts {
-    /// Said often enough for the attempts of an outage to be known at its end.
-    fn is_to_stay(&self, site: &Site) -> bool {
-        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let said = site.said.load(Ordering::Relaxed);
-        let is_due = said == 0 || now > said + self.lasts / 4;
-        if is_due {
-            site.said.store(now.max(1), Ordering::Relaxed);
-        }
-        is_due
     }
 }
 
 impl Drop for Ongoing {
     fn drop(&mut self) {
-        lock(&self.fields)
-            .free
-            .push(std::mem::take(&mut self.attempt.field));
+        lock(&self.places).free.push(self.attempt.place.clone());
     }
 }
 

@@ -285,6 +285,8 @@ impl HeldPermits {
 
     pub(crate) async fn release(mut self) -> Result<(), Error> {
         runtime::check()?;
+        // Dropped then, it is given back if the client is not closed yet to the end.
+        self.engine.check_open()?;
         let permits = self.pass_on();
         if permits == 0 {
             return Ok(());
@@ -300,9 +302,49 @@ impl Drop for HeldPermits {
         if permits == 0 {
             return;
         }
-        let ongoing = self.engine.synchronizers.attempts.begin(&self.site);
-        let request = semaphore::release(&self.site, permits.into(), &ongoing.attempt);
-        self.engine.give_back_permits(&self.site, request, ongoing);
+        let release = |attempt: &Attempt| semaphore::release(&self.site, permits.into(), attempt);
+        self.engine.give_back_permits(&self.site, release);
+    }
+}
+
+/// What is done once it is begun, whatever becomes of the task that runs it.
+struct Operation {
+    engine: Arc<Engine>,
+    site: Arc<Site>,
+    request: Request,
+    is_over: bool,
+    _ongoing: Ongoing,
+}
+
+impl Operation {
+    fn new(
+        engine: &Arc<Engine>,
+        site: &Arc<Site>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Self {
+        let ongoing = engine.synchronizers.attempts.begin();
+        Self {
+            engine: engine.clone(),
+            site: site.clone(),
+            request: request(&ongoing.attempt),
+            is_over: false,
+            _ongoing: ongoing,
+        }
+    }
+
+    async fn run(mut self) -> Result<Outcome, Error> {
+        let (engine, site) = (&self.engine, &self.site);
+        let answered = engine.until_answered_or_given_up(site, &self.request).await;
+        self.is_over = true;
+        answered
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if !self.is_over && !self.engine.owe(self.request.clone()) {
+            self.engine.permits_stay(&self.site, &Error::Closed);
+        }
     }
 }
 
@@ -322,7 +364,7 @@ impl Engine {
             let (engine, site) = (self.clone(), site.clone());
             async move {
                 engine.may_announce(&site).await?;
-                let ongoing = engine.synchronizers.attempts.begin(&site);
+                let ongoing = engine.synchronizers.attempts.begin();
                 let request = semaphore::acquire(&site, permits, &ongoing.attempt);
                 match engine.until_answered(&site, request, Some(&caller)).await? {
                     Outcome::Done(Detail::Number(left)) => {
@@ -437,6 +479,8 @@ impl Engine {
                 }
             }
             self.check_open()?;
+            // A client that closes waits until permits that were granted meanwhile are given back.
+            let _closing = self.tasks.token();
             let caller = Caller::default();
             let tried = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
             let tried = match timeout_at(self.patience(limit), tried).await {
@@ -446,6 +490,7 @@ impl Engine {
                 },
             };
             match (tried, &waiting) {
+                (AttemptOutcome::Granted(..), _) if self.is_closed() => return Err(Error::Closed),
                 (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
                         all.waiters().served(site, waiting.id);
@@ -525,13 +570,8 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let ongoing = self.synchronizers.attempts.begin(site);
-        let request = request(&ongoing.attempt);
-        let (engine, at) = (self.clone(), site.clone());
-        let run = DetachOnDrop::certain(self, async move {
-            let _ongoing = ongoing;
-            engine.until_answered_or_given_up(&at, request).await
-        });
+        let operation = Operation::new(self, site, request);
+        let run = DetachOnDrop::certain(self, operation.run());
         match timeout_at(Instant::now() + self.config.command_wait, run).await {
             Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Ok(Ok(_)) => Ok(None),
@@ -577,17 +617,19 @@ impl Engine {
     }
 
     /// Gives back what was dropped.
-    fn give_back_permits(self: &Arc<Self>, site: &Arc<Site>, request: Request, ongoing: Ongoing) {
-        let (engine, at, again) = (self.clone(), site.clone(), request.clone());
-        let is_queued = self.jobs.push(async move {
-            let _ongoing = ongoing;
-            if let Err(error) = engine.until_answered_or_given_up(&at, request).await {
+    fn give_back_permits(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) {
+        let (engine, at) = (self.clone(), site.clone());
+        let released = Operation::new(self, site, request).run();
+        // Without a task that does it, the drop of the operation sees to it.
+        let _: bool = self.jobs.push(async move {
+            if let Err(error) = released.await {
                 engine.permits_stay(&at, &error);
             }
         });
-        if !is_queued && !self.run_without_tasks(|| vec![again]) {
-            self.permits_stay(site, &Error::Closed);
-        }
     }
 
     fn permits_stay(&self, site: &Site, error: &Error) {
@@ -653,12 +695,12 @@ impl Engine {
     async fn until_answered_or_given_up(
         &self,
         site: &Site,
-        request: Request,
+        request: &Request,
     ) -> Result<Outcome, Error> {
         let longest = self.config.outage_wait;
         let mut until = None;
         loop {
-            let asking = self.ask_at(site, &request, None);
+            let asking = self.ask_at(site, request, None);
             let answer = match until {
                 None => asking.await?,
                 Some(until) => match timeout_at(until, asking).await {

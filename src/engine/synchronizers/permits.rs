@@ -20,7 +20,7 @@ use crate::{
         Lease,
         permit::{self, Id},
         script::Outcome,
-        site::Site,
+        site::{Attempt, Site},
     },
 };
 
@@ -244,6 +244,7 @@ impl HeldPermit {
     /// Says whether it had not ended before.
     pub(crate) async fn release(mut self) -> Result<bool, Error> {
         runtime::check()?;
+        self.engine.check_open()?;
         // First: a renewal after the release would be of no use (invariant 6).
         self.end();
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
@@ -256,9 +257,8 @@ impl Drop for HeldPermit {
         if self.is_armed {
             self.end();
             let Permit { site, id, .. } = &*self.permit;
-            let ongoing = self.engine.synchronizers.attempts.begin(site);
-            let request = permit::release(site, &[*id], &ongoing.attempt);
-            self.engine.give_back_permits(site, request, ongoing);
+            let release = |attempt: &Attempt| permit::release(site, &[*id], attempt);
+            self.engine.give_back_permits(site, release);
         }
     }
 }

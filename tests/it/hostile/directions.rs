@@ -213,8 +213,8 @@ async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    // A slow machine has more time for retries.
-    let most = 4 + began.elapsed().as_secs() as usize / 5;
+    // Where a list of 50,000 takes too long to be read, it is asked for anew once a second.
+    let most = 4 + began.elapsed().as_secs() as usize;
     let connections = sentinel.connections();
     assert!(connections <= most, "{connections} of {most}");
 }

@@ -9,6 +9,8 @@ use tokio::time::timeout;
 use super::{admit_with, all_rights, rights};
 
 const NAME: &str = "app:42";
+/// A semaphore of one permit that ends by itself.
+const BRIEF: &str = "app:brief";
 const LEASE: Duration = Duration::from_secs(60);
 /// For what is sure to happen.
 const SURE: Duration = Duration::from_secs(20);
@@ -73,7 +75,9 @@ fn permit_expirable_semaphore(
         let wake = async { permit.release().await.map(drop) };
         woken(waits, wake, limit).await?.release().await?;
         ours.set_permits(3).await?;
-        ours.add_permits(-1).await
+        ours.add_permits(-1).await?;
+        let brief = one.permit_expirable_semaphore(BRIEF);
+        brief.acquire(LEASE).await?.release().await.map(drop)
     })
 }
 
@@ -110,6 +114,9 @@ async fn problem(
     limit: Duration,
 ) -> Option<String> {
     server.command::<()>(&["FLUSHALL"]).await;
+    server
+        .command::<()>(&["SET", BRIEF, "1", "PX", "60000"])
+        .await;
     let url = admit_with(server, "tried", rights).await;
     let lives = async {
         let (one, other) = (connect(&url, limit).await?, connect(&url, limit).await?);

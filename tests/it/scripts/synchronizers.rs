@@ -2,7 +2,7 @@
 
 use super::{Bed, Caller, LOCK, Listener, Reply};
 
-const ATTEMPTS: &str = "{order:42}:attempts";
+const ATTEMPT: &str = "{order:42}:attempt:us/1";
 const ENDS: &str = "{order:42}:timeout";
 const CHANNEL: &str = "redisson_sc:{order:42}";
 const LATCH: &str = "redisson_countdownlatch__channel__{order:42}";
@@ -21,8 +21,8 @@ const COUNT: &str = script!("number", "clock", "permits", "permit_count");
 /// The attempt `number` of a client at a number.
 async fn attempt(caller: &Caller, script: &str, arguments: &[&str], number: u32) -> Reply {
     let number = number.to_string();
-    let arguments = [arguments, &["us/1", &number, "60000", "0"]].concat();
-    caller.run_on(script, &[LOCK, ATTEMPTS], &arguments).await
+    let arguments = [arguments, &[&number, "60000"]].concat();
+    caller.run_on(script, &[LOCK, ATTEMPT], &arguments).await
 }
 
 #[tokio::test]
@@ -56,10 +56,10 @@ async fn an_attempt_is_run_once_and_not_after_a_later_one() {
     }
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "0");
     assert_eq!(attempt(admin, ACQUIRE, &["1"], 5).await, Reply::Busy(0));
-    let left: i64 = bed.ask(&["PTTL", ATTEMPTS]).await;
+    let left: i64 = bed.ask(&["PTTL", ATTEMPT]).await;
     assert!((1..=60_000).contains(&left), "{left}");
     // What somebody else has written there is no attempt.
-    bed.ask::<i64>(&["HSET", ATTEMPTS, "us/1", "odd"]).await;
+    bed.ask::<()>(&["SET", ATTEMPT, "odd"]).await;
     assert_eq!(
         attempt(admin, RELEASE, &["1", CHANNEL], 1).await,
         Reply::Counted(1)
@@ -132,9 +132,9 @@ async fn permits_whose_end_has_come_are_taken_back_and_told_of() {
     let count = admin.run_on(COUNT, &[LOCK, ENDS], &[CHANNEL]).await;
     assert_eq!(count, Reply::Told(vec![1, 0, 3]));
     let give_back = async |ids: &str, number: &str| {
-        let arguments = [&of(ids), CHANNEL, "us/1", number, "60000", "0"];
+        let arguments = [&of(ids), CHANNEL, number, "60000"];
         admin
-            .run_on(GIVE_BACK, &[LOCK, ATTEMPTS, ENDS], &arguments)
+            .run_on(GIVE_BACK, &[LOCK, ATTEMPT, ENDS], &arguments)
             .await
     };
     for _ in 0..2 {
@@ -161,8 +161,8 @@ async fn permits_are_taken_and_given_back_all_or_none() {
         admin.run_on(PERMIT, &[LOCK, ENDS], &arguments).await
     };
     let give_back = async |ids: &str, number: &str| {
-        let arguments = [&of(ids), CHANNEL, "us/1", number, "60000", "0"];
-        let keys = [LOCK, ATTEMPTS, ENDS];
+        let arguments = [&of(ids), CHANNEL, number, "60000"];
+        let keys = [LOCK, ATTEMPT, ENDS];
         admin.run_on(GIVE_BACK, &keys, &arguments).await
     };
     let left = async || bed.ask::<String>(&["GET", LOCK]).await;
@@ -218,9 +218,14 @@ async fn what_is_refused_changes_nothing() {
     let release = attempt(&caller, RELEASE, &["1", CHANNEL], 1).await;
     assert!(release.failed_with("channel"), "{release:?}");
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");
+    let mut listener = Listener::on(&bed.server, CHANNEL).await;
+    let most = i64::MAX.to_string();
+    let too_many = attempt(&bed.admin, RELEASE, &[&most, CHANNEL], 2).await;
+    assert!(too_many.failed_with("too many"), "{too_many:?}");
+    assert_eq!(listener.messages().await, [""; 0], "nothing to tell of");
     bed.out_of_memory().await;
     for (script, arguments) in [(ACQUIRE, &["1"] as &[_]), (RELEASE, &["1", CHANNEL])] {
-        let refused = attempt(&bed.admin, script, arguments, 2).await;
+        let refused = attempt(&bed.admin, script, arguments, 3).await;
         assert!(refused.failed_with("OOM"), "{refused:?}");
     }
     assert_eq!(bed.ask::<String>(&["GET", LOCK]).await, "5");

@@ -160,3 +160,24 @@ async fn what_is_no_latch_is_left_as_it_is() {
         assert!(server.command::<bool>(&["EXISTS", name]).await);
     }
 }
+
+/// Lua has no exact number for it, and Redisson does.
+#[tokio::test]
+async fn a_latch_of_the_largest_count_is_closed() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let ready = client.count_down_latch("ready");
+    let most = i64::MAX as u64;
+    for odd in [most + 1, u64::MAX] {
+        let error = ready.try_set_count(odd).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+    }
+    assert!(ready.try_set_count(most).await.unwrap());
+    assert_eq!(ready.count().await, Ok(most));
+    assert!(!ready.wait_for(Duration::ZERO).await.unwrap());
+    let wait = Duration::from_millis(50);
+    assert!(!ready.wait_for(wait).await.unwrap());
+    ready.count_down().await.unwrap();
+    assert_eq!(ready.count().await, Ok(most - 1));
+    assert!(ready.delete().await.unwrap());
+}

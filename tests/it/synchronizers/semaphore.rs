@@ -262,6 +262,44 @@ async fn a_client_that_closes_sends_its_waiters_home() {
     assert_eq!(waits, Err(Error::Closed));
 }
 
+/// A number that Redis cannot count with is none: what only looks like one is refused before anything is written.
+#[tokio::test]
+async fn what_redis_cannot_count_with_is_no_semaphore() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    let wrong = |error: Error| matches!(error, Error::WrongKind { .. });
+    for text in ["007", "-0", "9223372036854775808", &"9".repeat(30)] {
+        let _: String = server.command(&["SET", "pool", text]).await;
+        let (pool, ends) = (
+            client.semaphore("pool"),
+            client.permit_expirable_semaphore("pool"),
+        );
+        assert!(wrong(pool.acquire().await.unwrap_err()), "{text}");
+        assert!(wrong(pool.release(1).await.unwrap_err()), "{text}");
+        assert!(wrong(pool.drain_permits().await.unwrap_err()), "{text}");
+        assert!(wrong(ends.acquire(SOON).await.unwrap_err()), "{text}");
+        assert!(wrong(ends.set_permits(1).await.unwrap_err()), "{text}");
+        assert!(wrong(pool.available_permits().await.unwrap_err()), "{text}");
+        assert_eq!(server.command::<i64>(&["DBSIZE"]).await, 1, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_largest_numbers_are_exact() {
+    let server = Server::start().await;
+    let client = LockClient::connect(server.url()).await.unwrap();
+    for most in [i64::MAX, i64::MIN + 1] {
+        let pool = client.semaphore("pool");
+        let _: String = server.command(&["SET", "pool", &most.to_string()]).await;
+        assert_eq!(pool.available_permits().await, Ok(most));
+        let error = pool.add_permits(most).await.unwrap_err();
+        assert!(matches!(error, Error::Redis { .. }), "{error}");
+        assert_eq!(pool.available_permits().await, Ok(most));
+        pool.drain_permits().await.unwrap();
+        assert_eq!(pool.available_permits().await, Ok(0));
+    }
+}
+
 /// What names `a` and `{a}` have in common is a channel.
 #[tokio::test]
 async fn semaphores_with_one_channel_are_two() {
