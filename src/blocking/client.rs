@@ -6,9 +6,9 @@ use tokio::runtime::Builder;
 use uuid::Uuid;
 
 use super::{
-    CountDownLatch, FairLock, FencedLock, MultiLock, NonReentrantFairLock, NonReentrantLock,
-    PermitExpirableSemaphore, ReadWriteLock, RedLock, ReentrantLock, Semaphore, SimpleLock,
-    SpinLock, wait_for,
+    CountDownLatch, Election, FairLock, FencedLock, MultiLock, NonReentrantFairLock,
+    NonReentrantLock, PermitExpirableSemaphore, ReadWriteLock, RedLock, ReentrantLock, Semaphore,
+    SimpleLock, SpinLock, wait_for,
 };
 use crate::{HeldLock, LockClientBuilder, ShutdownReport, error::Error};
 
@@ -27,6 +27,17 @@ impl LockClient {
     /// As [`crate::LockClient::connect`].
     pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         crate::LockClient::builder().url(url).build_blocking()
+    }
+
+    /// Connects as the YAML of Redisson says: see [`crate::LockClient::from_redisson_yaml`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::LockClient::from_redisson_yaml`].
+    #[cfg(feature = "redisson-yaml")]
+    pub fn from_redisson_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
+        let redisson = crate::RedissonConfig::from_yaml(text)?;
+        redisson.into_builder().build_blocking()
     }
 
     pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {
@@ -101,6 +112,11 @@ impl LockClient {
     /// The latch `name`: see [`crate::LockClient::count_down_latch`].
     pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
         CountDownLatch(self.0.count_down_latch(name))
+    }
+
+    /// The election `name`: see [`crate::LockClient::election`].
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.0.election(name), self.0.engine.runtime().clone())
     }
 
     /// All of the reentrant locks `names`, or none: see [`crate::LockClient::multi_lock`].

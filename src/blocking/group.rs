@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::wait_for;
 use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released};
@@ -123,6 +124,17 @@ impl MultiGuard {
     pub fn unlock(mut self) -> Result<Released, Error> {
         let guard = self.take();
         wait_for(&self.runtime, guard.unlock())
+    }
+
+    /// As [`unlock`](Self::unlock), and says for each lock how it went: see [`crate::MultiGuard::unlock_each`].
+    pub fn unlock_each(mut self) -> Vec<(Arc<str>, Result<Released, Error>)> {
+        let guard = self.take();
+        wait_for(&self.runtime, guard.unlock_each())
+    }
+
+    /// A token that is cancelled when the hold is lost, to stop async tasks.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.guard().cancellation_token()
     }
 
     /// Blocks until the hold is lost, and says how: see [`crate::MultiGuard::lost`].

@@ -22,6 +22,7 @@
 //! ```
 
 mod client;
+mod election;
 mod group;
 mod guard;
 mod lock;
@@ -37,6 +38,7 @@ use std::{
 use tokio::runtime::Handle;
 
 pub use client::LockClient;
+pub use election::{Election, Term};
 pub use group::{GroupLock, MultiGuard, MultiLock, RedLock};
 pub use guard::{DynGuard, Guard};
 pub use lock::{

@@ -252,6 +252,55 @@ async fn a_job_keeps_its_lock_for_the_least_time() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn one_thread_leads_at_a_time() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let other = LockClient::connect(&url).unwrap();
+        let (ours, theirs) = (client.election("leaders"), other.election("leaders"));
+        assert_eq!(theirs.leader(), Ok(None));
+        let term = ours.campaign("one").unwrap();
+        assert_eq!((term.identity(), term.is_lost()), ("one", false));
+        let leader = theirs.leader().unwrap().unwrap();
+        assert_eq!((&*leader.identity, leader.token), ("one", term.token()));
+        let waits = thread::spawn(move || theirs.campaign("two").unwrap());
+        let before = term.token();
+        term.resign().unwrap();
+        let next = waits.join().unwrap();
+        assert!(next.token() > before && next.valid_until() > Instant::now());
+        let token = next.cancellation_token();
+        assert_eq!(client.fenced_lock("leaders").force_unlock(), Ok(true));
+        assert!(matches!(
+            next.lost(),
+            LostReason::Gone | LostReason::Expired
+        ));
+        assert!(token.is_cancelled());
+        drop(next);
+        drop(ours.campaign("three").unwrap());
+        assert_eq!(ours.leader(), Ok(None), "a term that is dropped is over");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_says_how_each_release_went() {
+    let server = Server::start().await;
+    let url = server.url();
+    plainly(move || {
+        let client = LockClient::connect(&url).unwrap();
+        let guard = client.multi_lock(["a", "b"]).lock().unwrap();
+        let token = guard.cancellation_token();
+        assert!(!token.is_cancelled());
+        let each = guard.unlock_each();
+        let each: Vec<_> = each.iter().map(|(name, done)| (&**name, done)).collect();
+        let released = Ok(Released::Fully);
+        assert_eq!(each, [("a", &released), ("b", &released)]);
+    })
+    .await;
+}
+
 /// A waiter in one thread ends with the client, whose runtime must not end under its timers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_ends_the_calls_of_all_threads() {

@@ -1,0 +1,117 @@
+//! One leader among many processes, for blocking code.
+
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::{give_back, wait_for};
+use crate::{Error, Leader, LostReason};
+
+/// An election, for blocking code: see [`crate::Election`].
+///
+/// A thread cannot be stopped from outside, so there is no `lead`: the leader looks at [`Term::is_lost`] before each step that
+/// matters, and campaigns again.
+#[derive(Debug, Clone)]
+pub struct Election {
+    election: crate::Election,
+    runtime: Handle,
+}
+
+/// One term of a leader of blocking code: see [`crate::Term`]. Dropping it resigns, and waits for the answer.
+#[must_use = "a term that is dropped is over"]
+#[derive(Debug)]
+pub struct Term {
+    term: Option<crate::Term>,
+    runtime: Handle,
+}
+
+impl Election {
+    pub(super) fn new(election: crate::Election, runtime: Handle) -> Self {
+        Self { election, runtime }
+    }
+
+    /// Stands for election as `identity`, and waits until it leads: see [`crate::Election::campaign`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Election::campaign`].
+    pub fn campaign(&self, identity: impl Into<String>) -> Result<Term, Error> {
+        let term = wait_for(&self.runtime, self.election.campaign(identity))?;
+        Ok(Term {
+            term: Some(term),
+            runtime: self.runtime.clone(),
+        })
+    }
+
+    /// The present leader: see [`crate::Election::leader`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Election::leader`].
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        wait_for(&self.runtime, self.election.leader())
+    }
+
+    /// The name of the election, and of its lock.
+    pub fn name(&self) -> &str {
+        self.election.name()
+    }
+}
+
+impl Term {
+    /// Ends the term, and wakes a candidate: see [`crate::Term::resign`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Term::resign`].
+    pub fn resign(mut self) -> Result<(), Error> {
+        match self.term.take() {
+            Some(term) => wait_for(&self.runtime, term.resign()),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks until the term is over, and says how: see [`crate::Term::lost`]. For a thread that stops others.
+    pub fn lost(&self) -> LostReason {
+        wait_for(&self.runtime, self.term().lost())
+    }
+
+    /// Whether the term is over: see [`crate::Term::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        self.term().is_lost()
+    }
+
+    /// A token that is cancelled when the term is over, to stop async tasks.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.term().cancellation_token()
+    }
+
+    /// Until when the leader may count on its term if it is not renewed again.
+    pub fn valid_until(&self) -> Instant {
+        self.term().valid_until()
+    }
+
+    /// The number of the term, larger than that of every earlier one: see [`crate::Term::token`].
+    pub fn token(&self) -> i64 {
+        self.term().token()
+    }
+
+    /// What the leader calls itself.
+    pub fn identity(&self) -> &str {
+        self.term().identity()
+    }
+
+    fn term(&self) -> &crate::Term {
+        let term = self.term.as_ref();
+        term.expect("only what ends a term takes it out")
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        if let Some(term) = self.term.take() {
+            give_back(&self.runtime, term, async |term| term.resign().await);
+        }
+    }
+}
