@@ -25,10 +25,11 @@ use crate::{
 /// | times | `timeout`, `connectTimeout`, in milliseconds or with a unit |
 /// | locks | `lockWatchdogTimeout`, `lockWatchdogBatchSize`, `fairLockWaitTimeout`, `slavesSyncTimeout`, `checkLockSyncedSlaves`, `shardedSubscriptionMode`, `lazyInitialization` |
 /// | names | a `nameMapper` of any class whose one setting is `prefix` |
-/// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper` |
+/// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for the environment's. What has no meaning here is listed by
-/// [`ignored`](Self::ignored); what has one, but cannot be honoured, is an error that names it.
+/// [`ignored`](Self::ignored); what has one, but cannot be honoured, is an error that names it. So is a setting in the wrong
+/// section, and one whose name is nearly that of a setting above.
 ///
 /// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one answer.
 /// `retryAttempts`, `retryInterval`, `retryDelay` and `reconnectionDelay` are ignored therefore: a command is repeated until its
@@ -161,6 +162,8 @@ impl RedissonConfig {
         for section in both {
             refuse_other_classes(section)?;
         }
+        file.check_names(&section)?;
+        section.check_names(&file)?;
         Ok(Self {
             builder,
             config,
@@ -354,13 +357,16 @@ type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
 /// What a mapper makes of addresses.
 fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
+    if let Some(pairs) = section.section("natMap")? {
+        return ports_map(&pairs).map(Some);
+    }
     let Some(class) = section.class("natMapper")? else {
         return Ok(None);
     };
-    let (key, has_ports) = match class {
+    let (key, map): (_, fn(&Section<'_>) -> _) = match class {
         "DefaultNatMapper" => return Ok(None),
-        "HostPortNatMapper" => ("hostsPortMap", true),
-        "HostNatMapper" => ("hostsMap", false),
+        "HostPortNatMapper" => ("hostsPortMap", ports_map),
+        "HostNatMapper" => ("hostsMap", hosts_map),
         _ => {
             let told = format!(
                 "what {class} does to addresses is not known here: use `address_map` of the builder"
@@ -382,26 +388,28 @@ fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
             "{other}: {class} has no such setting"
         )));
     }
-    let map: HashMap<String, String> = pairs.pairs()?.into_iter().collect();
-    if !has_ports {
-        return Ok(Some(Box::new(move |host, port| {
-            (map.get(host).map_or(host, |host| host).to_owned(), port)
-        })));
-    }
+    map(&pairs).map(Some)
+}
+
+fn hosts_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
+    let hosts: HashMap<String, String> = pairs.pairs()?.into_iter().collect();
+    Ok(Box::new(move |host, port| {
+        (hosts.get(host).map_or(host, |host| host).to_owned(), port)
+    }))
+}
+
+fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
     let mut ports = HashMap::new();
-    for (from, to) in map {
-        let Some((host, port)) = to.rsplit_once(':') else {
-            return Err(pairs.error(&from, "it should look like host:port"));
-        };
-        let port: u16 = port
-            .parse()
-            .map_err(|_| pairs.error(&from, "it should look like host:port"))?;
-        ports.insert(from, (host.to_owned(), port));
+    for (from, to) in pairs.pairs()? {
+        let place = to.rsplit_once(':');
+        let place = place.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        let place = place.ok_or_else(|| pairs.error(&from, "it should look like host:port"))?;
+        ports.insert(from, place);
     }
-    Ok(Some(Box::new(move |host, port| {
+    Ok(Box::new(move |host, port| {
         let known = ports.get(&format!("{host}:{port}"));
         known.cloned().unwrap_or_else(|| (host.to_owned(), port))
-    })))
+    }))
 }
 
 /// Classes of Java's that change what is sent, and cannot run here.

@@ -1,4 +1,4 @@
-//! Reading settings by their names, and keeping count of those that nobody reads.
+//! Reading settings by their names, and keeping count of those that are not read.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -12,7 +12,8 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(super) struct Section<'a> {
     path: String,
     entries: &'a [(String, Node)],
-    read: RefCell<Vec<&'a str>>,
+    /// The names that were looked up, whether the file has them or not.
+    asked: RefCell<Vec<String>>,
     environment: Environment<'a>,
 }
 
@@ -26,7 +27,7 @@ impl<'a> Section<'a> {
             Value::Map(entries) => Ok(Self {
                 path: path.to_owned(),
                 entries,
-                read: RefCell::default(),
+                asked: RefCell::default(),
                 environment,
             }),
             _ => Err(Error::config(format!(
@@ -51,8 +52,10 @@ impl<'a> Section<'a> {
 
     /// The value of `key`, unless it is null.
     pub(super) fn node(&self, key: &str) -> Option<&'a Node> {
-        let (name, node) = self.entries.iter().find(|(name, _)| name == key)?;
-        self.read.borrow_mut().push(name);
+        if !self.has_asked(key) {
+            self.asked.borrow_mut().push(key.to_owned());
+        }
+        let (_, node) = self.entries.iter().find(|(name, _)| name == key)?;
         (node.value != Value::Null).then_some(node)
     }
 
@@ -131,15 +134,39 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The settings that nobody has read.
+    /// The settings that were not looked up.
     pub(super) fn unread(&self) -> impl Iterator<Item = String> {
-        let read = self.read.borrow();
-        self.entries
-            .iter()
-            .filter(move |(name, _)| !read.contains(&&**name))
-            .map(|(name, _)| self.path_of(name))
-            .collect::<Vec<_>>()
-            .into_iter()
+        self.unread_keys().map(|key| self.path_of(key))
+    }
+
+    /// That no unread setting is a slip: one of `other`, the section around this one or within it, or nearly the name of one that
+    /// is missing. Redisson refuses each name that it does not know.
+    pub(super) fn check_names(&self, other: &Section<'_>) -> Result<(), Error> {
+        for key in self.unread_keys() {
+            if other.has_asked(key) {
+                return Err(match &*self.path {
+                    "" => self.error(key, format!("it belongs in {}", other.path)),
+                    path => self.error(key, format!("it belongs beside {path}, not in it")),
+                });
+            }
+            let asked = self.asked.borrow();
+            let mut missing = asked
+                .iter()
+                .filter(|name| self.entries.iter().all(|(key, _)| key != *name));
+            if let Some(meant) = missing.find(|name| is_nearly(key, name)) {
+                return Err(self.error(key, format!("there is no such setting: is {meant} meant?")));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_asked(&self, key: &str) -> bool {
+        self.asked.borrow().iter().any(|name| name == key)
+    }
+
+    fn unread_keys(&self) -> impl Iterator<Item = &'a str> {
+        let keys = self.entries.iter().map(|(key, _)| &**key);
+        keys.filter(|key| !self.has_asked(key))
     }
 
     fn text_of(&self, key: &str, node: &Node) -> Result<String, Error> {
@@ -179,4 +206,10 @@ impl<'a> Section<'a> {
         resolved.push_str(rest);
         Ok(resolved)
     }
+}
+
+/// Whether `key` is `name` with one or two slips of the pen.
+fn is_nearly(key: &str, name: &str) -> bool {
+    let [key, name] = [key, name].map(str::to_lowercase);
+    strsim::damerau_levenshtein(&key, &name) <= 2
 }

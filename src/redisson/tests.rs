@@ -162,7 +162,7 @@ singleServerConfig:
   address: 'redis://${HOST}:${PORT:-6380}'
   database: ${DB:-4}
   password: ${PASSWORD}
-timeout: unused
+nettyThreads: 8
 ";
     let redisson = read(text).unwrap();
     let shown = shown(&redisson);
@@ -171,7 +171,7 @@ timeout: unused
         shown.contains("Some(4)") && shown.contains("with a password"),
         "{shown}"
     );
-    assert_eq!(redisson.ignored(), ["timeout"]);
+    assert_eq!(redisson.ignored(), ["nettyThreads"]);
     let told = refusal("singleServerConfig: { address: 'redis://${NONE}:1' }");
     assert!(
         told.contains("singleServerConfig.address") && told.contains("NONE"),
@@ -228,6 +228,12 @@ clusterServersConfig:
     let map = addresses(&section).unwrap().unwrap();
     assert_eq!(map("10.0.0.1", 6379), ("gateway".into(), 6379));
     assert_eq!(map("10.0.0.2", 6379), ("10.0.0.2".into(), 6379));
+    let text = "singleServerConfig:\n  address: redis://a:1\n  natMap: { 'a:1': 'gateway:7001' }";
+    let tree = yaml::parse(text).unwrap();
+    let file = Section::new("", &tree, &|_| None).unwrap();
+    let section = file.section("singleServerConfig").unwrap().unwrap();
+    let map = addresses(&section).unwrap().unwrap();
+    assert_eq!(map("a", 1), ("gateway".into(), 7001));
     let told = single("nameMapper: { prefix: 'app:' }");
     assert!(
         told.contains("nameMapper: it names no class"),
@@ -258,6 +264,84 @@ clusterServersConfig:
     ] {
         let told = cluster(mapper);
         assert!(told.contains("clusterServersConfig.natMapper"), "{told}");
+    }
+}
+
+#[test]
+fn a_misspelt_setting_is_refused() {
+    let file = |inner: &str, outer: &str| {
+        format!("singleServerConfig:\n  address: rediss://a:1\n  {inner}: 1\n{outer}: 1\n")
+    };
+    for (inner, outer, told) in [
+        (
+            "timeuot",
+            "threads",
+            "singleServerConfig.timeuot: there is no such setting: is timeout meant?",
+        ),
+        ("connectTimeOut", "threads", "is connectTimeout meant?"),
+        ("passwrd", "threads", "is password meant?"),
+        ("sslTrustore", "threads", "is sslTruststore meant?"),
+        (
+            "keepAlive",
+            "lockWatchDogTimeout",
+            "lockWatchDogTimeout: there is no such setting: is lockWatchdogTimeout meant?",
+        ),
+        (
+            "keepAlive",
+            "timeout",
+            "timeout: it belongs in singleServerConfig",
+        ),
+        (
+            "lockWatchdogTimeout",
+            "threads",
+            "singleServerConfig.lockWatchdogTimeout: it belongs beside singleServerConfig, not in it",
+        ),
+    ] {
+        let refused = refusal(&file(inner, outer));
+        assert!(refused.contains(told), "{refused}");
+    }
+    let read = read(&file("keepAlive", "threads")).unwrap();
+    assert_eq!(read.ignored(), ["threads", "singleServerConfig.keepAlive"]);
+}
+
+/// What Redisson 4.7.0 knows is no slip, even where its name resembles another's.
+#[test]
+fn no_setting_of_redissons_is_taken_for_a_slip() {
+    const GENERAL: &str = "addressResolverGroupFactory cleanUpKeysAmount codec connectionListener eventLoopGroup executor keepPubSubOrder \
+        maxCleanUpDelay minCleanUpDelay nettyExecutor nettyHook nettyThreads protocol referenceEnabled \
+        reliableTopicWatchdogTimeout sslCiphers sslKeyManagerFactory sslKeystorePassword sslKeystoreType sslProtocols \
+        sslProvider sslTrustManagerFactory sslTruststorePassword tcpKeepAlive tcpKeepAliveCount tcpKeepAliveIdle \
+        tcpKeepAliveInterval tcpNoDelay tcpUserTimeout threads transportMode useScriptCache useThreadClassLoader \
+        valkeyCapabilities";
+    const OF_SERVERS: &str = "checkMasterLinkStatus checkSentinelsList checkSlaveStatusWithSyncing checkSlotsCoverage \
+        connectionMinimumIdleSize connectionPoolSize dnsMonitoringInterval dnsMonitoringTimes failedSlaveCheckInterval \
+        failedSlaveNodeDetector failedSlaveReconnectionInterval fallbackLoadingToMaster idleConnectionTimeout \
+        keepAlive loadBalancer masterConnectionMinimumIdleSize masterConnectionPoolSize monitorIPChanges \
+        pingConnectionInterval readMode reconnectionDelay retryAttempts retryDelay retryInterval scanInterval \
+        sentinelsDiscovery slaveConnectionMinimumIdleSize slaveConnectionPoolSize sslCiphers sslKeyManagerFactory \
+        sslKeystorePassword sslKeystoreType sslProtocols sslProvider sslTrustManagerFactory sslTruststorePassword \
+        subscriptionConnectionMinimumIdleSize subscriptionConnectionPoolSize subscriptionMode subscriptionTimeout \
+        subscriptionsPerConnection tcpKeepAliveCount tcpKeepAliveIdle tcpKeepAliveInterval tcpNoDelay tcpUserTimeout";
+    for section in [
+        "singleServerConfig:\n  address: rediss://a:1",
+        "sentinelServersConfig:\n  masterName: a\n  sentinelAddresses: [rediss://a:1]",
+        "clusterServersConfig:\n  nodeAddresses: [rediss://a:1]",
+        "replicatedServersConfig:\n  nodeAddresses: [rediss://a:1]",
+        "masterSlaveServersConfig:\n  masterAddress: rediss://a:1",
+    ] {
+        let inner: String = OF_SERVERS
+            .split(' ')
+            .map(|key| format!("  {key}: 1\n"))
+            .collect();
+        let outer: String = GENERAL
+            .split(' ')
+            .map(|key| format!("{key}: 1\n"))
+            .collect();
+        let read = read(&format!("{section}\n{inner}{outer}")).unwrap();
+        assert_eq!(
+            read.ignored().len(),
+            inner.lines().count() + outer.lines().count()
+        );
     }
 }
 
