@@ -137,7 +137,7 @@ pub struct Config {
     pub local_hand_off: Duration,
 
     /// How long a task may wait for what another owner of the same client has held all the time until the log says so
-    /// (WARN, once for each such hold). Default: 1 s. `None` says nothing.
+    /// (WARN, once for each such hold). Default: 10 s. `None` says nothing.
     ///
     /// The holder may be waiting for that very task: what it has spawned (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is
     /// another owner, unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
@@ -197,7 +197,7 @@ impl Default for Config {
             poll_floor: Duration::from_secs(5),
             yield_to_others: true,
             local_hand_off: Duration::from_millis(2),
-            deadlock_warning: Some(Duration::from_secs(1)),
+            deadlock_warning: Some(Duration::from_secs(10)),
             slow_wait: None,
             command_wait: Duration::from_secs(3),
             outage_wait: Duration::from_secs(60),

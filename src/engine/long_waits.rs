@@ -89,7 +89,8 @@ impl Engine {
                     tracing::warn!(
                         %name, holder = %owner, %waiter, untold,
                         "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
-                         holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope"
+                         holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope (the time is \
+                         Config::deadlock_warning)"
                     );
                 }
             }

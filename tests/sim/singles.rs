@@ -559,9 +559,9 @@ async fn who_waits_for_itself_is_told_so_once() {
     let owner = Owner::new();
     let guard = lock.owned_by(&owner).lock().await.unwrap();
     let child = tokio::spawn(async move { lock.lock().await.map(drop) });
-    sleep(Duration::from_millis(900)).await;
+    sleep(Duration::from_millis(9_900)).await;
     assert!(lines.with("owner.spawn").is_empty());
-    sleep(Duration::from_secs(10)).await;
+    sleep(Duration::from_secs(25)).await;
     let said = lines.with("owner.spawn");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
@@ -576,9 +576,13 @@ async fn who_waits_for_itself_is_told_so_once() {
 async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
     let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
-    let (one, other) = (client(&server).await, client(&server).await);
-    let quiet = Config::default().with_deadlock_warning(None);
-    let quiet = server.client_with(quiet).await.unwrap();
+    let with = |warning: Option<Duration>| Config::default().with_deadlock_warning(warning);
+    let one = server
+        .client_with(with(Some(Duration::from_secs(1))))
+        .await
+        .unwrap();
+    let quiet = server.client_with(with(None)).await.unwrap();
+    let other = client(&server).await;
     let guards = [
         other.reentrant_lock("a").lock().await.unwrap(),
         quiet.reentrant_lock("b").lock().await.unwrap(),
