@@ -1,4 +1,4 @@
--- Says who leads, beside the hold of the fenced lock that makes it the leader, and gone with it.
+-- Names the leader, beside the hold of the fenced lock that makes it the leader, and gone with it.
 --
 -- KEYS  lock: the hash of owners and their counts
 -- ARGV  owner; token: its fencing token; identity: what it calls itself

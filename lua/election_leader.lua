@@ -1,10 +1,10 @@
--- Reads who leads.
+-- Reads the leader.
 --
 -- KEYS  lock: the hash of owners and their counts
 -- ARGV  nothing: an empty argument
 -- Replies
---   DONE    somebody leads  detail: the leader's token, a space and its identity
---   ABSENT  nobody leads, or not by an election of this crate  detail: 0
+--   DONE    there is one  detail: the leader's token, a space and its identity
+--   ABSENT  there is none, or not by an election of this crate  detail: 0
 local keys, args = 1, 1
 local function operation(k)
   local lock = KEYS[k]

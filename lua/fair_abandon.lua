@@ -1,6 +1,6 @@
 -- Leaves the queue of a lock. Those behind keep their places; if the owner was the first, the next is told to be it.
 --
--- KEYS  queue: the list of those who wait; places: zset of their scores
+-- KEYS  queue: the list of waiters; places: zset of their scores
 -- ARGV  owner; channel: of the lock, with `:` and an owner behind it where that owner listens
 -- Replies
 --   DONE    the owner has no place any more

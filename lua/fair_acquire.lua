@@ -1,23 +1,23 @@
--- Takes a lock for its owner if it is free and nobody waited before; else notes the owner's place in the queue.
+-- Takes a lock for its owner if it is free and no waiter is before; else notes the owner's place in the queue.
 --
 -- A place has a score: when it may be taken away, in ms of this server's clock. The script removes only the head of
 -- the queue, and only while the lock is free: a place matters then, and those behind keep theirs. Scores are
 -- Redisson's own: each of its waiters takes `patience` off the score of all behind when it enters or leaves, so one
 -- behind it needs that much more than its own place. The script itself changes no score but its owner's and the head's.
 --
--- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait; places: zset of their scores
+-- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of their scores
 -- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
 --       waited: ms since this wait's last try, 0 at its first, -1 if the owner will not wait
 --       place: ms that a waiter of this crate keeps its place when nothing is heard of it; patience: ms for Redisson's
 --       channel: of the lock, with `:` and an owner behind it where that owner listens
 --       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
--- What it tells others are hints: without the right to the channels they come by themselves, a little later.
+-- Its messages to other waiters are hints: without the right to the channels, these come by themselves, a little later.
 -- Replies
 --   DONE    granted
---   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if nobody can tell
+--   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if that is not known
 --   ABSENT  the holds that this one adds to are gone    detail: 0
 
--- The most dead heads removed in one go: the server serves others in between.
+-- The most dead heads removed in one go: the server serves other clients in between.
 local MOST_REMOVED = 1000
 
 -- How long a head of ours has to take a lock that is free, once it was told: ms. One that comes later was heard of in time
@@ -44,7 +44,7 @@ local function suspect_all_of(dead, queue, places, now, place)
   end
 end
 
--- The first who is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
+-- The first waiter that is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
 -- and one of ours that was removed.
 local function first_in_line(queue, places, owner, place)
   local now, suspected
@@ -78,7 +78,7 @@ local function is_in(queue, owner)
   return tonumber(redis.pcall('LPOS', queue, owner)) ~= nil
 end
 
--- What an owner that waited lost was taken away by others: as the first in the queue it came too late for them, or a
+-- What an owner that waited lost was taken away by other waiters: as the first in the queue it came too late for them, or a
 -- key was deleted.
 local function take_place_again(queue, places, owner, now, waited, place)
   call('ZADD', places, now + place, owner)
@@ -93,7 +93,7 @@ local function take_place_again(queue, places, owner, now, waited, place)
 end
 
 local function refresh_place(queue, places, owner, now, score, waited, place)
-  -- The time of a place stands still while its owner is heard of; the first waits for nobody before it. Refused when the
+  -- The time of a place stands still while its owner is heard of; the first has no waiter before it. Refused when the
   -- server is out of memory: the place has some time left.
   local is_first = call('LINDEX', queue, 0) == owner
   redis.pcall('ZADD', places, is_first and now + place or math.max(score + waited, now + place), owner)
@@ -159,9 +159,9 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
     -- Those of a dead client are dead one after the other.
     removes = removed and client_of(removed) == client_of(head)
     if nudge == '1' or removes then
-      -- It may be asleep: nobody tells it that a lease has run out.
+      -- It may be asleep: no message says that a lease has run out.
       redis.pcall(PUBLISH, channel .. ':' .. head, '0')
-      -- Who comes meanwhile, for the first time, may have met it on its way.
+      -- A waiter that comes meanwhile, for the first time, may have met it on its way.
       if is_ours(head, owner) and (waited > 0 or removes) and head_until > now + TOLD then
         head_until, removes = now + TOLD, true
         redis.pcall('ZADD', places, head_until, head)
@@ -182,7 +182,7 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
     take_place(queue, places, owner, now, place, tonumber(patience))
   end
   if free then
-    -- The second is the next if the first is dead, and anybody may remove those who are, as who has found one likely to be.
+    -- The second is the next if the first is dead, and any waiter may remove a dead one, as the waiter that has found one likely to be dead.
     removes = removes or head_until <= now or call('LINDEX', queue, 1) == owner
     return BUSY, removes and math.max(head_until - now, 0) or -1
   end

@@ -1,10 +1,10 @@
--- Frees a lock whoever holds it, and wakes the first in the queue.
+-- Frees a lock, whichever owner holds it, and wakes the first in the queue.
 --
--- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait
+-- KEYS  lock: the hash of owners and their counts; queue: the list of waiters
 -- ARGV  channel: of the lock, with `:` and an owner behind it where that owner listens
 -- Replies
 --   DONE    freed
---   ABSENT  nobody held the lock  detail: 0
+--   ABSENT  the lock was free  detail: 0
 local keys, args = 2, 1
 local function operation(k, channel)
   local lock, queue = KEYS[k], KEYS[k + 1]

@@ -1,7 +1,7 @@
 -- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue. A release
 -- that cuts the lease by more than a third wakes it, too.
 --
--- KEYS  lock: the hash of owners and their counts; queue: the list of those who wait; places: zset of when each of
+-- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of when each of
 --       their places ends, in ms of this server's clock
 -- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the
 --       expiry as it is; place: ms that a waiter of this crate keeps its place when nothing is heard of it
@@ -32,7 +32,7 @@ local function first_in_line(queue, places, owner, place)
     end
     if not is_ours(head, owner) or not score then
       -- Redisson does not refresh places, so after a long hold they are all over: its turn has only now begun. Refused
-      -- when the server is out of memory; then the next who tries removes it.
+      -- when the server is out of memory; then the next attempt removes it.
       redis.pcall('ZADD', places, now + place, head)
       return head
     end

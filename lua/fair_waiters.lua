@@ -1,6 +1,6 @@
--- Tells who waits for a lock, without changing anything; stands behind clock.lua.
+-- Lists the waiters of a lock, without changing anything; stands behind clock.lua.
 --
--- KEYS  queue: the list of those who wait; places: zset of until when each keeps its place
+-- KEYS  queue: the list of waiters; places: zset of until when each keeps its place
 -- ARGV  nothing: an empty argument
 -- Replies
 --   DONE  detail: a line for each waiter, the next to be served first: for how many ms it keeps its place, -1 if that is

@@ -29,7 +29,7 @@ local function operation(k, owner, lease, holds, fresh)
   if fields[1] then
     return WRONG_KIND, 'a read-write lock'
   end
-  -- As in reentrant_acquire. While the owner holds the lock, nobody else counts; what it has already is its own repetition,
+  -- As in reentrant_acquire. While the owner holds the lock, no other owner counts; what it has already is its own repetition,
   -- or left by a hold that it has given up as lost, whose token is not this one's.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then

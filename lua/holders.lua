@@ -1,7 +1,7 @@
--- Tells who holds a lock, without changing anything.
+-- Lists the holders of a lock, without changing anything.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  base: of a read-write lock, the name in the form that stands in front of the readers' markers; empty for others
+-- ARGV  base: of a read-write lock, the name in the form that stands in front of the readers' markers; empty for other kinds
 -- Replies
 --   DONE  detail: a line for each holder: what is left of its lease in ms, -1 without expiry; its count; the owner, with
 --         `:write` behind it where it writes

@@ -1,4 +1,4 @@
--- Counts a latch down; the last count opens it, and wakes all who wait. An open one stays open.
+-- Counts a latch down; the last count opens it, and wakes all waiters. An open one stays open.
 --
 -- KEYS  latch: its count; attempt: see attempts.lua
 -- ARGV  channel: where waiters listen; attempt: its number; lasts: ms that it is known

@@ -1,4 +1,4 @@
--- Sets the number of a semaphore or a latch that does not exist, and tells those who wait.
+-- Sets the number of a semaphore or a latch that does not exist, and tells waiters.
 --
 -- KEYS  number; attempt: see attempts.lua
 -- ARGV  value; channel: where waiters listen; message; attempt: its number; lasts: ms that it is known

@@ -4,7 +4,7 @@
 -- ARGV  id: of the permit
 -- Replies
 --   DONE    detail: ms that are left, -1 for no end
---   ABSENT  nobody has the permit, or its end has come  detail: 0
+--   ABSENT  the permit is not taken, or its end has come  detail: 0
 local keys, args = 1, 1
 local function operation(k, id)
   local score = call('ZSCORE', KEYS[k], id)

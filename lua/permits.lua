@@ -2,7 +2,7 @@
 local ID = 16
 -- A permit whose end never comes has this one, in ms since 1970.
 local NO_END = 922337203685477
--- The most permits whose end has come that are taken back in one go: the server serves others in between.
+-- The most permits whose end has come that are taken back in one go: the server serves other clients in between.
 local MOST_ENDED = 1000
 
 -- Gives back the permits whose end has come.

@@ -6,7 +6,7 @@
 --       base: the name in the form that stands in front of the readers' markers
 -- Replies
 --   DONE    granted
---   BUSY    somebody writes, or a writer that waits keeps new readers out (write_intend)
+--   BUSY    another owner writes, or a writer that waits keeps new readers out (write_intend)
 --                                                     detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
 local keys, args = 1, 6
@@ -35,7 +35,7 @@ local function operation(k, owner, lease, holds, writes, channel, base)
   if not mode then
     return WRONG_KIND, 'a lock without readers and writers'
   end
-  -- A write hold of the owner's that has ended, by its own account, is taken away: others may read beside it.
+  -- A write hold of the owner's that has ended, by its own account, is taken away: other owners may read beside it.
   local is_over = fields[3] and writes == '0'
   if held == 0 and not fields[3] then
     local intent = intent_left(base)

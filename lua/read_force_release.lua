@@ -4,7 +4,7 @@
 -- ARGV  channel: where waiters listen
 -- Replies
 --   DONE    freed
---   ABSENT  nobody read  detail: 0
+--   ABSENT  there was no reader  detail: 0
 local keys, args = 1, 1
 local function operation(k, channel)
   local lock = KEYS[k]

@@ -22,10 +22,10 @@ local function operation(k, owner, holds, lease, channel, base)
   local remaining = call('PTTL', lock)
   local longest = longest_of_others(lock, base, owner, remaining)
   if holds == 0 and not writes and longest <= 0 then
-    -- Telling can fail, so it comes before freeing. Nobody else reads: what may be left has lost its lease.
+    -- Telling can fail, so it comes before freeing. There is no other reader: what may be left has lost its lease.
     local listeners = call(PUBLISH, channel, '0')
     call('DEL', lock, markers_of(base, owner) .. 1)
-    -- Refused while the slot is leaving and one is gone already: the others end with their leases, the lock is free.
+    -- Refused while the slot is leaving and one is gone already: the rest end with their leases, the lock is free.
     pcall(remove_markers, base, owner, 2, held)
     return DONE, listeners > 0 and listeners or nil
   end

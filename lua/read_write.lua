@@ -3,7 +3,7 @@
 -- A reader's hold number i has a marker key, `base:owner:rwlock_timeout:i`, which lives as long as that hold's lease:
 -- so the lease of each reader can be told although the hash that all share has only one expiry.
 
--- The most markers of one owner that are looked at. This crate takes no more holds; a larger count is somebody else's.
+-- The most markers of one owner that are looked at. This crate takes no more holds; a larger count comes from another program.
 local MOST_HOLDS = 1000
 
 local function markers_of(base, owner)
@@ -37,8 +37,8 @@ local function longest_of(base, owner, count)
   return longest
 end
 
--- The same over those readers but `except` who are among these fields. One that has nearly all of the `most` that any can have is
--- enough, if that is known: with leases that are alike the first is, however many read.
+-- The same over the readers among these fields, except `except`. A reader that has nearly all of the `most` that any can have is
+-- enough, if that is known: with equal leases the first one has it, however many read.
 local function longest_among(fields, base, except, most)
   local longest = -2
   for i = 1, #fields, 2 do

@@ -1,10 +1,10 @@
--- Frees a lock whoever holds it, and wakes a waiter.
+-- Frees a lock, whichever owner holds it, and wakes a waiter.
 --
 -- KEYS  lock: the hash of owners and their counts
 -- ARGV  channel: where waiters listen
 -- Replies
 --   DONE    freed
---   ABSENT  nobody held the lock  detail: 0
+--   ABSENT  the lock was free  detail: 0
 local keys, args = 1, 1
 local function operation(k, channel)
   local lock = KEYS[k]

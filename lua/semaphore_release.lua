@@ -1,4 +1,4 @@
--- Adds permits, whoever had them, and tells those who wait how many there are. Fewer than none takes some away.
+-- Adds permits, whichever task had them, and tells waiters how many there are. A negative number takes some away.
 --
 -- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua
 -- ARGV  permits: how many; channel: where waiters listen; attempt: its number; lasts: ms that it is known

@@ -1,7 +1,7 @@
--- Takes a lock that is one string: whoever wrote its value holds it.
+-- Takes a lock that is one string: the owner that wrote its value holds it.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that nobody else writes; lease: ms
+-- ARGV  owner: the value that this owner alone writes; lease: ms
 -- Replies
 --   DONE    granted, now or by an earlier sending
 --   BUSY    another value stands there  detail: its remaining lease in ms, -1 without expiry

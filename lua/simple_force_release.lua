@@ -1,10 +1,10 @@
--- Removes a lock whoever holds it, and wakes a waiter.
+-- Removes a lock, whichever owner holds it, and wakes a waiter.
 --
 -- KEYS  lock: the string
 -- ARGV  channel: where waiters of this crate listen
 -- Replies
 --   DONE    freed
---   ABSENT  nobody held the lock  detail: 0
+--   ABSENT  the lock was free  detail: 0
 local keys, args = 1, 1
 local function operation(k, channel)
   if not call('GET', KEYS[k]) then

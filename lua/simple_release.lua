@@ -1,7 +1,7 @@
 -- Removes a lock that its owner holds, and wakes a waiter.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that nobody else writes; channel: where waiters of this crate listen
+-- ARGV  owner: the value that this owner alone writes; channel: where waiters of this crate listen
 -- Replies
 --   DONE    released                             detail, where the channel has subscribers: their number
 --   ABSENT  another value stands there, or none  detail: 0

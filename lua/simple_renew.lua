@@ -1,7 +1,7 @@
 -- Keeps a lock alive that its owner holds.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that nobody else writes; lease: ms from now, 0 to look only; what is left is never shortened
+-- ARGV  owner: the value that this owner alone writes; lease: ms from now, 0 to look only; what is left is never shortened
 -- Replies
 --   DONE    the owner still holds the lock
 --   ABSENT  another value stands there, or none  detail: 0

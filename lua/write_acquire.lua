@@ -5,7 +5,7 @@
 --       intent: the key that keeps new readers out, if the owner may have set it (write_intend)
 -- Replies
 --   DONE    granted
---   BUSY    somebody reads, or another owner writes   detail: the remaining lease in ms, -1 without expiry
+--   BUSY    another owner reads or writes            detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
 local keys, args = 1, 4
 local function operation(k, owner, lease, holds, intent)

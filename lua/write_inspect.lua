@@ -1,9 +1,9 @@
--- Tells who writes, without changing anything.
+-- Looks at the writer, without changing anything.
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner: whose count of write holds is asked for
 -- Replies
---   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when nobody writes; the owner's count}
+--   DONE  detail: {remaining lease in ms, -1 without expiry, -2 without a writer; the owner's count}
 local keys, args = 1, 1
 local function operation(k, owner)
   local lock = KEYS[k]

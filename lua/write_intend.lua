@@ -9,7 +9,7 @@
 -- Replies
 --   DONE    new readers are kept out, or are not any more
 --   BUSY    the last such moment is not long enough ago  detail: for how long, in ms
---   ABSENT  nobody reads                                 detail: 0
+--   ABSENT  there is no reader                           detail: 0
 local keys, args = 1, 2
 local function operation(k, base, length)
   local intent = base .. ':write_intent'

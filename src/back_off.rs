@@ -28,7 +28,7 @@ pub enum BackOff {
     /// Always the same pause. Redisson's is 64 ms.
     Constant(Duration),
     /// Each pause `multiplier` times as long as the one before and up to a millisecond times `multiplier` longer, so that
-    /// those who began together do not stay together.
+    /// waiters that began together do not stay together.
     Exponential {
         /// The first pause.
         initial: Duration,

@@ -148,15 +148,15 @@ impl LockClient {
         self.lock(name.into())
     }
 
-    /// The fair lock `name`: who asks first has it first, over all Rust and Java services.
+    /// The fair lock `name`: grants are first come, first served, over all Rust and Java services.
     ///
-    /// Whoever waits has a place in a queue on the server. A waiter of this crate refreshes its place while it waits, so
+    /// Each waiter has an entry in a queue on the server. A waiter of this crate refreshes its entry while it waits, so
     /// that one that dies holds up those behind it for seconds (three times
     /// [`Config::poll_floor`](crate::Config::poll_floor), 15 s by default); a dead waiter of Java does so for Java's
     /// `fairLockWaitTimeout` (see [`Config::fair_lock_wait`](crate::Config::fair_lock_wait)). A wait that ends without the
-    /// lock, or is dropped, leaves the queue, and costs nobody else its place.
+    /// lock, or is dropped, leaves the queue; the entries of other waiters stay as they are.
     ///
-    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if nobody waits for it. What the order
+    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if it has no waiter. What the order
     /// is worth, and what a long queue costs, is in
     /// [docs/fair-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fair-lock.md).
     ///
@@ -172,7 +172,7 @@ impl LockClient {
     ///
     /// let lock = client.fair_lock("printer");
     /// if let Some(guard) = lock.try_lock_for(Duration::from_secs(60)).await? {
-    ///     // Everybody who asked before has had it.
+    ///     // Every owner that asked before has had it.
     ///     guard.unlock().await?;
     /// }
     /// # Ok(())
@@ -195,7 +195,7 @@ impl LockClient {
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// let catalogue = client.read_write_lock("catalogue");
     /// let entries = catalogue.read().run(async |_guard| 42).await?;
-    /// catalogue.write().run(async |_guard| { /* nobody reads now */ }).await?;
+    /// catalogue.write().run(async |_guard| { /* no reader now */ }).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -236,7 +236,7 @@ impl LockClient {
     ///
     /// For locks that are held for milliseconds and seldom contended, so that a subscription is not worth its cost. Each
     /// waiter asks by itself, after pauses that [`with_back_off`](crate::Lock::with_back_off) sets. Its data are those of
-    /// the [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release is announced, so that those who wait
+    /// the [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release is announced, so that tasks that wait
     /// for the same name as a reentrant lock need not wait for the lease to end.
     ///
     /// # Redisson
@@ -305,10 +305,10 @@ impl LockClient {
 
     /// The lock `name` as one string key with a value of its owner's and an expiry, for services without Redisson.
     ///
-    /// It excludes those who take the same key by `SET key value NX PX lease`, delete it only if the value is theirs and
+    /// It excludes programs that take the same key by `SET key value NX PX lease`, delete it only if the value is their own and
     /// extend it likewise: redis-py's `Lock`, redsync, Spring Integration's registry and many a home-made lock. **It does not
     /// exclude Redisson's locks**, nor the other kinds of this crate: those answer [`Error::WrongKind`] at its key, and it
-    /// at theirs. It is not reentrant ([`Error::AlreadyHeld`]). As others do not announce their releases, one waiter per
+    /// at theirs. It is not reentrant ([`Error::AlreadyHeld`]). As other libraries do not announce their releases, one waiter per
     /// lock asks five times a second. More is in
     /// [docs/simple-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/simple-lock.md).
     ///
@@ -473,7 +473,7 @@ impl LockClient {
         RedLock::of(self.reentrant_locks(names))
     }
 
-    /// What this client holds now and may rely on, the longest held first. Asks nobody.
+    /// What this client holds now and may rely on, the longest held first. Sends nothing.
     ///
     /// For a page of a program's state, and for the question why it does not end. A hold whose guard was dropped is not listed.
     ///
@@ -494,7 +494,7 @@ impl LockClient {
         self.engine.held()
     }
 
-    /// Whether there are connections to all servers that locks are asked for at. Asks nobody: a server that has just stopped
+    /// Whether there are connections to all servers that locks are asked for at. Sends nothing: a server that has just stopped
     /// answering still counts.
     ///
     /// For a readiness probe. Calls wait for a connection by themselves, within their limits.
@@ -573,9 +573,9 @@ impl LockClient {
 
     /// Ends the client, for all its clones.
     ///
-    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, and those who wait in
+    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, and waiters in fair
     /// queues leave them, for up to about 5 s.
-    /// Whoever still holds a lock through this client is told that it is lost, with
+    /// Remaining holders of this client are told that their locks are lost, with
     /// [`LostReason::Closed`](crate::LostReason::Closed): such holds are no longer renewed, and **not** released
     /// either, as their holders may need a moment to stop. They end with their leases, and the report lists them. From
     /// here on every operation answers [`Error::Closed`].
@@ -604,7 +604,7 @@ impl LockClient {
 
     /// As [`shutdown`](Self::shutdown), and releases what is still held, as the last step of a program that has stopped all work.
     ///
-    /// Holders are told first ([`LostReason::Closed`](crate::LostReason::Closed)), and others enter at once: whoever may still
+    /// Holders are told first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once: a program that may still
     /// be at work under a lock is better left to [`shutdown`](Self::shutdown). Waits for up to another 5 s.
     ///
     /// # Cancel safety
@@ -654,7 +654,7 @@ fn shortened(name: String) -> String {
 pub struct HeldLock {
     /// The lock.
     pub name: Arc<str>,
-    /// Who holds it, by the name that the server shows.
+    /// The holder, as the server shows it.
     pub owner: OwnerId,
     /// How many holds, guarded or leaked.
     pub holds: u32,
@@ -678,7 +678,7 @@ pub struct ShutdownReport {
 pub struct Unreleased {
     /// The lock.
     pub name: Arc<str>,
-    /// Who held it.
+    /// The owner that held it.
     pub owner: OwnerId,
     /// How many holds.
     pub holds: u32,

@@ -142,7 +142,7 @@ impl LockClientBuilder {
 
     /// Says at which address a node is reached from here that announces itself by another one, as behind a NAT.
     ///
-    /// Sentinels announce where the master and the other sentinels are, nodes of a cluster where the others are; `map` gets
+    /// Sentinels announce where the master and the other sentinels are, nodes of a cluster where the other nodes are; `map` gets
     /// the host and port and gives those to connect to. It has no effect on servers that the URL names.
     ///
     /// # Redisson

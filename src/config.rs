@@ -83,7 +83,7 @@ pub struct Config {
     #[serde(rename = "checkLockSyncedSlaves")]
     pub check_replicas: bool,
 
-    /// Whether those who acknowledge are to have it on their disks, and so the master (`WAITAOF`). Default: false. It takes
+    /// Whether the master and the replicas that acknowledge are to have it on their disks (`WAITAOF`). Default: false. It takes
     /// Redis 7.2 or Valkey, and append-only files; where the server refuses, the log says so once, and replicas are waited
     /// for without their disks.
     ///
@@ -92,8 +92,8 @@ pub struct Config {
 
     /// How the messages that wake waiters travel on a cluster; elsewhere it has no effect. Default: [`ShardedPubSub::Auto`].
     ///
-    /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same: whoever
-    /// listens in another way hears nothing, and only asks now and then ([`poll_floor`](Self::poll_floor)).
+    /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same: a client that
+    /// listens in another way receives no message, and only asks now and then ([`poll_floor`](Self::poll_floor)).
     #[serde(rename = "shardedSubscriptionMode")]
     pub sharded_pubsub: ShardedPubSub,
 
@@ -114,7 +114,7 @@ pub struct Config {
     /// Whether a client that has released a lock leaves it to the clients that wait for it now and then, before its next
     /// `lock` or `try_lock_for`. Default: true.
     ///
-    /// Without it a client that takes, releases and takes a lock again keeps all others out, as its way back to the lock is
+    /// Without it a client that takes, releases and takes a lock again keeps all other clients out, as its way back to the lock is
     /// shorter than theirs. The price: where other clients wait, this client pauses between two turns, for as long as a
     /// waiter takes to come, and at most for a fifth of the time where no waiter comes. Where no other client waits, nothing
     /// changes. `false` is for programs that want throughput alone. `try_lock` never pauses.
@@ -146,7 +146,7 @@ pub struct Config {
     #[serde(deserialize_with = "optional_millis")]
     pub deadlock_warning: Option<Duration>,
 
-    /// How long a task may wait for a lock until the log says so, and who holds the lock (WARN, event `lock.waiting`), and again
+    /// How long a task may wait for a lock until the log says so, and which owner holds the lock (WARN, event `lock.waiting`), and again
     /// whenever the wait has become twice as long. Default: `None`, which says nothing. At least 10 ms.
     ///
     /// Each line asks the server for the holders: at most 10 at a time and 60 a minute, and of each lock only about the task
@@ -156,7 +156,7 @@ pub struct Config {
     #[serde(deserialize_with = "optional_millis")]
     pub slow_wait: Option<Duration>,
 
-    /// How long an operation that does not wait for others (`try_lock`, `unlock`, queries) waits for an answer.
+    /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for an answer.
     /// Default: 3 s.
     ///
     /// Redisson: `timeout`.

@@ -9,7 +9,7 @@ use crate::{
     wire::{latch, semaphore, site::Site},
 };
 
-/// A latch: open while its count is 0, or before it was set. Those who wait go on when it has been counted down. Made by
+/// A latch: open while its count is 0, or before it was set. Waiters go on when it has been counted down. Made by
 /// [`LockClient::count_down_latch`](crate::LockClient::count_down_latch).
 ///
 /// An opening is never missed, also if a new count is set in the same moment, and a latch that is [deleted](Self::delete) opens:

@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// given back, and the answer is [`Error::Replication`](crate::Error::Replication). Renewals of a hold that was taken with
 /// anything else than `Auto` or `Local` wait likewise: one that too few have acknowledged does not lengthen the hold.
 ///
-/// With `redis://` and the like nobody says how many replicas there are that are down: only those that are connected count.
+/// A `redis://` URL and the like carry no topology: replicas that are down are not known, and only connected ones count.
 ///
 /// They have no order: which of two asks for more depends on how many replicas there are.
 ///
@@ -58,7 +58,7 @@ impl Durability {
         }
     }
 
-    /// Whether to ask replicas at all, of which there are `listed` ones where somebody lists them.
+    /// Whether to ask replicas at all, of which `listed` ones are known.
     pub(crate) fn waits(self, listed: usize) -> bool {
         match self {
             Durability::Local => false,

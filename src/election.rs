@@ -34,7 +34,7 @@ pub struct Election {
     lock: FencedLock,
 }
 
-/// Who leads.
+/// The leader of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -51,7 +51,7 @@ impl Election {
 
     /// Stands for election as `identity`, and waits until it leads, as long as that takes.
     ///
-    /// Each candidacy is an [`Owner`] of its own: two of one task exclude each other. What the others see of the leader is
+    /// Each candidacy is an [`Owner`] of its own: two of one task exclude each other. What other candidates see of the leader is
     /// `identity`: a host and a process id, say.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Election {
         }
     }
 
-    /// Who leads: `None` while nobody does, and while a holder of the lock has given no identity.
+    /// The present leader: `None` without one, and while a holder of the lock has given no identity.
     ///
     /// Waits for one answer of the server, which may be out of date when it arrives.
     ///
@@ -175,7 +175,7 @@ impl Election {
         Ok(found.map(|(token, identity)| Leader { identity, token }))
     }
 
-    /// Who leads, now and after each change, for as long as the stream is polled. It asks the server each second: a term that is
+    /// The leader, now and after each change, for as long as the stream is polled. It asks the server each second: a term that is
     /// shorter may be missed. An error is an item like any other; the stream never ends.
     ///
     /// # Cancel safety
@@ -249,7 +249,7 @@ impl Term {
         self.guard.lost().await
     }
 
-    /// Whether the term is over, by all that is known and by the clock. Asks nobody.
+    /// Whether the term is over, by all that is known and by the clock. Sends nothing.
     pub fn is_lost(&self) -> bool {
         self.guard.is_lost()
     }

@@ -11,11 +11,11 @@ use std::{
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out: it was a fixed one, or it could not be renewed in time. The holder learns this before the
-    /// server lets anybody else in.
+    /// server lets another owner in.
     Expired,
-    /// The server no longer has the hold: somebody forced the lock open, deleted its key, or the server lost its data.
+    /// The server no longer has the hold: the lock was forced open, its key was deleted, or the server lost its data.
     Gone,
-    /// The client was shut down while it held the lock, or the runtime that it was made on has ended. Nobody renews the hold;
+    /// The client was shut down while it held the lock, or the runtime that it was made on has ended. The hold is not renewed any more;
     /// it ends with its lease.
     Closed,
 }
@@ -87,7 +87,7 @@ pub enum Error {
     )]
     Closed,
 
-    /// The hold was gone before it was released. What it protected may have been entered by somebody else since.
+    /// The hold was gone before it was released. Another owner may have entered what it protected since.
     #[error("the hold on `{name}` was lost: {reason}")]
     #[non_exhaustive]
     Lost {
@@ -119,7 +119,7 @@ pub enum Error {
     },
 
     /// The owner reads under the lock and wants to write: it would wait for itself, as it does in Redisson. Release the read
-    /// hold first, and expect that somebody else writes in between.
+    /// hold first, and expect that another owner writes in between.
     #[error(
         "this owner has a read hold on `{name}` and would wait for itself to write: release that first"
     )]
@@ -213,7 +213,7 @@ impl Error {
         }
     }
 
-    /// Whether a hold was lost: what it protected may have been entered by somebody else since.
+    /// Whether a hold was lost: another owner may have entered what it protected since.
     pub fn is_lost(&self) -> bool {
         matches!(self, Error::Lost { .. })
     }
@@ -247,7 +247,7 @@ impl Error {
         self.is_unavailable() || matches!(self, Error::Replication { .. })
     }
 
-    /// Takes out of an [`Error::Lost`] what the body of a `run` came to, if it had run to its end: nobody knows for how long of
+    /// Takes out of an [`Error::Lost`] what the body of a `run` came to, if it had run to its end: it is not known for how long of
     /// it the lock was held. `T` is the type of that result; there is none for another type, and none a second time.
     ///
     /// # Examples

@@ -27,12 +27,12 @@ pub type DynGuard = Guard<Dyn>;
 /// # When the hold is lost
 ///
 /// A hold can end before its guard: its lease ran out (because it was a fixed one, because Redis could not be reached,
-/// because this process was stopped), somebody forced the lock open, or the server lost its data. Code that must not go
+/// because this process was stopped), the lock was forced open, or the server lost its data. Code that must not go
 /// on then has four ways to hear of it: [`is_lost`](Self::is_lost) before each step that matters,
 /// [`lost`](Self::lost) in a `select!`, [`cancellation_token`](Self::cancellation_token) to stop other tasks, and
 /// [`Lock::run`](crate::Lock::run), which does it all. The time after which the hold counts as lost,
 /// [`valid_until`](Self::valid_until), lies a little before the server's own (1 % of the lease and 2 ms), so that the
-/// holder hears of it before anybody else can enter.
+/// holder hears of it before another owner can enter.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind> {
     held: Held,
@@ -56,7 +56,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the hold was gone before: what it protected may have been entered by others.
+    /// [`Error::Lost`] when the hold was gone before: another owner may have entered what it protected.
     /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait); the
     /// release is carried on in the background, and at the latest the lease ends the hold. [`Error::Redis`] when the
     /// server refused, which leaves the hold to its lease; [`Error::Closed`] likewise.
@@ -137,7 +137,7 @@ impl<K: Kind> Guard<K> {
         loss_of(self.held.tenure(), self.engine.runtime()).await
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
+    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing.
     pub fn is_lost(&self) -> bool {
         self.lost_reason().is_some()
     }

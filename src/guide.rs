@@ -12,7 +12,7 @@
 //! | [`from_redisson`], [`from_other_libraries`] | What is the equal of this call or setting? |
 //! | [`design`] | How does the crate work, and why so? |
 
-/// A page links to others as files, for readers of the repository. `links.md` comes first and defines the same labels as modules:
+/// A page links to other pages as files, for readers of the repository. `links.md` comes first and defines the same labels as modules:
 /// of two definitions the first one counts.
 macro_rules! page {
     ($module:ident, $file:literal) => {

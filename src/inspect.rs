@@ -12,9 +12,9 @@ use crate::{
 };
 
 impl<K: Kind> Lock<K> {
-    /// Frees the lock whoever holds it, and wakes a waiter. Says whether anybody held it.
+    /// Frees the lock, whichever owner holds it, and wakes a waiter. Returns whether it was held.
     ///
-    /// Holders through this client hear of it at once, others at their next renewal. Waits for one answer of the server.
+    /// Holders of this client learn of it at once, those of other clients at their next renewal. Waits for one answer of the server.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<K: Kind> Lock<K> {
         self.engine.force_release(self.spec()?).await
     }
 
-    /// Whether anybody holds the lock.
+    /// Whether the lock is held, by any owner.
     ///
     /// Waits for one answer of the server, which may be out of date when it arrives.
     ///
@@ -175,7 +175,7 @@ impl<K: Kind> Lock<K> {
         Ok(self.inspect().await?.remaining)
     }
 
-    /// Who holds the lock, by the server's word: owners of this client, of others, and threads of Java; at most 1,000.
+    /// The holders of the lock, as the server knows them: owners of all clients, and threads of Java; at most 1,000.
     ///
     /// Of a [`ReadWriteLock`](crate::ReadWriteLock), either side lists the readers and the writer. While tasks of one client pass a
     /// lock on in memory ([`Config::local_hand_off`](crate::Config::local_hand_off)), it is the owner that took it from the
@@ -214,7 +214,7 @@ impl<K: Kind> Lock<K> {
 }
 
 impl<K: Queued> Lock<K> {
-    /// Who waits for the lock, the next to be served first: owners of this client, of others, and threads of Java; at most 1,000.
+    /// The waiters in the lock's queue, the next to be served first: owners of all clients, and threads of Java; at most 1,000.
     ///
     /// Only fair locks know it: other waiters are known to their own clients alone. Of several tasks of one client, one at a
     /// time stands in the queue. Waits for one answer of the server, which may be out of date when it arrives.

@@ -77,7 +77,7 @@ pub struct Lock<K: Kind> {
 impl<K: Kind> Lock<K> {
     /// Takes the lock, waiting for it as long as it takes.
     ///
-    /// Waits for a message from whoever releases the lock, for the holder's lease to end, and at the latest for the
+    /// Waits for the message of a release, for the holder's lease to end, and at the latest for the
     /// next look at the server ([`Config::poll_floor`](crate::Config::poll_floor)); for a spin lock, for the next try; for a
     /// fair lock, until it is the owner's turn. An owner that holds the lock already enters at once, if the lock is
     /// reentrant. The hold is renewed until its [`Guard`] ends, unless [`with_lease`](Self::with_lease) says otherwise.
@@ -115,7 +115,7 @@ impl<K: Kind> Lock<K> {
 
     /// Takes the lock if it is free, or held by this owner already.
     ///
-    /// Waits for one answer of the server. A fair lock is not taken while others wait for it.
+    /// Waits for one answer of the server. A fair lock is not taken while it has waiters.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ pub struct MultiGuard {
     /// Cancelled with the guard.
     ended: CancellationToken,
     end: DropGuard,
-    /// Cancelled at the loss; made when somebody asks for it.
+    /// Cancelled at the loss; made at the first call that asks for it.
     told: OnceLock<CancellationToken>,
 }
 
@@ -51,7 +51,7 @@ impl MultiGuard {
     /// # Errors
     ///
     /// [`Error::Lost`], with the name of the lock, when a lock had been lost (for a RedLock: so many that no majority was
-    /// left), and else what the release of a lock answered: see [`Guard::unlock`](crate::Guard::unlock). The others are
+    /// left), and else what the release of a lock answered: see [`Guard::unlock`](crate::Guard::unlock). The remaining ones are
     /// released all the same; [`unlock_each`](Self::unlock_each) tells how it went with each.
     ///
     /// # Cancel safety
@@ -134,7 +134,7 @@ impl MultiGuard {
         loss_of_group(&tenures, self.need, self.runtime()).await
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody.
+    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing.
     pub fn is_lost(&self) -> bool {
         lost_reason(&self.tenures(), self.need).is_some()
     }
@@ -250,10 +250,10 @@ impl MultiGuard {
     }
 
     /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
-    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. Nobody is told
+    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. There is no notification
     /// any more when they are lost.
     pub fn leak(self) {
-        // Whoever has a token still hears of a loss.
+        // A token is still cancelled by a loss.
         self.end.disarm();
         for part in self.parts {
             part.held.leak();

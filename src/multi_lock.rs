@@ -70,7 +70,7 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// They stand in one order everywhere, by name, whatever the order they are given in. A lock that is given twice counts
     /// once; two kinds that are one lock on the server, such as a reentrant and a fair lock of one name, are
-    /// [`Error::Config`] at the first use. Locks of one kind and client are taken in one script call (up to 128), the others
+    /// [`Error::Config`] at the first use. Locks of one kind and client are taken in one script call (up to 128), the rest
     /// at the same time. Leases, back-offs and clients are those of the locks given; their owners are not used. Two clients
     /// of one server are two owners: a group of one name from both can never be had.
     ///
@@ -118,7 +118,7 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// Waits for the first of them that another owner holds, as [`Lock::lock`](crate::Lock::lock) does, and holds nothing
     /// meanwhile: whatever was taken when it refused is given back, and tried again once it is had. From the second round on,
-    /// a multi-lock keeps what it has for up to 250 ms and waits for the rest, as locks that others want all the time are seldom
+    /// a multi-lock keeps what it has for up to 250 ms and waits for the rest, as locks that other owners want all the time are seldom
     /// free together. So groups that share locks do not wait for each other for ever.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. That others held the locks
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. That other owners held the locks
     /// all the time is `None`.
     ///
     /// # Cancel safety
@@ -323,7 +323,7 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Errors
     ///
-    /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks: the others are released all the same. For a
+    /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks: the rest are released all the same. For a
     /// [`RedLock`] only when so many fail that no majority was held.
     ///
     /// # Cancel safety

@@ -1,4 +1,4 @@
-//! Who holds a lock.
+//! Owners of locks.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ thread_local! {
 static THREADS: AtomicU64 = AtomicU64::new(1);
 static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 
-/// Whoever takes a lock, within one [`LockClient`](crate::LockClient): what a thread is to Redisson.
+/// The identity that holds a lock, within one [`LockClient`](crate::LockClient): what a thread is to Redisson.
 ///
 /// Locks are reentrant per owner. Unless told otherwise ([`owned_by`](crate::Lock::owned_by)), an operation acts for
 /// [`Owner::current`].
@@ -52,7 +52,7 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 /// connection's next request out. It takes the lock for an owner of its own: `lock.owned_by(&Owner::new())`.
 ///
 /// One owner's operations on one lock follow each other. A future of this crate that was polled and is then left alone,
-/// neither polled nor dropped, can hold up others of the same owner on the same lock, though nobody else's.
+/// neither polled nor dropped, can hold up further ones of the same owner on the same lock, but no other owner's.
 ///
 /// The other way round, a spawned task is an owner of its own. Work that is to share the hold of the task that spawns
 /// it is spawned as `owner.scope(work)`, with `owner` the [`Owner::current`] of the spawning task.
@@ -130,7 +130,7 @@ impl Owner {
         SCOPE.scope(self, future)
     }
 
-    /// Spawns a task that acts as this owner: what it takes is a further hold of the same owner, for whom it does not wait.
+    /// Spawns a task that acts as this owner: what it takes is a further hold of the same owner, and does not wait for the first one.
     ///
     /// # Panics
     ///

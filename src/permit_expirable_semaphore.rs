@@ -310,7 +310,7 @@ impl PermitExpirableSemaphore {
             .map(|held| held.into_iter().map(guard).collect()))
     }
 
-    /// Gives back the permit with this id, whoever took it. Says whether there was one that had not ended.
+    /// Gives back the permit with this id, whichever task took it. Returns whether there was one that had not ended.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ use crate::{
 /// reading.unlock().await?;
 ///
 /// let writing = catalogue.write().lock().await?;
-/// // Downgrade: from here on others may read, and nobody writes in between.
+/// // Downgrade: from here on other owners may read, and none writes in between.
 /// let reading = catalogue.read().lock().await?;
 /// writing.unlock().await?;
 /// reading.unlock().await?;

@@ -11,12 +11,12 @@ use crate::{
 /// A semaphore: a number of permits, of which each process takes some and gives them back. Made by
 /// [`LockClient::semaphore`](crate::LockClient::semaphore).
 ///
-/// A permit has no owner and no end: those of a process that is killed are gone for good, until somebody
-/// [adds](Self::add_permits) some. Where that matters, a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore) is
+/// A permit has no owner and no end: those of a process that is killed are gone for good, until a call
+/// [adds](Self::add_permits) some again. Where that matters, a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore) is
 /// better. Before the first [`try_set_permits`](Self::try_set_permits) there are none, and everybody waits.
 ///
-/// Those who wait are told of permits in the order in which they came, client by client; one who wants more than there are
-/// keeps nobody behind it waiting, and so may wait for long.
+/// Waiters are notified of permits in the order of their arrival, client by client; a waiter for more permits than there are
+/// does not hold up those behind it, and so may wait for long.
 ///
 /// # Redisson
 ///
@@ -198,7 +198,7 @@ impl Semaphore {
         }))
     }
 
-    /// Gives back permits that have no guard: those of a [`Permit::leak`]. Nobody checks that they were taken; as many more
+    /// Gives back permits that have no guard: those of a [`Permit::leak`]. There is no check that they were taken; as many more
     /// permits there are.
     ///
     /// # Errors
@@ -320,7 +320,7 @@ pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
 
 /// Permits of a [`Semaphore`] that were taken. Dropping it gives them back, in the background.
 ///
-/// After [`LockClient::shutdown`](crate::LockClient::shutdown) nobody gives them back: permits have no end. End them before.
+/// After [`LockClient::shutdown`](crate::LockClient::shutdown) they stay taken, as permits have no end. Give them back before.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
     held: HeldPermits,
@@ -329,7 +329,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Gives the permits back, and wakes those who wait.
+    /// Gives the permits back, and wakes waiters.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ impl Term {
         }
     }
 
-    /// Blocks until the term is over, and says how: see [`crate::Term::lost`]. For a thread that stops others.
+    /// Blocks until the term is over, and says how: see [`crate::Term::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         wait_for(&self.runtime, self.term().lost())
     }

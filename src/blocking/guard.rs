@@ -35,7 +35,7 @@ impl<K: Kind> Guard<K> {
         wait_for(&runtime, guard.unlock())
     }
 
-    /// Blocks until the hold is lost, and says how: see [`crate::Guard::lost`]. For a thread that stops others.
+    /// Blocks until the hold is lost, and says how: see [`crate::Guard::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         let guard = self.guard();
         wait_for(guard.runtime(), guard.lost())
@@ -51,7 +51,7 @@ impl<K: Kind> Guard<K> {
         self.guard().owner()
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Asks nobody, and waits for nothing.
+    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing, and returns at once.
     pub fn is_lost(&self) -> bool {
         self.guard().is_lost()
     }

@@ -132,7 +132,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.unlock().await)
     }
 
-    /// Frees the lock whoever holds it: see [`crate::Lock::force_unlock`].
+    /// Frees the lock, whichever owner holds it: see [`crate::Lock::force_unlock`].
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.force_unlock().await)
     }
 
-    /// Whether anybody holds the lock: see [`crate::Lock::is_locked`].
+    /// Whether the lock is held: see [`crate::Lock::is_locked`].
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.is_locked().await)
     }
 
-    /// Who holds the lock, by the server's word: see [`crate::Lock::holders`].
+    /// The holders of the lock, as the server knows them: see [`crate::Lock::holders`].
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl ReadWriteLock {
 }
 
 impl<K: Queued> Lock<K> {
-    /// Who waits for the lock, the next to be served first: see [`crate::Lock::waiters`].
+    /// The waiters in the lock's queue, the next to be served first: see [`crate::Lock::waiters`].
     ///
     /// # Errors
     ///

@@ -273,7 +273,7 @@ impl ExpirablePermit {
         }
     }
 
-    /// Blocks until the permit is lost, and says how: see [`crate::ExpirablePermit::lost`]. For a thread that stops others.
+    /// Blocks until the permit is lost, and says how: see [`crate::ExpirablePermit::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         let permit = self.permit();
         wait_for(permit.runtime(), permit.lost())

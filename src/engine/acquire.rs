@@ -59,7 +59,7 @@ impl Engine {
     /// Takes the lock, or answers `None` when it was still taken at the limit.
     #[expect(
         clippy::manual_async_fn,
-        reason = "the future of an async fn has its arguments twice, and everybody holds it who waits"
+        reason = "the future of an async fn stores its arguments twice, and every waiting task has one"
     )]
     pub(crate) fn acquire<'a>(
         self: &'a Arc<Self>,
@@ -102,7 +102,7 @@ impl Engine {
                 if let Some(pause) = &mut pause
                     && rests
                 {
-                    // A client that closes tells those who wait. Who begins to after that sees it before, the others behind.
+                    // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
                     let is_time = self.is_closed() || pause.over(self, turn.as_ref(), limit).await;
                     if self.is_closed() {
                         return Err(Error::Closed);

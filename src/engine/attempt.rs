@@ -1,4 +1,4 @@
-//! One try to take a lock: asks until there is an answer, whatever becomes of whoever wanted it.
+//! One attempt to acquire a lock: it is repeated until there is an answer, also when its caller has been dropped.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -55,9 +55,9 @@ impl Attempt {
 }
 
 impl Engine {
-    /// One try, whose first sending goes with others if it has a `seat`.
+    /// One attempt, which is sent at once if it has a `seat` in the batch.
     ///
-    /// No `async fn`, whose future would have its arguments twice, and is part of what everybody holds who waits.
+    /// No `async fn`: its future would store the arguments twice, and every waiting task has such a future.
     pub(super) fn try_until(
         self: &Arc<Self>,
         ask: &AcquireRequest,
@@ -77,7 +77,7 @@ impl Engine {
         })
     }
 
-    /// Too few replicas have it, for those who care.
+    /// Whether too few replicas have acknowledged, and the settings ask for them.
     pub(super) fn is_short(&self, acknowledged: Option<Acknowledged>) -> bool {
         let short = acknowledged.is_some_and(|acknowledged| !acknowledged.is_enough());
         short && self.config.check_replicas
@@ -190,7 +190,7 @@ impl Engine {
         None
     }
 
-    /// As whom an owner asks now.
+    /// In which relation an owner asks at this moment.
     fn standing(
         self: &Arc<Self>,
         local: Option<&LocalRef>,
@@ -227,7 +227,7 @@ impl Engine {
     }
 }
 
-/// As whom an owner asks for a hold.
+/// The relation of an owner to the lock, when it asks for a hold.
 enum Standing {
     /// As itself, for a first one.
     Asks,
@@ -261,8 +261,8 @@ fn no_right(spec: &LockSpec) -> Error {
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
-/// Asks the server for the next hold of an owner, as often as it takes to get an answer. Whoever drops this before its
-/// end has it carried on ([`DetachOnDrop`]); a hold that nobody takes is given back when it is dropped.
+/// Asks the server for the next hold of an owner, as often as it takes to get an answer. A dropped attempt is carried on
+/// ([`DetachOnDrop`]); a hold that its caller no longer takes is given back.
 fn attempt(
     engine: Arc<Engine>,
     ask: AcquireRequest,
@@ -386,7 +386,7 @@ fn attempt_as(
                         Box::pin(engine.give_back(&ask.spec, &slot)).await;
                         return Err(too_few(&ask.spec, acknowledged));
                     }
-                    // Nobody would look after it.
+                    // A closed client renews no hold.
                     Ok(AcquireOutcome::Granted { .. }) if engine.is_closed() => {
                         Box::pin(engine.give_back(&ask.spec, &slot)).await;
                         return Err(Error::Closed);

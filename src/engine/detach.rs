@@ -39,7 +39,7 @@ struct CallerState {
 }
 
 impl Caller {
-    /// Whether nobody waits for the future any more.
+    /// Whether the caller of the future has been dropped.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl Caller {
         self.0.gone.notify_one();
     }
 
-    /// Completes when nobody waits for the future any more.
+    /// Completes when the caller of the future has been dropped.
     pub(super) async fn gone(&self) {
         if !self.is_gone() {
             self.0.gone.notified().await;

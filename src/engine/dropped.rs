@@ -52,9 +52,10 @@ impl DroppedGuards {
     }
 
     /// Completes when every guard of the lock `name` that was dropped before this call is released, or at `until`: an owner
-    /// with a future that is never polled keeps its own releases waiting, and must not stop other owners.
+    /// with a future that is never polled delays its own releases, and must not stop other owners.
     ///
-    /// Says whether they are. `None` if there is none, as mostly; boxed, as it is part of what everybody holds who waits.
+    /// Returns whether they are released. `None` if there are none, which is the usual case; boxed, because every waiting task stores
+    /// this future.
     pub(super) fn released(&self, name: &str, until: Instant) -> Option<BoxFuture<bool>> {
         if self.is_empty() {
             return None;

@@ -1,8 +1,8 @@
-//! The messages of this client's own releases, which it hears as all do who listen, and which tell it nothing new. Pure.
+//! Echoes: the messages of this client's own releases, which its own subscription delivers and which tell nothing new. Pure.
 //!
-//! Messages arrive in the order in which they were published, and an echo is expected from before its release is sent. So the
-//! one that is taken for it is the echo, or older. Where something hangs on the difference, nothing is expected any more: when
-//! a try was refused, and when messages may have been missed. An echo that got lost without anybody's notice, between nodes
+//! Messages arrive in the order of their publication, and an echo is expected from before its release is sent. So the
+//! message that is taken for the echo is the echo, or an older message. Where the difference matters, nothing is expected any
+//! more: after a refused attempt, and when messages may have been missed. An echo that is lost unnoticed, between nodes
 //! of a cluster, is expected until [`ECHO_WAIT`] after the answer.
 
 use std::{collections::VecDeque, time::Duration};

@@ -28,7 +28,7 @@ impl Held {
         let extending = engine
             .clone()
             .extend(tenure.clone(), self.id(), lease, then);
-        // Its turn is over when its answer is there, and nobody sends as this owner before.
+        // The operation lock is free once the answer is there; until then, no other request of this owner is sent.
         let extending = DetachOnDrop::certain(engine, extending);
         engine.within(&tenure.spec, extending).await
     }
@@ -60,7 +60,7 @@ impl Engine {
         if let Some(reason) = tenure.lost(sent) {
             return Err(tenure.lost_error(reason));
         }
-        // The server may do it although nobody hears of that.
+        // The server may execute the request although its answer is lost.
         tenure.lives_on();
         let spec = &tenure.spec;
         let request = spec
@@ -93,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Who leads by the election at `spec`: a token and an identity.
+    /// The leader of the election at `spec`: a token and an identity.
     pub(crate) async fn leader(&self, spec: &LockSpec) -> Result<Option<(i64, String)>, Error> {
         self.dropped_guards_released(&spec.name).await;
         let reply = self.ask(spec, election::leader(spec), true).await?;

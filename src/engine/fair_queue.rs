@@ -1,4 +1,4 @@
-//! A place in a queue on the server, given up whatever becomes of whoever waits there.
+//! An entry in a fair queue on the server, which is given up when its waiter is dropped or gives up.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,7 +14,7 @@ pub(super) struct FairQueueEntry {
     engine: Arc<Engine>,
     slot: OwnerEntryRef,
     abandon: Option<Request>,
-    /// A client that closes waits for those who are told so to leave.
+    /// A closing client waits until its waiters have left their queues.
     _closing: TaskTrackerToken,
 }
 
@@ -65,7 +65,7 @@ impl Drop for FairQueueEntry {
 }
 
 impl Engine {
-    /// Gives up a place, as often as it takes: once its time is over, it is nobody's anyway.
+    /// Gives up an entry, as often as it takes; after its timeout, every client skips it anyway.
     async fn leave_line(&self, abandon: Request) {
         let over = Instant::now() + place_lasts(&self.config);
         let left = timeout_at(over, async {

@@ -29,7 +29,7 @@ use crate::{
     wire::{Lease, Released},
 };
 
-/// How long a group keeps some of its locks while it waits for the others; and the part of a lease that this may take.
+/// How long a group keeps its acquired members while it waits for the rest; and the part of a lease that this may take.
 const KEPT_FOR: Duration = Duration::from_millis(250);
 const KEPT_PART: u32 = 20;
 /// How long a majority waits for one of the locks that refused before it looks at all of them again: it may do without
@@ -79,7 +79,7 @@ fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
 struct Missed {
     /// The first that another owner holds.
     refused: Option<usize>,
-    /// How many others hold.
+    /// How many members are held by other owners.
     refusals: usize,
     /// The first that did not answer in time.
     unreached: Option<usize>,
@@ -101,12 +101,12 @@ impl Missed {
         self.refusals += 1;
     }
 
-    /// Whether others hold so many that the group cannot be had, however many answer.
+    /// Whether other owners hold so many members that the group cannot be acquired, however many servers answer.
     fn is_busy(&self, group: &Group<'_>) -> bool {
         self.refusals > group.spare()
     }
 
-    /// Why the group cannot be had, if it is not for others that hold it: what will not change goes first.
+    /// Why the group cannot be acquired, apart from members that other owners hold: a lasting error goes first.
     fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
         let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
         let told = self.failures.iter().find(lasting).or(self.failures.first());
@@ -125,7 +125,7 @@ impl Group<'_> {
         self.members.len() - self.need
     }
 
-    /// Takes enough of the locks, or answers `None` when others still held too many at the limit.
+    /// Acquires enough of the locks, or returns `None` when other owners still held too many at the limit.
     pub(crate) async fn acquire(&self, limit: Deadline) -> Result<Option<Vec<Part>>, Error> {
         runtime::check()?;
         self.dropped_guards_released(limit).await;
@@ -186,7 +186,7 @@ impl Group<'_> {
         rounds: u32,
     ) -> Result<Option<Part>, Error> {
         if rounds > 1 {
-            // Those who met once are not to meet again and again.
+            // A random pause keeps two groups that have collided from colliding again and again.
             let most = Duration::from_millis(5 << rounds.min(5));
             pause(limit, most.mul_f64(fastrand::f64())).await;
         }
@@ -354,7 +354,7 @@ async fn pause(limit: Deadline, time: Duration) {
     tokio::time::sleep_until(until).await;
 }
 
-/// How long one server of a majority may take to answer: little beside the lease, which the others' holds lose meanwhile.
+/// How long one server of a majority may take to answer: short beside the lease, as the leases of acquired members run meanwhile.
 fn majority_patience(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
         .max(LEAST_PATIENCE)
@@ -372,7 +372,7 @@ pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
     until.get(need - 1).copied()
 }
 
-/// Releases every hold, whatever becomes of the others, and says how it went with each.
+/// Releases every hold, also after a failure, and returns the result of each.
 pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>> {
     let names: Vec<_> = parts
         .iter()

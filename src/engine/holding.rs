@@ -30,7 +30,7 @@ struct Hold {
     lease: Lease,
     /// Renewed by the watchdog, as no lease was asked for.
     watched: bool,
-    /// How long it lasts by its own lease. Others of the same owner may keep the lock for longer.
+    /// When this hold ends by its own lease. Another hold of the same owner may keep the lock for longer.
     until: Instant,
     /// The end that the server has been told: later than the lease gives when the hold was extended.
     told: Instant,
@@ -65,7 +65,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Somebody counts on it.
+    /// Whether a guard, or a leaked hold, relies on it.
     fn is_live(self) -> bool {
         matches!(self, Phase::Guarded | Phase::Leaked)
     }
@@ -134,7 +134,7 @@ impl Holding {
         id
     }
 
-    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: the watchdog's lease, which nobody has
+    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: with the watchdog's lease, which has not been
     /// extended, and more than half of which is left.
     pub(super) fn pass(&mut self, id: HoldId, now: Instant) -> Option<(Self, HoldId)> {
         let [hold] = &self.holds[..] else {

@@ -40,7 +40,7 @@ fn a_watched_hold_is_renewed_every_third_and_retried_within_it() {
     holding.grant(clock.at(0), &lease(WATCHDOG), true);
     assert_eq!(holding.next_duty(), Some(clock.at(10_000)));
     assert_eq!(holding.duty(clock.at(9_000)), Duty::Wait);
-    // Nearly due goes along with others.
+    // A renewal that is nearly due joins a batch that is sent anyway.
     assert_eq!(holding.duty(clock.at(9_600)), Duty::Renew(lease(WATCHDOG)));
     let retries: Vec<Instant> = (0..9)
         .scan(clock.at(9_600), |now, _| {

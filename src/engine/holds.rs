@@ -1,7 +1,7 @@
-//! Who in this process holds what: a slot for each owner and lock in use, and a tenure for as long as it is held.
+//! What each owner in this process holds: an entry for each owner and lock in use, and a tenure for as long as it is held.
 //!
-//! A slot is the right to send something as one owner (its *turn*), one operation at a time. A tenure is sent for as the
-//! owner that took it from the server, whose slot it keeps, even when it has been passed to another owner: the field is lent,
+//! An entry serialises the requests of one owner, by its operation lock. A tenure is renewed and released as the
+//! owner that acquired it from the server, whose entry it keeps, even when it has been handed to another owner: the field is lent,
 //! and until the tenure is over its own owner sends nothing as itself ([`OwnerEntryRef`] is what a request is made with).
 
 use std::sync::{
@@ -83,7 +83,7 @@ impl OwnerTable {
         })
     }
 
-    /// What the tasks of this client share of a lock. Not for readers, who share the lock itself.
+    /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
     pub(super) fn local(&self, spec: &LockSpec) -> Option<LocalRef> {
         let key = || (spec.name.clone(), spec.count);
         (spec.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
@@ -324,12 +324,12 @@ struct Told {
 pub(crate) struct Tenure {
     /// Of the owner that took it from the server.
     slot: OwnerEntryRef,
-    /// Who has it now.
+    /// The present owner.
     owner: OwnerId,
     local: Option<LocalRef>,
     pub(super) spec: Arc<LockSpec>,
     holding: Mutex<Holding>,
-    /// Cancelled at the loss; made when somebody asks for it.
+    /// Cancelled at the loss; made at the first call that asks for it.
     told: Mutex<Option<Told>>,
     /// Those that its holds were acquired with, each once.
     durability: Mutex<SmallVec<[Durability; 1]>>,
@@ -423,7 +423,7 @@ impl Tenure {
         self.local.as_ref()
     }
 
-    /// Whether somebody with this durability may have what was acquired for others, where so many replicas are listed.
+    /// Whether a task with this durability may have what was acquired for another one, where so many replicas are listed.
     pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {
         let of = lock(&self.durability);
         let strictest = |more: Option<&Durability>| {
@@ -521,7 +521,7 @@ impl Tenure {
         self.holding().set_phase(id, Phase::Ending);
     }
 
-    /// The guard of `id` is gone: it is renewed no more, and to be released by whoever comes first.
+    /// The guard of `id` was dropped: the hold is no longer renewed, and the next operation of the owner, or the watchdog, releases it.
     pub(super) fn dropped(&self, id: HoldId) {
         self.holding().set_phase(id, Phase::Dropped);
     }
@@ -535,7 +535,7 @@ impl Tenure {
         self.holding().take_this(id)
     }
 
-    /// The holds that somebody counts on.
+    /// The holds that a guard, or a leaked hold, relies on.
     pub(super) fn live_count(&self) -> u32 {
         self.holding().live_count()
     }
@@ -577,8 +577,8 @@ impl Tenure {
         self.holding().duty(now)
     }
 
-    /// Whether its lease has ended by our clock, which is ahead of the server's, and nobody counts on it any more: the server
-    /// may keep it for another hundredth of the lease.
+    /// Whether its lease has ended by this process's clock, which is ahead of the server's, and no holder relies on it any more: the
+    /// server may keep it for another hundredth of the lease.
     pub(super) fn may_outlive_its_holders(&self, now: Instant) -> bool {
         let holding = self.holding();
         holding.live_count() == 0 && holding.lost(now) == Some(LostReason::Expired)
@@ -594,8 +594,8 @@ impl Tenure {
         self.lives_on.load(Ordering::Relaxed)
     }
 
-    /// Whether a renewal may go ahead, given whether it has the turn: it is put off once and not twice. A future that
-    /// nobody polls keeps the turn for as long as it likes.
+    /// Whether a renewal may go ahead, given whether it has the operation lock: it is put off once and not twice. A future that
+    /// is kept and never polled keeps the operation lock indefinitely.
     pub(super) fn may_renew(&self, has_turn: bool) -> bool {
         self.put_off.swap(!has_turn, Ordering::Relaxed) || has_turn
     }
@@ -633,7 +633,7 @@ impl Tenure {
         self.holding().renewed(sent, lease, Instant::now());
     }
 
-    /// All holds are gone. Whoever asked to be told is told. Says whether that is new.
+    /// Ends all holds and notifies their holders. Returns whether the loss is new.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
         let mut holding = self.holding();
         if holding.lost.is_some() {
@@ -664,7 +664,8 @@ impl Tenure {
         shrunk.notified_owned()
     }
 
-    /// The next operation of this owner on this lock begins a new tenure. Others of this client may ask for it.
+    /// Separates the tenure from its entry: the owner's next operation on this lock begins a new tenure, and waiters of this client may
+    /// ask the server.
     fn leave_slot(&self) {
         let old = match &self.local {
             Some(local) => {

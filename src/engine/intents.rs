@@ -1,13 +1,13 @@
-//! When a writer that waits keeps new readers out, and for how long. Pure.
+//! When a waiting writer keeps new readers out, and for how long. Pure.
 //!
 //! Readers that overlap never leave a lock free, so a writer beside them would wait for ever. A writer of this crate that has
 //! waited for a while leaves an *intent* on the server (`write_intend.lua`): for its length, clients of this crate grant no
-//! new read holds, those that read come to their end, and the lock is free for the writer.
+//! new read holds, the present readers finish, and the lock is free for the writer.
 //!
-//! The first intent at a lock is as long as [`SHORTEST`]. One in which the writer did not get in was shorter than the
-//! readers' critical sections: the next one is twice as long. One that worked sets the length for the next: twice the time
+//! The first intent at a lock is as long as [`SHORTEST`]. If the writer did not get in, the intent was shorter than the
+//! readers' critical sections: the next one is twice as long. An intent that worked sets the length of the next one: twice the time
 //! that it took. An intent comes after a wait of four times its length, so readers are kept out for a fifth of the time at
-//! most. Where not even the longest one works, or nobody reads, they become rarer: up to one in [`LONGEST_PAUSE`].
+//! most. Where not even the longest one works, or the lock has no readers, intents become rarer: up to one in [`LONGEST_PAUSE`].
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -128,7 +128,7 @@ impl Intents {
         Some((intent.spec.clone(), intent.length))
     }
 
-    /// The server has not let an intent be left, as the one of another client is not long enough ago, or as nobody reads.
+    /// The server has refused an intent: another client left one not long ago, or the lock has no readers.
     pub(super) fn not_left(&mut self, name: &Arc<str>, nobody_reads: bool, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;

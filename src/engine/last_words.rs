@@ -30,7 +30,7 @@ const MOST: Duration = Duration::from_secs(3);
 /// How to release without the runtime.
 pub(super) struct LastWords {
     target: Target,
-    /// The runtime has ended, and nobody has said a word of shutting down.
+    /// Whether the runtime has ended without a shutdown.
     is_due: AtomicBool,
     /// A server that could not be reached in time is not tried again.
     is_vain: AtomicBool,
@@ -100,11 +100,12 @@ async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
 }
 
 impl Engine {
-    /// Whoever holds or waits is told: nothing is renewed any more, and nobody is woken. What was dropped is released.
+    /// Ends what needs tasks: holders and waiters are notified of the loss, no hold is renewed, no waiter woken. Dropped guards are
+    /// released.
     fn runtime_has_ended(self: &Arc<Self>) {
         self.last_words.is_due.store(true, Ordering::Relaxed);
         self.close();
-        // All that it does for those who do not wait is done at once.
+        // The part of it that completes without being awaited is enough.
         drop(self.batcher.redis().close());
         let tenures = self.slots.tenures(None);
         for tenure in &tenures {
@@ -117,7 +118,7 @@ impl Engine {
         self.ended.cancel();
     }
 
-    /// Releases those of the holds that nobody counts on any more, if the runtime has ended and left that to others.
+    /// Releases the holds that no guard relies on any more, if the runtime has ended and its tasks with it.
     pub(super) fn release_without_tasks(&self, tenures: &[Arc<Tenure>]) {
         self.run_without_tasks(|| tenures.iter().filter_map(left_behind).collect());
     }
@@ -132,7 +133,7 @@ impl Engine {
         self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
     }
 
-    /// Runs these and what is owed, if the runtime has ended and left that to others. Says whether it has.
+    /// Runs these and what is owed, if the runtime has ended and its tasks with it. Returns whether it has.
     fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
         let words = &self.last_words;
         let is_due =
@@ -149,7 +150,7 @@ impl Engine {
     }
 }
 
-/// The release that leaves the server with what somebody still counts on.
+/// The release that leaves the server with the holds that a guard still relies on.
 fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
     let reason = tenure.lost(tokio::time::Instant::now());
     let (live, is_ours) = (

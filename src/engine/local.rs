@@ -1,15 +1,16 @@
-//! One lock as the tasks of one client share it: which of them has it, and who waits.
+//! One lock as the tasks of one client share it: the task that holds it, and the local queue of those that wait.
 //!
-//! While one of them has the lock, the others wait here in the order in which they came, and the server hears of none of
-//! them. While none has it, one of them *asks*: the first that came. It talks to the server, and listens; the others go on
-//! waiting behind it. So a client costs the server what one task costs, however many of its tasks want the lock.
+//! While a task holds the lock, the other tasks wait here in the order of their arrival, and the server hears of none of
+//! them. While no task holds it, the head of the queue is the *asker*: it sends attempts to the server, and subscribes; the other
+//! tasks go on waiting behind it. So a client costs the server what one task costs, however many of its tasks want the lock.
 //!
-//! The time from a grant by the server to the release that the server hears of is a *row*. Within a row the lock may pass
-//! from task to task in memory ([`row`](super::row)). Who has been passed it and is not polled, as its future is kept and
-//! not driven, keeps nobody waiting: after [`PICK_UP`] it goes to the end of the queue. One who is to ask and is not polled
-//! is no longer the one who asks: should it be polled after all, it asks once and comes back.
+//! The time from a grant by the server to the release that is sent to the server is a *row*. Within a row the lock may be
+//! handed from task to task in memory ([`row`](super::row)). A successor whose future is kept and not polled
+//! blocks no other task: after [`PICK_UP`] it goes to the end of the queue. An asker that is not polled
+//! loses its part: when it is polled after all, it sends one attempt and comes back.
 //!
-//! Nobody depends on being the only one who asks: `try_lock` asks without waiting here. That costs a refusal, and no more.
+//! Nothing depends on there being only one asker: `try_lock` sends its attempt without waiting here. That costs a refusal, and no
+//! more.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,17 +24,17 @@ use crate::{
     sync::{Mutex, MutexGuard, lock},
 };
 
-/// How long whoever has been told that it is its turn may take to be polled.
+/// How long a notified task may take to be polled.
 pub(super) const PICK_UP: Duration = Duration::from_millis(2);
-/// How often somebody looks after a crowd; and how long one has the lock before the server is asked whether it still has,
-/// on behalf of those behind it.
+/// How often waiters that are not polled are looked for; and after how long a tenure the server is asked whether it still exists,
+/// on behalf of the waiters behind it.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long one who asks may be about it before the next one may as well: its future may be kept and not polled.
+/// How long an asker may take to send its attempt before the next waiter asks too: its future may be kept and not polled.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The same where answers take long.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
-/// After so long a time in which the lock was not free for others, of whom none was heard, it is left free for [`REST`]:
-/// those who poll, or listen at a replica, are not counted.
+/// After this long without a gap for other clients, none of which was heard, the lock is left free for [`REST`]:
+/// clients that poll, or listen at a replica, are not counted among the listeners.
 const LONGEST_CHAIN: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(2);
 
@@ -48,7 +49,7 @@ pub(super) struct Row<T> {
     pub(super) number: u64,
 }
 
-/// One who waits: what for, and how it is told.
+/// A waiter: the hold that it asks for, and how it is notified.
 pub(super) struct Waiter<W, O> {
     id: EntryId,
     pub(super) wish: W,
@@ -66,22 +67,22 @@ struct State<T, W, O> {
     asker: Option<EntryId>,
     /// The server has said last that another client has the lock.
     is_foreign: bool,
-    /// Since when the server has not answered those who ask.
+    /// Since when the server has not answered any asker.
     unanswered_since: Option<Instant>,
-    /// Made when somebody waits; most locks have none.
+    /// Made for the first waiter; most locks have none.
     crowd: Option<Box<Crowd<W, O>>>,
 }
 
-/// Those who wait, and what they have to know.
+/// The waiters, and what they need to know.
 struct Crowd<W, O> {
     waiters: VecDeque<Waiter<W, O>>,
     /// How many of them each owner has.
     owners: HashMap<Owner, usize>,
-    /// How the one who asks is told, once it listens.
+    /// How the asker is notified, once it listens.
     asker: Option<Arc<Signal<O>>>,
-    /// Who was passed the lock last.
+    /// The waiter that the lock was handed to last.
     passed: Option<Waiter<W, O>>,
-    /// Since when there was no gap for others to come in.
+    /// Since when there was no gap in which another client could acquire.
     chain_began: Option<Instant>,
     /// The present release leaves a gap, as the chain was long enough.
     leaves_gap: bool,
@@ -89,15 +90,15 @@ struct Crowd<W, O> {
     rest_until: Option<Instant>,
     /// When this client last had the lock.
     busy: Option<Instant>,
-    /// Why the last one who asked went, if it had no answer.
+    /// Why the last asker left, if it had no answer.
     failed: Option<Error>,
-    /// Since when the one who asks is seen to be about it.
+    /// Since when the asker is known to be at work.
     asks_since: Option<(EntryId, Instant)>,
-    /// How long the last refusal was on its way: far from the server, one who asks is given time.
+    /// How long the last refusal was on its way: an asker far from the server is given more time.
     answer_takes: Duration,
     /// When the server is asked whether the row of this number still has the lock.
     verify_at: Option<(u64, Instant)>,
-    /// Somebody looks after them now and then.
+    /// Whether its waiters are looked at now and then.
     is_listed: bool,
     /// And soon, as the lock was passed on.
     looks_soon: bool,
@@ -124,11 +125,11 @@ impl<W, O> Default for Crowd<W, O> {
     }
 }
 
-/// How one who comes is received.
+/// What a task that enters is to do.
 pub(super) enum Entered<O> {
-    /// It is the one who asks.
+    /// Ask the server: it is the asker.
     Asks(EntryId),
-    /// It is told; and somebody has to begin to look after the crowd, if nobody does.
+    /// Wait to be notified; the caller has these waiters looked at, if they are not yet.
     Waits {
         id: EntryId,
         signal: Arc<Signal<O>>,
@@ -138,12 +139,12 @@ pub(super) enum Entered<O> {
     IsIn,
 }
 
-/// What one who waits is to do.
+/// What a waiter is to do.
 pub(super) enum Turn<O> {
     Wait,
     /// It was passed the lock.
     Has(O),
-    /// Ask the server. The one before it may have had no answer, for this reason, and nobody has had one since then.
+    /// Ask the server. The asker before it may have had no answer, for this reason, and no task has had one since.
     Ask(Option<(Error, Instant)>),
     /// Ask for one more hold: its owner has the lock, by another of its tasks. It waits here no more.
     Add,
@@ -153,7 +154,7 @@ pub(super) enum Turn<O> {
 pub(super) struct Look<T, O> {
     /// What has been waited behind for so long that the server is to be asked about it.
     pub(super) doubtful: Option<T>,
-    /// A hold that nobody has picked up, to be dropped where the lock is not locked.
+    /// A hold that its waiter has not picked up, to be dropped after this lock's mutex is released.
     pub(super) withdrawn: Option<O>,
     pub(super) told: ToTell<O>,
     /// When to look again.
@@ -219,7 +220,7 @@ impl<T, W, O> State<T, W, O> {
         EntryId(self.ids)
     }
 
-    /// Nobody has the lock, as far as this client knows: the one who asks, or is to, is told.
+    /// Notifies the asker, or makes one: no task of this client holds the lock.
     fn tell_next(&mut self) -> ToTell<O> {
         let Some(crowd) = &mut self.crowd else {
             return ToTell::nobody();
@@ -290,7 +291,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
     }
 
-    /// What one who waits is to do now.
+    /// What the waiter `id` is to do now.
     pub(super) fn turn(&self, id: EntryId, signal: &Signal<O>) -> Turn<O> {
         let mut state = self.state();
         let State {
@@ -320,24 +321,24 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
         match crowd.waiters.iter().rev().any(|waiter| waiter.id == id) {
             true => Turn::Wait,
-            // It was to ask, and others have been told to since.
+            // It was the asker, and another one was named since.
             false => Turn::Ask(None),
         }
     }
 
-    /// Whether it is the one who asks.
+    /// Whether it is the asker.
     pub(super) fn is_asker(&self, id: EntryId) -> bool {
         self.state().asker == Some(id)
     }
 
-    /// The one who asks does so when it has slept.
+    /// The asker sends its attempt after a sleep.
     pub(super) fn asks_at(&self, id: EntryId, at: Instant) {
         if let Some(crowd) = &mut self.state().crowd {
             crowd.asks_since = Some((id, at));
         }
     }
 
-    /// The one who asks does so now.
+    /// The asker sends its attempt now.
     pub(super) fn asks(&self, id: EntryId, now: Instant) {
         let mut state = self.state();
         state.unanswered_since.get_or_insert(now);
@@ -346,7 +347,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
     }
 
-    /// The one who asks has been refused, and listens from now on.
+    /// The asker was refused, and listens from now on.
     pub(super) fn listens(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
@@ -374,12 +375,12 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         state.row.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
     }
 
-    /// Until when the one who asks is to leave the lock free.
+    /// Until when the asker is to leave the lock free.
     pub(super) fn rest_until(&self) -> Option<Instant> {
         self.state().crowd.as_mut()?.rest_until.take()
     }
 
-    /// One who waited or asked goes, in the end because it had no answer and `failed`.
+    /// A waiter or the asker leaves; it has `failed` if it leaves because it had no answer.
     pub(super) fn leave(&self, id: EntryId, failed: Option<Error>) -> ToTell<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
@@ -389,7 +390,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return ToTell::nobody();
         }
         state.asker = None;
-        // Where it went without saying so, others find out for themselves.
+        // The other tasks find out by asking themselves.
         match failed {
             Some(_) => state.is_foreign = false,
             None => state.unanswered_since = None,
@@ -404,8 +405,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
     }
 
-    /// The server has granted the lock. Whoever else waits for the same owner is told. Not for an owner beside another one,
-    /// which is returned, unless that `is_over`, and the answer that says so is about to come: then it is replaced, and returned.
+    /// The server has granted the lock. Waiters of the same owner are notified. A grant to an owner beside another one is
+    /// returned, unless the other tenure `is_over` and the answer that says so is about to come: then that one is replaced, and returned.
     pub(super) fn granted(
         &self,
         row: Row<T>,
@@ -485,8 +486,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         state.row.as_ref().map(|row| row.tenure.clone())
     }
 
-    /// Passes the row of `number` to the first of those who wait: `pass` makes a row and a hold of it, if it may be passed.
-    /// `None` if it was not; otherwise, whether somebody has to look soon who looks now and then.
+    /// Hands the row of `number` to the first waiter: `pass` makes a row and a hold of it, if it may be handed on.
+    /// `None` if it was not; otherwise, whether the waiters have to be looked at soon.
     pub(super) fn pass(
         &self,
         number: u64,
@@ -522,9 +523,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(is_new)
     }
 
-    /// Looks whether those who were told have been polled. Says who is told instead, and when to look again. The server is asked
-    /// about a row now and then, with a pause of that length. While nobody `can_ask`, one who asks is given time. A hold that is
-    /// taken back is `marked` in the same step: its owner may come at once, and must not find that it has the lock.
+    /// Looks whether the notified tasks have been polled. Returns the tasks to notify instead, and when to look again. The server is
+    /// asked about a row now and then, with a pause of that length. While no task `can_ask`, an asker is given time. A hold that is
+    /// taken back is `marked` in the same step: its owner may be polled at once, and must not find that it has the lock.
     pub(super) fn look(
         &self,
         now: Instant,
@@ -593,15 +594,15 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         look
     }
 
-    /// Who has waited here for longest.
+    /// The task that has waited here for longest.
     pub(super) fn foremost(&self) -> Option<Arc<Signal<O>>> {
         let state = self.state();
         let first = state.crowd.as_ref()?.waiters.front()?;
         Some(first.signal.clone())
     }
 
-    /// All who wait here, and a hold that was passed to one of them and not picked up, to be dropped where the lock is not
-    /// locked.
+    /// All waiters, and a hold that was handed to one of them and not picked up, to be dropped after this lock's mutex is
+    /// released.
     pub(super) fn closes(&self) -> (ToTell<O>, Option<O>) {
         let mut state = self.state();
         let Some(crowd) = &mut state.crowd else {

@@ -87,7 +87,7 @@ fn failure_is_told_with_the_time_since_which_nobody_had_an_answer() {
     assert_eq!(failed(&others[0]), Some(now));
     lock.asks(others[0].0, now + LOOK);
     gives_up(others[0].0);
-    assert_eq!(failed(&others[1]), Some(now), "still nobody");
+    assert_eq!(failed(&others[1]), Some(now), "still no waiter");
     // An answer was all that was missing.
     lock.refused(Duration::ZERO);
     let later = now + 2 * LOOK;
@@ -133,7 +133,7 @@ fn lock_passes_in_order_until_the_row_is_over() {
     assert_eq!(pass(&lock, 2, 3, now + ROW), None, "the row is over");
     assert_eq!(pass(&lock, 2, 3, now), Some(false));
     assert_eq!(others[1].1.take(), Some(3));
-    assert_eq!(pass(&lock, 3, 4, now), None, "nobody waits");
+    assert_eq!(pass(&lock, 3, 4, now), None, "no task waits");
     wait(&lock, Owner::new());
     assert_eq!(lock.end_row(), Some(3));
     assert_eq!(pass(&lock, 3, 4, now), None, "the row was ended");
@@ -147,7 +147,7 @@ fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
     let strict = lock.enter(strict, || (false, Signal::of(strict)));
     assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
     wait(&lock, Owner::new());
-    assert_eq!(pass(&lock, 1, 2, now), None, "nobody is overtaken");
+    assert_eq!(pass(&lock, 1, 2, now), None, "no waiter is overtaken");
 }
 
 #[test]
@@ -225,10 +225,10 @@ async fn who_does_not_ask_in_its_turn_is_not_waited_for() {
     drop(look(&lock, now + PATIENCE / 2));
     assert!(!third.1.is_told());
     drop(lock.look(now + PATIENCE, |_| LOOK, |_| false, |_| {}));
-    assert!(!third.1.is_told(), "without a connection nobody can ask");
+    assert!(!third.1.is_told(), "without a connection no task can ask");
     drop(look(&lock, now + PATIENCE));
     assert!(is_to_ask(&lock, &third));
-    // And the one who was late asks as well, if it ever does.
+    // And the late task asks as well, if it ever does.
     assert!(is_to_ask(&lock, &second));
 }
 
@@ -265,7 +265,7 @@ async fn chain_without_a_gap_leaves_one_in_the_end() {
     assert!(lock.releases(now + LONGEST_CHAIN));
 }
 
-/// A row of number 0, and two who wait.
+/// A row of number 0, and two waiters.
 fn wait_behind(lock: &Lock) {
     grant(lock, Owner::new(), 0, Instant::now()).unwrap();
     wait(lock, Owner::new());
@@ -275,7 +275,7 @@ fn wait_behind(lock: &Lock) {
 #[derive(Debug, Clone)]
 enum Step {
     Come(prop::sample::Index),
-    /// One who is in the queue gives up, or one who asks.
+    /// A waiter gives up, or the asker does.
     Go(prop::sample::Index),
     Grant(prop::sample::Index),
     Refuse,
@@ -301,7 +301,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// While somebody waits, somebody has the lock, or asks for it, or has been told to.
+    /// While the queue has a waiter, a task has the lock, or asks for it, or was notified to.
     #[test]
     fn somebody_has_the_lock_or_asks_for_it(steps in steps()) {
         let lock = Lock::default();
@@ -324,7 +324,7 @@ proptest! {
                     prop_assert!(signal.take().is_none(), "it has been polled since it was told");
                 }
                 Step::Go(_) => drop(asking.pop().map(|id| lock.leave(id, None))),
-                // The answer may be to one who does not wait here.
+                // The answer may be to a task that does not wait here.
                 Step::Grant(index) => {
                     let owner = owners[index.index(owners.len())];
                     let other = lock.row().filter(|(other, _)| *other != owner);
@@ -353,7 +353,7 @@ proptest! {
                     drop(look(&lock, now));
                 }
             }
-            // Those who were told are polled.
+            // The notified tasks are polled.
             let mut passed = 0;
             waiting.retain(|one| {
                 let (id, signal) = one;
@@ -372,7 +372,7 @@ proptest! {
             });
             prop_assert!(passed <= 1);
             let somebody = lock.row().is_some() || !asking.is_empty();
-            prop_assert!(waiting.is_empty() || somebody, "{} wait for nobody", waiting.len());
+            prop_assert!(waiting.is_empty() || somebody, "{} wait without a holder or an asker", waiting.len());
             prop_assert_eq!(lock.waiting(), waiting.len());
         }
     }

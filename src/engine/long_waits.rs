@@ -1,4 +1,4 @@
-//! Says so when a task waits for long: on whom, and whether the client seems to wait for itself.
+//! Logs a task that waits for long: the holder, and whether the client seems to wait for itself.
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ struct LongWait {
 type Told = HashMap<Arc<str>, (Instant, Duration)>;
 
 impl Engine {
-    /// Looks at those who wait, for as long as it is polled.
+    /// Looks at the waiters, for as long as it is polled.
     pub(super) async fn look_at_waits(self: &Arc<Self>) {
         let (suspicious, slow) = (self.config.deadlock_warning, self.config.slow_wait);
         let Some(period) = suspicious.into_iter().chain(slow).min() else {
@@ -74,7 +74,7 @@ impl Engine {
         waits
     }
 
-    /// Whoever has held a lock for long, while another owner of this client waited for it, may be waiting for that one.
+    /// Logs holders that have held a lock for long, while another owner of this client waited for it: they may be waiting for that owner.
     fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
         let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
         for LongWait { name, waiter, .. } in waits.iter().filter(long) {

@@ -112,7 +112,7 @@ async fn loss(
     .await
 }
 
-/// Cancels `token` when the clock ends the holds, as far as nobody else has, for as long as there are any.
+/// Cancels `token` when the clock ends the holds, unless it was cancelled before, for as long as there are any.
 pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationToken) {
     let next = || {
         let tenure = tenure.upgrade()?;

@@ -1,23 +1,23 @@
-//! What moves: asking, waiting, renewing, releasing. Each part is a table that decides and a task that acts.
+//! The engine: acquire, wait, renew, release. Each part is a table that decides and a task that acts.
 //!
 //! | part | decides | acts |
 //! | --- | --- | --- |
-//! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that takes a lock, for every kind |
-//! | [`loss`] | - | tells holders of a loss, on any runtime |
-//! | [`extend`] | - | lengthens a hold, says who leads |
-//! | [`fair_queue`] | - | gives up places in queues |
-//! | [`group`] | - | takes several locks, all or a majority |
-//! | [`release`], [`detach`] | - | gives holds back; carries on what a dropped future began |
-//! | [`last_words`] | - | releases what was dropped when the runtime has ended |
-//! | [`long_waits`] | - | says when a task waits for long, and on whom |
+//! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that acquires a lock, for every kind |
+//! | [`loss`] | - | notifies holders of a loss, on any runtime |
+//! | [`extend`] | - | extends a hold, reads the leader of an election |
+//! | [`fair_queue`] | - | gives up entries in fair queues |
+//! | [`group`] | - | acquires several locks, all or a majority |
+//! | [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
+//! | [`last_words`] | - | releases dropped holds when the runtime has ended |
+//! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
-//! | [`local`], [`row`] | which of this client's tasks has a lock, and who is next | passes it on |
+//! | [`local`], [`row`] | which of this client's tasks has a lock, and which is next | hands it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
-//! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and tells holders of a loss |
+//! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
 //! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
-//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | who is woken | listens, and asks for those who hear nothing |
-//! | [`synchronizers`] | who at a semaphore or latch is told | takes permits, waits, gives them back |
+//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and asks for waiters without a message |
+//! | [`synchronizers`] | which waiter of a semaphore or latch is notified | takes permits, waits, gives them back |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
@@ -387,14 +387,14 @@ impl Engine {
             .map_err(|refusal| refused(spec, refusal))
     }
 
-    /// Who holds the lock, by the server's word.
+    /// The holders of the lock, as the server knows them.
     pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
         self.dropped_guards_released(&spec.name).await;
         let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
         holders::holders(reply).map_err(|refusal| refused(spec, refusal))
     }
 
-    /// Who stands in the lock's queue, the next to be served first.
+    /// The waiters in the lock's fair queue, the next to be served first.
     pub(crate) async fn waiters(&self, spec: &LockSpec) -> Result<Vec<Waiter>, Error> {
         let Some(request) = spec.protocol.waiters(spec) else {
             return Ok(Vec::new());
@@ -444,7 +444,7 @@ impl Engine {
         live.map_or(0, |tenure| tenure.live_count())
     }
 
-    /// All that somebody counts on, and may.
+    /// All holds that a guard, or a leaked hold, relies on.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let now = Instant::now();
         let mut tenures = self.slots.tenures(None);
@@ -464,11 +464,11 @@ impl Engine {
         self.batcher.is_connected()
     }
 
-    /// Frees the lock whoever holds it; says whether somebody did.
+    /// Frees the lock, whichever owner holds it; returns whether it was held.
     pub(crate) async fn force_release(self: &Arc<Self>, spec: &LockSpec) -> Result<bool, Error> {
         self.dropped_guards_released(&spec.name).await;
         let before = self.slots.tenures(Some(&spec.name));
-        // Sent twice, it could free the lock under whoever took it in between.
+        // Sent twice, it could free the lock of an owner that acquired it in between.
         let reply = self
             .ask(spec, spec.protocol.force_release(spec), false)
             .await?;
@@ -490,7 +490,7 @@ impl Engine {
         self.jobs.finish();
         self.ended.cancelled().await;
         let mut unreleased = std::mem::take(&mut *self.unreleased());
-        // What is over by now, nobody needs to release.
+        // A hold that has ended by now needs no release.
         unreleased.retain(|hold| hold.until > Instant::now().into_std());
         ShutdownReport { unreleased }
     }
@@ -516,7 +516,7 @@ impl Engine {
     /// `holds` of `tenure` stay on the server until its lease ends.
     fn note_unreleased(&self, tenure: &Tenure, holds: u32) {
         let mut unreleased = self.unreleased();
-        // Those whose lease has ended concern nobody any more.
+        // A hold whose lease has ended concerns no owner any more.
         let now = Instant::now().into_std();
         unreleased.retain(|old| old.until > now);
         if unreleased.len() >= MOST_REPORTED {

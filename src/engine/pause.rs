@@ -108,10 +108,10 @@ impl Pause {
         }
     }
 
-    /// Completes when it is time to try again, at the limit at the latest. Says whether it is time. When the client closes, it
-    /// is.
+    /// Completes when it is time to try again, at the limit at the latest, and returns whether it is. A client that closes makes
+    /// it time.
     ///
-    /// Part of what everybody holds who waits, so what few need, or not for long, is boxed: timers above all.
+    /// Every waiting task stores this future, so what is rarely needed, or not for long, is boxed: timers above all.
     pub(super) async fn over(
         &mut self,
         engine: &Engine,
@@ -168,7 +168,7 @@ impl Pause {
     }
 }
 
-/// How the one who asks is told: as before, if it has waited for its turn.
+/// How the asker is notified: as before, if it has waited in the local queue.
 fn signal(ask: &AcquireRequest, turn: Option<&Turn>) -> Arc<Signal> {
     turn.and_then(Turn::signal)
         .unwrap_or_else(|| Signal::of(ask.owner))

@@ -1,4 +1,4 @@
-//! Those who wait for one name. Pure.
+//! The waiters for one name. Pure.
 
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 
@@ -60,18 +60,18 @@ pub(super) struct Queue<S> {
     /// Polls since the last message.
     pub(super) polls: u32,
     pub(super) echoes: Echoes,
-    /// Until when those who wait leave the lock to other clients.
+    /// Until when the waiters leave the lock to other clients.
     rest_until: Option<Instant>,
     /// Messages are sure to arrive.
     pub(super) listens: bool,
     /// One of them has subscribed, or could not.
     pub(super) has_subscribed: bool,
-    /// Whether this client listens although nobody waits.
+    /// Whether this client stays subscribed without a waiter.
     pub(super) stays: Stays,
 }
 
-/// Whether a client goes on listening when nobody of it waits any more. While it comes back to a lock that others want, it
-/// hears of all their turns.
+/// Whether a client stays subscribed when its last waiter has gone. While it comes back to a lock that other clients want, it
+/// receives the messages of all their releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stays {
     No,
@@ -133,7 +133,7 @@ impl<S> Queue<S> {
         }
     }
 
-    /// Whether nobody waits, and this client need not listen any more.
+    /// Whether there is no waiter, and this client need not stay subscribed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.waiters.is_empty()
             && match self.stays {
@@ -143,7 +143,7 @@ impl<S> Queue<S> {
             }
     }
 
-    /// Those who wait leave the lock to other clients until then.
+    /// The waiters leave the lock to other clients until then.
     pub(super) fn rest(&mut self, until: Instant) {
         self.rest_until = Some(until);
     }
@@ -152,7 +152,7 @@ impl<S> Queue<S> {
         self.rest_until.filter(|until| *until > now)
     }
 
-    /// Whatever there was to leave the lock to others for is over.
+    /// Ends the time in which the lock was left to other clients.
     pub(super) fn ends_rest(&mut self) -> bool {
         self.rest_until.take().is_some()
     }
@@ -163,7 +163,7 @@ impl<S> Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// Whether a message is the echo of our own, or older. Those who are at rest hear nothing of it; one that is trying may have
+    /// Whether a message is this client's echo, or older. Waiters at rest need not see it; a waiter with an attempt on its way may have
     /// been quicker than the release.
     pub(super) fn is_echo(&mut self, now: Instant) -> bool {
         let is_echo = self.echoes.absorb(now);
@@ -174,10 +174,10 @@ impl<S: Clone> Queue<S> {
         is_echo
     }
 
-    /// Something has happened: one waiter is to try, or all. One that is trying already sees it when it is refused.
+    /// Wakes one waiter, or all. A waiter with an attempt on its way sees the event when it is refused.
     ///
-    /// For one, that is the first at rest, or else the first of those who are trying. If all of those tried again, each
-    /// release would cost as many tries as there are.
+    /// For one, that is the first at rest, or else the first with an attempt on its way. If all of those tried again, each
+    /// release would cost as many attempts as there are.
     pub(super) fn wake(&mut self, wake: Wake) -> Vec<S> {
         self.polls = 0;
         let told = self.tell(wake);

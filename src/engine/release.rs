@@ -100,7 +100,7 @@ impl Held {
         self.release_from(None).await
     }
 
-    /// As [`release`](Self::release), together with others.
+    /// As [`release`](Self::release), in a batch.
     pub(crate) async fn release_from(
         mut self,
         seat: Option<SendPermit>,
@@ -194,7 +194,7 @@ impl Engine {
     ) -> Result<Released, Error> {
         tenure.ending(id);
         let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
-        // Known without asking anybody, and without waiting for what is on its way.
+        // Known without a request, and without waiting for those on their way.
         if let Some(error) = lost(&tenure) {
             if tenure.may_outlive_its_holders(Instant::now()) {
                 self.give_back_later(tenure);
@@ -297,7 +297,7 @@ impl Engine {
                 if holds == 0 {
                     self.wakeups.hold_is_over(spec);
                 }
-                // What is left when the client closes, the shutdown reports, unless others have been told of its release.
+                // A shutdown reports what is left when the client closes, unless another task has waited for its release.
                 if !self.is_closed() || !tenure.has_slot() {
                     self.note_unreleased(tenure, 1);
                     tenure.released(Some(id), sent, None);
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Releases a hold that nobody waits to hear of. The caller has the turn.
+    /// Releases a hold whose guard was dropped. The caller has the operation lock.
     async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
         match self.release_in_turn(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
@@ -326,8 +326,8 @@ impl Engine {
         }
     }
 
-    /// Releases what the owner has dropped and the release task has not come round to: one that drops its guard and
-    /// locks again lets others in between. The caller has the turn.
+    /// Releases what the owner has dropped and the release task has not reached yet: an owner that drops its guard and
+    /// locks again gives other owners their chance in between. The caller has the operation lock.
     pub(super) async fn release_all_dropped(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -342,8 +342,8 @@ impl Engine {
         }
     }
 
-    /// Releases a last hold of a lock that others want. Where it is sure that what is sent later goes behind it, the next of
-    /// this client's tasks asks at once, unless it is the turn of other clients.
+    /// Releases a last hold of a lock with other waiters. Where a later request is sure to be executed after it, the next of
+    /// this client's tasks asks at once, unless a yield to other clients is due.
     async fn hand_on(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
@@ -353,8 +353,8 @@ impl Engine {
         let waiting = tenure.local().map_or(0, |local| local.waiting());
         let leaving = Leaving::begin(&self.wakeups, spec, waiting);
         let release = spec.protocol.release(spec, &tenure.slot().owner, None, 0);
-        // Where it goes with others, nobody knows when; and what waits for replicas goes by a connection of its own, on which
-        // it may overtake the release.
+        // The order of a batch is not known beforehand; and a release that waits for replicas has a connection of its own, on which
+        // an attempt could overtake it.
         let is_first =
             seat.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
         let is_ours = !leaving.yields()
@@ -465,8 +465,8 @@ impl Engine {
         });
     }
 
-    /// Takes back what an attempt may have been granted that nobody wants or can rely on. What the owner holds besides
-    /// stays as it is. The caller has the turn.
+    /// Releases what an attempt may have been granted that no caller wants or can rely on. The owner's other holds
+    /// stay. The caller has the operation lock.
     pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, slot: &OwnerEntryRef) {
         let live = self
             .slots

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) spec: Arc<LockSpec>,
-    /// A client's own, for as long as nobody wants others.
+    /// Shared by all requests of a client with its own settings.
     pub(crate) terms: Arc<AcquireOptions>,
 }
 

@@ -1,4 +1,4 @@
-//! The waiters of one client behind one lock. Any thread changes them, and tells those whom the change concerns.
+//! The waiters of one client behind one lock. Any thread changes them, and notifies the waiters that a change concerns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 
 /// How a waiter is told to try, and the hold that it is passed, if any.
 pub(super) struct Signal<O> {
-    /// For whom it waits, and since when.
+    /// The owner that waits, and since when.
     pub(super) owner: Owner,
     pub(super) since: Instant,
     told: Notify,
@@ -229,7 +229,7 @@ impl<O> WaitingRoom<O> {
         self.change(|waiters| waiters.refused(spec, id, remaining, now)) == Rest::TryAgain
     }
 
-    /// A waiter goes, which was `granted` the lock until then, or gives up. Others of its owner have the lock with it.
+    /// Removes a waiter, which was `granted` the lock until then, or gives up. Waiters of its owner have the lock with it.
     pub(super) fn leave(
         &self,
         spec: &LockSpec,
@@ -269,8 +269,8 @@ impl<O> WaitingRoom<O> {
         }
     }
 
-    /// Tells those who have heard nothing for long. Returns how many, and the locks at which a writer is to leave an intent and
-    /// for how long.
+    /// Notifies the waiters that have heard nothing for long. Returns their number, and the locks at which a writer is to leave an
+    /// intent and for how long.
     pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
         let (told, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
         let count = told.len();

@@ -72,13 +72,13 @@ impl Crowds {
             }
             look.next.is_some()
         });
-        // What nobody has picked up goes to the next, or is released.
+        // A hold that was not picked up is handed to the next waiter, or released.
         drop((withdrawn, told, over, marks));
         (next, doubtful)
     }
 }
 
-/// The place of one who waits for its turn, or asks. Dropped, the next one is told.
+/// An entry in the local queue, of a waiter or of the asker. Its drop notifies the next waiter.
 pub(super) struct LocalEntry {
     local: LocalRef,
     id: EntryId,
@@ -217,14 +217,14 @@ impl Engine {
             return Ok(Way::Asks(Some(entry)));
         };
         loop {
-            // A client that closes tells those who wait. Who begins to after that sees it before.
+            // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
             if self.is_closed() {
                 return Err(Error::Closed);
             }
             match entry.local.turn(entry.id, &signal) {
                 Turn::Wait => {}
                 Turn::Has(held) => return Ok(Way::Has(held)),
-                // Nobody has had an answer for so long, and it has waited for as long.
+                // No task has had an answer for this long, and this one has waited for as long.
                 Turn::Ask(Some((error, since)))
                     if since.max(signal.since).elapsed() >= self.config.outage_wait =>
                 {
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Passes a last hold to the first of those who wait for it here, if it may be. Says whether it did: then the hold is gone,
+    /// Hands a last hold to the first waiter of the local queue, if it may be handed on. Returns whether it was: then the hold is gone,
     /// and the server has not heard of it.
     pub(super) fn pass_on(
         self: &Arc<Self>,
@@ -313,8 +313,8 @@ impl Engine {
         true
     }
 
-    /// Sees to it that nobody waits for one who was told and is not polled, for as long as it is polled itself. All crowds are
-    /// looked at, so there is a pause between two looks however often locks are passed on.
+    /// Keeps waiters from being stuck behind a notified task that is not polled, for as long as this is polled itself. All local queues
+    /// are looked at, so there is a pause between two looks however often locks are handed on.
     pub(super) async fn look_after_crowds(self: &Arc<Self>) {
         loop {
             let changed = self.crowds.changed.notified();
@@ -333,8 +333,8 @@ impl Engine {
         }
     }
 
-    /// Others have waited behind a tenure for long. It may have been forced open, of which they are to hear as they would if they
-    /// asked the server themselves.
+    /// Asks the server for a tenure behind which tasks have waited for long. It may have been forced open, which they are to learn as if
+    /// they asked the server themselves.
     fn watch_over(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
         let is_held = || tenure.has_slot();
@@ -356,7 +356,7 @@ impl Engine {
         });
     }
 
-    /// Everybody who waits here is to see that the client is closed.
+    /// Notifies all waiters, which see that the client is closed.
     pub(super) fn tell_crowds(&self) {
         drop(self.slots.locals(|_, local| [local.closes()]));
     }

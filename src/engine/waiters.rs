@@ -1,4 +1,4 @@
-//! Who waits for what, and who is to try next. Pure.
+//! The waiters of this client, and which of them is to try next. Pure.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,17 +19,17 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a waiter asks where those who release need not say so.
+/// How often a waiter asks where a release need not be published.
 const UNANNOUNCED: Duration = Duration::from_millis(200);
 
-/// Who waits for what, on which channel. Pure; `S` is how a waiter is told.
+/// The waiters by channel and name. Pure; `S` is how a waiter is notified.
 ///
 /// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
 #[derive(Debug)]
 pub(super) struct Waiters<S> {
     /// Of each channel mostly one, so a list, which takes less room than a map.
     channels: HashMap<Bytes, Vec<Queue<S>>>,
-    /// When one of a queue's waiters is to try although nobody has told it to.
+    /// When a waiter of each queue is to try without having been notified.
     polls: BTreeSet<(Instant, Key)>,
     /// Locks that are left to other clients now and then.
     pub(super) yields: Yields,
@@ -40,7 +40,7 @@ pub(super) struct Waiters<S> {
     contradicted: Vec<Arc<LockSpec>>,
     /// Locks that were granted to a waiter that had asked by itself, and not as it heard of a release.
     unheard: Vec<Arc<LockSpec>>,
-    /// Channels that nobody needs any more.
+    /// Channels to unsubscribe from.
     unneeded: Vec<Bytes>,
     poll_floor: Duration,
     ids: u64,
@@ -111,7 +111,7 @@ impl<S: Clone> Waiters<S> {
         !queue.listens
     }
 
-    /// The lock has been taken for whom `is_its` is true of: whoever else waits for the same may have it as well. `taker` has
+    /// The lock was acquired by the owner that `is_its` is true of: its other waiters may have it as well. `taker` has
     /// asked itself, if it has waited.
     pub(super) fn entered(
         &mut self,
@@ -150,13 +150,13 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// The last hold of one of us is about to be released. Its message may be here before the answer.
+    /// A last hold of this client is about to be released. Its message may be here before the answer.
     pub(super) fn releases(&mut self, spec: &LockSpec, now: Instant) -> Option<Ticket> {
         let queue = self.queue(spec).filter(|queue| queue.listens)?;
         Some(queue.echoes.expect(now))
     }
 
-    /// The last hold of one of us was released. It was heard by these neighbours, or is not known to have been published. A
+    /// A last hold of this client was released. The message reached these neighbours, or is not known to have been published. A
     /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
     pub(super) fn answered(
         &mut self,
@@ -183,7 +183,7 @@ impl<S: Clone> Waiters<S> {
         told
     }
 
-    /// What one of us had is gone.
+    /// A hold of this client was lost.
     pub(super) fn gone(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
         let Some(queue) = self.queue(spec) else {
             return Vec::new();
@@ -246,7 +246,7 @@ impl<S: Clone> Waiters<S> {
             return;
         };
         let old = queue.poll_at;
-        // Those who come later do not put off what those who wait count on.
+        // A later waiter does not postpone the poll that earlier waiters count on.
         let new = old.filter(|old| *old > now).map_or(at, |old| old.min(at));
         if old != Some(new) {
             queue.poll_at = Some(new);
@@ -275,7 +275,7 @@ impl<S: Clone> Waiters<S> {
             return Vec::new();
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
-        // Nobody may have asked since messages are sure to arrive; then somebody is to, at the end of a yield if there is one.
+        // Perhaps no attempt was sent since messages are sure to arrive; then a waiter is to try, at the end of a yield if there is one.
         let sure = queue.has_subscribed || queue.rests(now).is_some();
         let parked = state == Some(State::Parked) && sure;
         // What has happened since it asked was about its own hold, or about a later one.
@@ -320,7 +320,7 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A hold is over, of whose end nobody here has heard.
+    /// A hold has ended without a message.
     pub(super) fn hold_is_over(&mut self, spec: &LockSpec, now: Instant) {
         if let Some(queue) = self.queue(spec)
             && queue.stays == Stays::WhileHeld
@@ -330,7 +330,7 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// Nobody waits for the lock, perhaps, and nobody needs to listen.
+    /// Unsubscribes, if the lock has no waiter and the client need not listen any more.
     fn may_be_over(&mut self, spec: &LockSpec, now: Instant) {
         let Some(queue) = self.queue(spec) else {
             return;
@@ -385,7 +385,7 @@ impl<S: Clone> Waiters<S> {
         self.channels.contains_key(channel)
     }
 
-    /// Nobody waits for the lock any more.
+    /// Removes the queue of a lock without waiters.
     fn forget(&mut self, spec: &LockSpec) {
         let Some(queues) = self.channels.get_mut(&spec.channel) else {
             return;
@@ -434,13 +434,13 @@ impl<S: Clone> Waiters<S> {
         told
     }
 
-    /// Of each lock the one who waits longest.
+    /// Of each lock the waiter that has waited longest.
     pub(super) fn foremost(&self) -> impl Iterator<Item = (&Arc<LockSpec>, &S)> {
         let queues = self.channels.values().flatten();
         queues.filter_map(|queue| Some((queue.key.arc(), &queue.waiters.front()?.signal)))
     }
 
-    /// All who wait for anything.
+    /// All waiters of all locks.
     pub(super) fn everybody(&self) -> Vec<S> {
         let queues = self.channels.values().flatten();
         let waiters = queues.flat_map(|queue| &queue.waiters);
@@ -476,8 +476,8 @@ impl<S: Clone> Waiters<S> {
         self.polls.first().map(|(at, _)| *at)
     }
 
-    /// Those who are to try at `now` without having been told. The next such try of each name comes at the poll floor
-    /// at the latest, whatever becomes of this one.
+    /// The waiters that are to try at `now` without having been notified. The next such attempt of each name comes after the poll
+    /// interval at the latest, whatever becomes of this one.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
         let mut told = Vec::new();
         while self.next_poll().is_some_and(|at| at <= now) {
@@ -504,7 +504,7 @@ impl<S: Clone> Waiters<S> {
                 }
                 let rested = queue.ends_rest();
                 let polls = queue.polls;
-                // If nobody is at rest, one whose refusal is on its way asks once more.
+                // If no waiter is at rest, one whose refusal is on its way asks once more.
                 let wake = match rested && key.spec().shared {
                     true => Wake::All,
                     false => Wake::One,
@@ -519,7 +519,7 @@ impl<S: Clone> Waiters<S> {
     }
 }
 
-/// How often somebody asks for the lock who hears nothing.
+/// How often a waiter without a message asks for the lock.
 pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
     match spec.announced {
         true => configured,

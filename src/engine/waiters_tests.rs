@@ -52,7 +52,7 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
             waiters.take_unneeded()
         ),
         (vec![], vec![]),
-        "others still wait on the channel"
+        "other waiters are still on the channel"
     );
 }
 
@@ -66,7 +66,7 @@ fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
     assert_eq!(
         waiters.message(&spec.channel, Wake::One, now),
         [0; 0],
-        "nobody rests"
+        "no waiter rests"
     );
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::Parked]);
     ids.iter().for_each(|id| waiters.trying(&spec, *id));
@@ -188,14 +188,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The lock was freed and nobody took it: then somebody who waits is awake, or will be by the clock.
+    /// The lock was freed and not acquired: then a waiter is awake, or will be by the clock.
     #[test]
     fn a_wake_up_is_never_lost(steps in steps()) {
         let (mut waiters, spec, mut now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
         // Each with the number of messages when its try began; none, while it does not try.
         let mut present: Vec<(WaiterId, Option<u32>)> = Vec::new();
         let mut messages = 0;
-        // A message came that nobody has acted on since: no grant, and no refusal of a try that began after it.
+        // A message came that no attempt has followed: no grant, and no refusal of an attempt that began after it.
         let mut open = false;
         for step in steps {
             match step {
@@ -210,7 +210,7 @@ proptest! {
                     let (id, began) = present[at];
                     if let Some(began) = began {
                         if waiters.refused(&spec, id, seconds(30), now) == Rest::Parked {
-                            // It asked after the message: somebody has the lock.
+                            // It asked after the message: the lock is held.
                             open &= began != messages;
                         }
                         present[at].1 = None;
@@ -243,7 +243,7 @@ proptest! {
                 prop_assert!(states.iter().any(|state| *state != State::Parked), "all rest: {:?}", states);
             }
             if states.contains(&State::Parked) {
-                prop_assert!(waiters.next_poll().is_some(), "nobody would ever ask again");
+                prop_assert!(waiters.next_poll().is_some(), "no waiter would ever ask again");
             }
             prop_assert!(!waiters.channels.is_empty() || waiters.polls.is_empty());
         }
@@ -298,7 +298,7 @@ fn client_that_others_have_heard_listens_while_it_may_come_back() {
     released(&mut waiters, &spec, 1, now);
     let end = waiters.yields.until(&spec, now).expect("a yield is due");
     assert_eq!(waiters.next_due(), Some(end));
-    // Its own message ends no yield, and wakes nobody.
+    // Its own message ends no yield, and wakes no waiter.
     assert_eq!(waiters.message(&spec.channel, Wake::One, now), [0; 0]);
     assert_eq!(waiters.yields.until(&spec, now), Some(end));
     let (id, listens) = waiters.join_yielding(&spec, 2, now).expect("it yields");
@@ -330,7 +330,7 @@ fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
     waiters.message(&spec.channel, Wake::One, later);
 }
 
-/// Others wait for this client's task, and are to hear if the lock is forced open.
+/// Tasks of this client that wait behind a tenure learn when the lock is forced open.
 #[test]
 fn holder_that_others_wait_for_listens_and_looks_at_what_it_hears() {
     let (spec, now) = (spec("a"), Instant::now());

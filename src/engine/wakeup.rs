@@ -1,4 +1,4 @@
-//! Wakes those who wait, and asks for those who hear nothing.
+//! Wakes waiters, and polls for those that receive no message.
 
 use std::{
     pin::pin,
@@ -54,7 +54,7 @@ impl Wakeups {
         self.room.awaited().await;
     }
 
-    /// Of each lock the one who waits longest.
+    /// Of each lock the waiter that has waited longest.
     pub(super) fn foremost(&self, mut of: impl FnMut(&Arc<LockSpec>, &Signal)) {
         let waiters = self.room.waiters();
         waiters
@@ -79,7 +79,7 @@ impl Wakeups {
         is_held: impl FnOnce() -> bool,
     ) -> Option<BoxFuture<Result<(), CallError>>> {
         self.room.change(|waiters| {
-            // Asked under the lock that its release takes: it sees that somebody listens, or is seen here.
+            // Asked under the mutex that a release takes: the release sees the listener, or is seen here.
             let is_new = is_held() && waiters.stay(spec);
             is_new.then(|| self.redis.subscribe(spec.channel.clone()))
         })
@@ -117,7 +117,7 @@ impl Wakeups {
         }
     }
 
-    /// `owner` was granted a first hold without having waited; others of the same may wait where it `listens`.
+    /// `owner` was granted a first hold without having waited; its other tasks may wait where it `listens`.
     pub(super) fn entered(&self, listens: &LockSpec, owner: Owner) {
         let is_its = |other: &Arc<Signal>| other.owner == owner;
         self.room
@@ -126,7 +126,7 @@ impl Wakeups {
 
     /// The last hold at `spec` was released, of which no waiter here was told.
     pub(super) fn released(&self, spec: &Arc<LockSpec>, reply: &Reply) {
-        // Where nobody listens, here or elsewhere, nothing changes.
+        // Without a listener, here or elsewhere, nothing changes.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
         if spec.has_queue() || !known && self.surely_unheard(spec, reply) {
             return;
@@ -167,7 +167,7 @@ impl Wakeups {
         });
     }
 
-    /// Who besides this client heard of a release.
+    /// The other clients that received the message of a release.
     fn neighbours(
         &self,
         waiters: &Waiters<Arc<Signal>>,
@@ -289,7 +289,7 @@ impl Waiting {
         // Refused, it is as when it is slow.
         let subscribed = self.engine.closed.run_until_cancelled(subscribed);
         let done = timeout_at(limit.earlier(longest), subscribed).await;
-        // Who has no time left says nothing of it.
+        // A caller that timed out does not record a subscription result.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));
             wakeups.room.waiters().subscribed(&self.spec, done);
@@ -342,14 +342,14 @@ impl Drop for Waiting {
     }
 }
 
-/// The release of a last hold of a lock that others want.
+/// The release of a last hold of a lock with waiters.
 ///
 /// Dropped without an answer, the release is not known to have published.
 pub(super) struct Leaving<'a> {
     wakeups: &'a Wakeups,
     spec: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
-    /// Whether a yield begins with the answer; `None` if nobody waits here, and it is time enough to decide then.
+    /// Whether a yield begins with the answer; `None` if the lock has no waiter here, and it is early enough to decide then.
     due: Option<bool>,
 }
 
@@ -397,7 +397,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Engine {
-    /// What one of us had at `spec` is gone: those here who wait for its release need not.
+    /// Wakes the waiters at `spec` after a hold of this client was lost: there may be no message.
     pub(super) fn tell_of_loss(&self, spec: &LockSpec) {
         if self.wakeups.is_awaited() {
             let gone = |waiters: &mut Waiters<_>| waiters.gone(spec, Instant::now());
@@ -405,7 +405,7 @@ impl Engine {
         }
     }
 
-    /// Passes on what happens on the connections, and tells those who hear nothing, until the engine has ended.
+    /// Handles the events of the connections, and wakes waiters without a message, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
         let mut looking = pin!(self.look_at_waits());
         let mut looking_after = pin!(self.look_after_crowds());
@@ -470,7 +470,7 @@ impl Engine {
                 self.watchdog.reconnected();
                 waiters.missed()
             }
-            // One slot of many, perhaps, and many may be on their way: all the others are left in peace.
+            // One slot of many, perhaps, and many may be on their way: the rest is left alone.
             Event::Moved(slots) => {
                 self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
                 self.verify_in(&slots);
@@ -509,7 +509,7 @@ impl Engine {
         });
     }
 
-    /// Somebody else has forced these open, perhaps: they are not passed on before the server has said that they are ours.
+    /// Looks up holds that another client may have forced open: they are not handed on before the server has confirmed them.
     fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
             let row = self.slots.local(&spec).and_then(|local| local.row());

@@ -87,7 +87,7 @@ impl Engine {
     fn renew_due(self: &Arc<Self>) {
         let now = Instant::now();
         let mut renewals = Vec::new();
-        // As far ahead as a tenure lets its renewal go along with others.
+        // As far ahead as a tenure lets its renewal join a batch.
         for tenure in self
             .watchdog
             .alarm
@@ -138,8 +138,8 @@ impl Engine {
         self.send_all(renewals.collect());
     }
 
-    /// Sends renewals of one script and slot in batches. Each is a task of its own: what befalls one befalls no other
-    /// (P-R1), and a node that is silent holds up none of the others (P-R5).
+    /// Sends renewals of one script and slot in batches. Each is a task of its own: an error of one concerns no other
+    /// (P-R1), and a silent node delays no other (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
         // In an order that a simulation repeats.
         let mut courses: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();

@@ -1,21 +1,21 @@
 //! When a client leaves a lock that it has released to other clients, and for how long. Pure.
 //!
-//! A waiter in another client needs a message to arrive, a task to wake and a script to reach the server before it can take
+//! A waiter in another client needs a message to arrive, a task to wake and a script to reach the server before it can acquire
 //! a lock that was released. The client that released needs the script only, so without a rule it wins every time.
 //!
-//! The rule: a release that other clients heard may begin a *yield*. Until it is over, this client's `lock` and
+//! The rule: a release that other clients hear may begin a *yield*. Until it is over, this client's `lock` and
 //! `try_lock_for` wait, subscribed, and send nothing. A message of another client's release ends it early.
 //!
-//! - A yield lasts [`SHORTEST`] at first. A yield in which no other client got the lock was too short for the way of those
-//!   that listen: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
+//! - A yield lasts [`SHORTEST`] at first. A yield in which no other client acquired the lock was too short for the distance of the
+//!   listeners: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
 //!   the next one lasts no longer than that took. So the length follows the distance of the neighbours.
 //! - A *row* is the time from this client's first grant since the last yield, or since it left the lock alone for as long as a
-//!   yield. After a yield that came to nothing the next
+//!   yield. After a yield that no client used, the next
 //!   one is due when the row has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
 //!   time, and a ninth once yields are as long as they get. Where listeners cannot be counted, it costs a tenth.
 //! - Where several clients listen, each is to have its turn before this one is back. So when one of them releases the lock,
 //!   this client *stands back*: it waits once more, for the length of a yield for each that has not had its turn, and only
-//!   then asks. The client that has waited for longest stands back for nobody, so no time is lost, and few ask in vain.
+//!   then asks. The client that has waited for longest does not stand back, so no time is lost, and few attempts are in vain.
 //!   Standing back for listeners that never ask is noticed, and not repeated for eight times as long.
 //! - After a yield that another client used, the next one is due sooner: for a client with one task a quarter of a yield's
 //!   length, with more of them when the row has lasted as long as the other clients had the lock, but never later than above.
@@ -79,7 +79,7 @@ struct Yielding {
     length: Duration,
     /// The longest yield came to nothing.
     dead: bool,
-    /// For how long others had the lock in the last yield and behind it, if they did.
+    /// For how long other clients held the lock in the last yield and after it, if they did.
     used: Option<Duration>,
     /// The first grant since the last yield or the last foreign one.
     row_began: Option<Instant>,
@@ -259,7 +259,7 @@ impl Yields {
         sides.iter_mut().find(|side| side.count == spec.count)
     }
 
-    /// Whether a release that others hear should leave the lock to them. So many tasks of this client wait for it.
+    /// Whether a release that other clients hear should leave the lock to them. So many tasks of this client wait for it.
     pub(super) fn is_due(&mut self, spec: &LockSpec, waiting: usize, now: Instant) -> bool {
         self.on && self.at(spec).is_none_or(|side| side.is_due(waiting, now))
     }
@@ -311,13 +311,13 @@ impl Yields {
         self.on && spec.announced && spec.has_one_holder()
     }
 
-    /// Until when this client leaves the lock to others.
+    /// Until when this client leaves the lock to other clients.
     pub(super) fn until(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
         let until = self.at(spec)?.last?.until;
         (until > now).then_some(until)
     }
 
-    /// A task is about to ask for the lock, and waits if it has to. Says until when it has to leave it to others.
+    /// A task is about to ask for the lock, and waits if it has to. Returns until when it has to leave the lock to other clients.
     pub(super) fn keep(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
         let last = self.at(spec)?.last.as_mut()?;
         if last.until <= now {
@@ -346,7 +346,7 @@ impl Yields {
         self.at(spec)?.others_released(now)
     }
 
-    /// Now and then, so that each lock is looked at as often as others are added.
+    /// Forgets old locks now and then, as often as new ones are added.
     fn forget_old(&mut self, now: Instant) {
         if self.locks.len() < self.look_at {
             return;

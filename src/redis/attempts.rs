@@ -117,14 +117,14 @@ impl Attempts {
         }
     }
 
-    /// The server has let one of us in.
+    /// The server has accepted one of this client's connections.
     pub(super) fn reached(&self) {
         *lock(&self.state) = InVain::default();
         self.reached.notify_waiters();
     }
 }
 
-/// Why there are no answers, for those who ask; none while there are some.
+/// Why there are no answers; empty while there are some.
 #[derive(Clone, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<Arc<Cause>>>>);
 

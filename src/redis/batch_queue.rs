@@ -31,7 +31,7 @@ pub(super) struct Queue<T, R> {
 pub(super) enum Admission<T, R> {
     /// At once, by itself.
     Alone(T),
-    /// With others; `carrier`: start one.
+    /// In a batch; `carrier`: start a carrier.
     Queued {
         reply: oneshot::Receiver<R>,
         carrier: bool,
@@ -60,7 +60,7 @@ impl<T, R> Queue<T, R> {
         }
         let (answer, reply) = oneshot::channel();
         if self.is_closed {
-            // Nobody will answer, and it is told so.
+            // There is no carrier to answer, which the caller learns by this.
             return Admission::Queued {
                 reply,
                 carrier: false,
@@ -86,7 +86,7 @@ impl<T, R> Queue<T, R> {
         self.waiting.shrink_to(self.look_at);
     }
 
-    /// There are no carriers any more, and will be none. Those who wait are told.
+    /// There are no carriers any more, and will be none. Waiting operations are told.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         self.waiting.clear();

@@ -24,7 +24,7 @@ fn what_may_goes_alone_and_what_else_comes_goes_together() {
     assert_eq!(started, 1, "as many as it takes");
     let lengths = [(); 2].map(|()| queue.depart().map(|batch| batch.len()));
     assert_eq!(lengths, [Some(MOST_TOGETHER); 2]);
-    assert!(queue.come_back(), "somebody is here for what comes now");
+    assert!(queue.come_back(), "a carrier is here for what comes now");
     assert!(!queue.come_back(), "two are not needed");
     assert!(queue.depart().is_none());
     assert_eq!(queue.carriers, 0);
@@ -106,7 +106,7 @@ proptest! {
             }
             prop_assert!(
                 queue.carriers == MOST_CARRIERS || queue.waiting.len() <= queue.here * MOST_TOGETHER,
-                "somebody waits for nobody"
+                "an operation waits without a carrier"
             );
             prop_assert!(queue.here <= queue.carriers && queue.carriers <= MOST_CARRIERS);
             prop_assert_eq!(started, queue.carriers);

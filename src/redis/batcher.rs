@@ -1,9 +1,9 @@
-//! Many operations in one call: what waits for the same script travels together.
+//! Many operations in one call: those that wait for the same script travel in one batch.
 //!
-//! A call costs a system call here and there, which is more than the server needs to run a script. So while few ask,
-//! each operation goes out at once and alone, inside its caller's own future; once more do, operations queue
+//! A call costs a system call here and there, which is more than the server needs to run a script. So while there are few operations,
+//! each is sent at once and alone, by its caller's own future; when there are more, they queue
 //! ([`batch_queue`](super::batch_queue)) and travel several in a call. These calls are made by tasks of the lane, its
-//! carriers, never by one of the callers: a caller that stops being polled holds up nobody but itself.
+//! carriers, never by one of the callers: a caller that is no longer polled delays no other.
 
 use std::{
     future::poll_fn,
@@ -33,11 +33,11 @@ use crate::{
     },
 };
 
-/// Operations that somebody waits for, in all lanes of a client, of which each goes alone. With more, going together is
+/// Operations that callers wait for, in all lanes of a client, of which each is sent alone. With more, a batch is
 /// faster.
 const MOST_ALONE: usize = 2;
-/// Operations on their way alone in a lane whose callers are told when they have been sent: with others, nobody knows
-/// when that is.
+/// Operations on their way alone in a lane whose callers are told when they have been sent: in a batch, that moment is
+/// not known.
 const MOST_TOLD: usize = 8;
 
 /// The way of every operation to Redis.
@@ -45,7 +45,7 @@ pub(crate) struct Batcher {
     redis: Arc<dyn Redis>,
     runtime: Handle,
     lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
-    /// Operations that somebody waits for.
+    /// Operations that callers wait for.
     load: AtomicUsize,
     batches: Batches,
 }
@@ -75,7 +75,7 @@ impl Batcher {
         &self.redis
     }
 
-    /// Runs one operation, alone or with others.
+    /// Runs one operation, alone or in a batch.
     ///
     /// Dropping the future may leave the operation on its way.
     pub(crate) fn run(
@@ -87,7 +87,7 @@ impl Batcher {
     }
 
     /// As [`run`](Self::run). `sent` is called as soon as it is sure that what is sent from then on goes behind the operation. It
-    /// is not called for one that goes with others, or never.
+    /// is not called for an operation in a batch, or for one that is never sent.
     pub(crate) fn run_telling<S: FnOnce()>(
         &self,
         request: Request,
@@ -293,7 +293,7 @@ impl Lane {
     }
 }
 
-/// An operation that somebody waits for.
+/// An operation that its caller waits for.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl<'a> Waits<'a> {
@@ -342,12 +342,12 @@ impl Drop for Carrier {
     }
 }
 
-/// Carries what waits, call after call, until nothing does or others are here for it.
+/// Sends what waits, call after call, until nothing waits or enough carriers are here.
 async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
     let lane = carrier.lane.clone();
     loop {
-        // Those who have just been answered may ask for more: they go along. Put off like this, until its worker has nothing
-        // else to do, a carrier gathers more than at the end of the worker's queue.
+        // The callers that have just been answered may ask for more: those requests join the batch. Put off like this, until its worker
+        // has nothing else to do, a carrier gathers more than at the end of the worker's queue.
         tokio::task::yield_now().await;
         if !redis.is_ready(lane.slot) {
             redis.ready(lane.slot).await;
@@ -395,8 +395,8 @@ pub(super) async fn call_all(
     replies
 }
 
-/// Whether the others might be answered without the one that the server will not run: one that is not allowed, or one
-/// whose key is on the way to another node (P-R6).
+/// Whether the rest of the batch might be answered without the operation that the server will not run: one that is not allowed, or
+/// one whose key is on the way to another node (P-R6).
 fn may_be_one_of_them(error: &CallError) -> bool {
     match error {
         CallError::Refused(Refusal::Failed { .. }) => true,
@@ -411,7 +411,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the answer is as quick as that, the message is, too: whoever is to try must not have to wait for one more.
+    /// Where the answer is as quick as that, the message is, too: the next waiter must not wait for another batch.
     #[test]
     fn those_behind_an_operation_go_once_it_is_on_its_way() {
         let sent = std::cell::Cell::new(0);

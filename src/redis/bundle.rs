@@ -18,7 +18,7 @@ use crate::{
 
 /// Operations in one call. More than in a lane's: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
-/// How long those who are there wait for another to come: two bundles of one owner could wait for each other.
+/// How long the members of a bundle wait for another one: two bundles of one owner could wait for each other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 struct PendingOp {
@@ -41,7 +41,7 @@ struct State {
     last: Instant,
 }
 
-/// The right to send one operation with others.
+/// The right to send one operation in the bundle.
 pub(crate) struct SendPermit(Arc<Bundle>);
 
 /// `count` seats; what is sent from them leaves when the last is taken or dropped.
@@ -59,7 +59,7 @@ pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> V
 }
 
 impl SendPermit {
-    /// Runs one operation with the others.
+    /// Runs one operation with the rest of the bundle.
     ///
     /// Dropping the future may leave the operation on its way.
     pub(crate) async fn run(

@@ -10,7 +10,7 @@ pub(super) struct Identity {
     pub(super) address: String,
 }
 
-/// What came of asking who a connection is.
+/// What came of asking for a connection's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
     Known(Identity),

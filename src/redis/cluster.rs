@@ -80,7 +80,7 @@ impl Cluster {
             wants,
             rights,
         };
-        // Those who ask at once need not wait for a connection then.
+        // The first calls then need not wait for a connection.
         let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
         Ok((cluster, receiver))
     }
@@ -288,7 +288,7 @@ impl Topology {
             hops += 1;
             match redirection {
                 Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
-                // A node that was asked for a part of the keys cannot say where the others are: its owner can.
+                // A node that was asked for a part of the keys cannot say where the other keys are: the slot's owner can.
                 Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_aside => {}
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
                 _ => {
@@ -334,7 +334,7 @@ impl Topology {
             }
             answer.map(Answered::from)
         };
-        // Whoever has the slot no more runs nothing for it, or what it runs is not kept.
+        // A node that has lost the slot runs nothing for it, or what it runs is not kept.
         let answer = self.while_owner(slot, &node, running).await;
         let answer = answer.unwrap_or_else(|| Err("the slot has moved to another node".into()));
         match answer {

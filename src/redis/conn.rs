@@ -28,11 +28,11 @@ use crate::error::{Cause, Error};
 
 /// How long a connection may take to open, and the handshake on it.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// The same where others can tell that the server has been replaced.
+/// The same where sentinels or nodes can tell that the server has been replaced.
 const ASKED_WAIT: Duration = Duration::from_millis(1500);
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
-/// The pause after the question where to connect to had no answer. Those who are asked have rests of their own.
+/// The pause after the question where to connect to had no answer. The nodes that are asked have pauses of their own.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes connections to one server.
@@ -239,7 +239,7 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
             no_connection("what answered is no Redis: check the host and port of the URL")
         }
         ConnectErrorKind::Config => Error::config(details),
-        ConnectErrorKind::Busy => no_connection("the server lets nobody in at the moment"),
+        ConnectErrorKind::Busy => no_connection("the server accepts no connection at the moment"),
         _ if details.contains("DB index") || details.contains("out of range") => Error::config(
             format!("the server does not have the database that the URL names ({details})"),
         ),
@@ -335,7 +335,7 @@ impl Conn {
         }
     }
 
-    /// Asks who the connection is.
+    /// Asks for the identity of the connection.
     pub(super) async fn identify(connection: &dyn Connection) -> Result<Asked, String> {
         let asking = command(connection, "CLIENT", &["INFO"]);
         match timeout(PING_WAIT, asking).await {
@@ -361,9 +361,9 @@ impl Conn {
         }
     }
 
-    /// Makes the server drop a connection of ours that broke, so that nothing it still had to read is run later than
-    /// what is now repeated. Both its number and its address must fit: after a restart the number is somebody else's.
-    /// Without an answer, says why there is none: the old connection may be alive.
+    /// Makes the server drop a broken connection of this client, so that nothing it still had to read is run later than
+    /// what is now repeated. Both its number and its address must fit: after a restart, another client has the number.
+    /// Without an answer, returns why there is none: the old connection may be alive.
     pub(super) async fn kill(&mut self, old: &Identity) -> Result<(), String> {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
         let killing = self

@@ -54,7 +54,7 @@ impl Endpoint {
     }
 }
 
-/// A server, and as whom to connect to it.
+/// A server, and the credentials for it.
 #[derive(Clone)]
 pub(crate) struct ServerConfig {
     pub(crate) transport: Arc<dyn Transport>,

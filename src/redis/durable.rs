@@ -101,7 +101,7 @@ impl Wait {
 }
 
 /// Whether `WAIT` has been refused because the server has no such command, or the user may not use it. Any other error,
-/// such as that the server is a replica by now, says that nobody has acknowledged anything.
+/// such as that the server is a replica by now, means that no replica has acknowledged.
 fn is_lasting(message: &str) -> bool {
     let lasting = ["NOPERM", "unknown command", "appendonly is disabled"];
     lasting.iter().any(|lasting| message.contains(lasting))
@@ -182,7 +182,7 @@ impl Durable {
 struct DurableWorker<L> {
     line: ScriptConn,
     publishing: Publishing,
-    /// How long a call may take to be acknowledged, what it waits behind others included.
+    /// How long a call may take to be acknowledged, including its wait behind earlier calls.
     longest: Duration,
     /// `None` once the server has refused it.
     wait: Option<Wait>,
@@ -212,7 +212,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let mut batch = Vec::new();
         let line = self.line.clone();
         loop {
-            // Those who could call live as long as their client, whose end waits for this task.
+            // A caller lives no longer than its client, whose end waits for this task.
             let called = tokio::select! {
                 biased;
                 called = calls.recv_many(&mut batch, AT_ONCE) => called,
@@ -224,7 +224,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             let Ok(open) = self.line.opened().await else {
                 return;
             };
-            // Nobody waits for these any more, and they have not been sent: their slot has moved meanwhile.
+            // These callers are gone, and their calls have not been sent: their slot has moved meanwhile.
             batch.retain(|call: &Call| !call.done.is_closed());
             if batch.is_empty() {
                 continue;

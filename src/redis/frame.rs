@@ -66,8 +66,8 @@ pub(super) fn number_at(frame: &Frame, index: usize) -> Option<i64> {
     }
 }
 
-/// How many replicas `WAIT` says there are that have acknowledged; or `WAITAOF`, which says first whether it is on the
-/// master's own disk: as long as it is not, those of others count for nothing.
+/// How many replicas have acknowledged, by the answer to `WAIT`; or to `WAITAOF`, which tells first whether it is on the
+/// master's own disk: as long as it is not, the disks of replicas count for nothing.
 pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
     let by = match frame {
         Frame::List(frames) => match frames.iter().map(number).collect::<Option<Vec<_>>>()?[..] {

@@ -28,7 +28,7 @@ pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
     ::fred::util::redis_keyslot(key)
 }
 
-/// Takes over where and as whom the caller's own client connects. Its connections stay its own.
+/// Takes over the address and the credentials of the caller's own client. Its connections stay its own.
 pub(super) fn target_of(donor: &FredClient) -> Target {
     let config = donor.client_config();
     let sockets = Arc::new(Sockets {

@@ -100,7 +100,7 @@ fn changed(random: &mut fastrand::Rng, seeds: &[&[u8]], words: &[&[u8]]) -> Vec<
                 let seed = seeds[random.usize(..seeds.len())];
                 bytes.splice(at..at, seed.iter().copied());
             }
-            // Many of one kind, as whoever wants to exhaust something sends them.
+            // Many of one kind, as an attacker sends them to exhaust something.
             _ => {
                 let word = words[random.usize(..words.len())].repeat(random.usize(..2_000));
                 bytes.splice(at..at, word);

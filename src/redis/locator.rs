@@ -45,16 +45,16 @@ pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
 pub(super) enum Locator {
     /// It is where the configuration says.
     Fixed,
-    /// By asking others.
+    /// By asking sentinels or nodes.
     Asked(Arc<Nodes>),
     /// Any node of a cluster will do.
     Member(Arc<Topology>),
 }
 
-/// Those who know where the master is.
+/// The nodes that know the master.
 pub(super) struct Nodes {
     question: Question,
-    /// As whom to ask; the address in it is not used.
+    /// The credentials for the nodes; the address in it is not used.
     server: ServerConfig,
     known: Mutex<Vec<Arc<Node>>>,
     map: Option<AddressMap>,
@@ -96,7 +96,7 @@ impl Nodes {
         let mut known = self.known();
         for mut mention in mentions {
             mention.address = self.mapped(mention.address);
-            // All who fit hear that they were seen.
+            // All that fit are marked as seen.
             let is_new = known.iter().filter(|node| node.is(&mention)).count() == 0;
             if is_new && known.len() < MOST_KNOWN {
                 known.push(Arc::new(Node::new(
@@ -125,7 +125,7 @@ impl Nodes {
         }
         let mut result = Err(Doubt::NoAnswer);
         let mut last = None;
-        // Two who ask at a time come to one belief after the other.
+        // Two questions at a time come to one belief after the other.
         self.belief.send_if_modified(|belief| {
             result = answers.belief(asked, belief.as_ref());
             last = belief.as_ref().map(|belief| belief.master.clone());
@@ -135,7 +135,7 @@ impl Nodes {
         });
         let master = match (result, last, error) {
             (Ok(belief), _, _) => Ok(belief.master),
-            // While nobody can be asked, it is where it was: what broke is the connection to it, or the network.
+            // While no node can be asked, the master is taken to be where it was: its connection broke, or the network.
             (Err(Doubt::NoAnswer), Some(last), _) => Ok(last),
             (Err(Doubt::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
             (Err(doubt), _, _) => Err(Error::unavailable(self.explain(doubt))),
@@ -187,7 +187,7 @@ impl Nodes {
             }
             (Doubt::NoMaster, Question::AreYou) => format!("none of the {who} is a master"),
             (Doubt::Outdated, _) => {
-                format!("those of the {who} that answer have not heard of the latest failover")
+                format!("the {who} that answer have not heard of the latest failover")
             }
             (Doubt::TwoMasters((host, port), (other, other_port)), _) => format!(
                 "{host}:{port} and {other}:{other_port} are masters both, and neither was promoted out of the other's \
@@ -200,7 +200,7 @@ impl Nodes {
 impl Locator {
     /// The server to connect to now; `None` is the one of the configuration.
     pub(super) fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
-        // Boxed, as those who are asked are connected to by the same means.
+        // Boxed, as nodes that are asked are connected to by the same means.
         match self.clone() {
             Locator::Fixed => Box::pin(std::future::ready(Ok(None))),
             Locator::Asked(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
@@ -254,7 +254,7 @@ impl Locator {
         nodes.known().clear();
     }
 
-    /// How many replicas the master has, those that are down included, as far as others know.
+    /// How many replicas the master has, including those that are down, as far as sentinels or nodes know.
     pub(super) fn replicas(&self) -> usize {
         match self {
             Locator::Asked(nodes) => nodes.replicas.load(Ordering::Relaxed),

@@ -85,7 +85,7 @@ pub(crate) trait Redis: Send + Sync {
         false
     }
 
-    /// Whether a script that publishes hears of all who listen. On a cluster, nodes tell each other, and count their own.
+    /// Whether a script that publishes is told of all listeners. On a cluster, nodes forward messages, and count their own listeners only.
     fn counts_listeners(&self) -> bool {
         true
     }
@@ -101,7 +101,7 @@ pub(crate) trait Redis: Send + Sync {
         durability: Durability,
     ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
 
-    /// How many replicas are listed for `slot`, where somebody lists them. A call that waits for any goes by a connection of
+    /// How many replicas are listed for `slot`, where there is a list. A call that waits for any has a connection of
     /// its own.
     fn replicas(&self, slot: HashSlot) -> usize;
 
@@ -144,7 +144,7 @@ pub(crate) enum Event {
     MessagesMissed,
     /// Scripts go to a new connection: what the server had may be gone.
     Reconnected,
-    /// The same for some slots of a cluster, which are somebody else's now.
+    /// The same for some slots of a cluster, which have another owner now.
     Moved(HashSet<HashSlot>),
     /// Messages to these may have been lost.
     MissedIn(HashSet<HashSlot>),
@@ -194,7 +194,7 @@ pub(crate) type Connected = (Arc<dyn Redis>, Events);
 
 /// Connects to what `target` names.
 ///
-/// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of those who call.
+/// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of its callers.
 pub(crate) fn connect(mut target: Target, config: &Config) -> BoxFuture<Result<Connected, Error>> {
     let wait = Wait {
         longest: config.replica_wait,

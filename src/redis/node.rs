@@ -1,4 +1,4 @@
-//! One of those who know where the master is: a sentinel, or a server of a replicated set-up.
+//! A node that knows the master: a sentinel, or a server of a replicated set-up.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -20,13 +20,13 @@ use crate::hash::HashMap;
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// How long one that did not answer is left alone: each question would be another connection that it has to read.
 const REST: Duration = Duration::from_secs(2);
-/// How long one that was only heard of is kept that nobody speaks of any more.
+/// How long a sentinel is kept that was only heard of, and that no sentinel mentions any more.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// What is asked of the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Of sentinels: who is the master of this service?
+    /// Of sentinels: the master of this service.
     MasterOf(String),
     /// Of servers: are you the master?
     AreYou,
@@ -77,7 +77,7 @@ impl Node {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is who is spoken of.
+    /// Whether this is the sentinel of the mention.
     pub(super) fn is(&self, mention: &PeerSentinel) -> bool {
         let mut standing = self.standing();
         let is = self.address == mention.address || standing.id.as_ref() == Some(&mention.id);
@@ -97,7 +97,7 @@ impl Node {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Asks, also for others unless there are as many as are `known`. Dropping the future says that it took too long.
+    /// Asks, and asks for further sentinels unless there are as many as are `known`. Dropping the future means that it took too long.
     pub(super) async fn ask(
         &self,
         question: &Question,

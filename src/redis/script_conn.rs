@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a quiet connection is left alone before a `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// A connection for scripts, as those who call see it.
+/// A connection for scripts, as callers see it.
 #[derive(Clone)]
 pub(super) struct ScriptConn {
     states: watch::Sender<State>,
@@ -409,7 +409,7 @@ impl Reconnector {
 }
 
 impl Drop for Reconnector {
-    /// Also when the runtime ends before the client does: nobody waits for a connection that will not come.
+    /// Also when the runtime ends before the client does: no caller then waits for a connection that will not come.
     fn drop(&mut self) {
         if let State::Up(open) = self.line.states.send_replace(State::Closed) {
             open.ended.cancel();

@@ -37,11 +37,11 @@ pub(super) const MESSAGES: usize = 2048;
 /// A user's name, which may be empty, and password.
 pub(crate) type Credentials = (String, String);
 
-/// Where to connect and as whom.
+/// Where to connect, and with which credentials.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(super) server: ServerConfig,
-    /// Who knows where the master is, if the configuration does not say.
+    /// The nodes that know the master, if the configuration does not name it.
     pub(super) asked: Option<Asked>,
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
@@ -52,11 +52,11 @@ pub(crate) struct Target {
     pub(crate) client_id: Option<Uuid>,
 }
 
-/// Those who are asked where the master is.
+/// The nodes that are asked for the master.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) question: Question,
-    /// As whom to ask.
+    /// The credentials for them.
     pub(super) server: ServerConfig,
     pub(super) addresses: Vec<Address>,
 }

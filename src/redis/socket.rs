@@ -45,7 +45,7 @@ const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(super) struct Sockets {
     pub(super) tls: Option<Tls>,
-    /// Who is asked for credentials before each connection, if not those of the configuration are used.
+    /// Where credentials come from before each connection, if not from the configuration.
     pub(super) provider: Option<Provider>,
     /// The longest that a connection may take to open, if the client says so.
     pub(super) wait: Option<Duration>,
@@ -197,7 +197,7 @@ impl ConnectError {
     }
 }
 
-/// Says who is there and in which version of the protocol; returns the answers to `HELLO` and `CLIENT INFO`.
+/// Logs in and chooses the version of the protocol; returns the answers to `HELLO` and `CLIENT INFO`.
 async fn log_in(
     open: &Open,
     server: &ServerConfig,
@@ -231,7 +231,7 @@ async fn log_in(
     if let Some(database) = server.database {
         ask("SELECT", &[&database.to_string()]).await?;
     }
-    // Both at once. Refused, that is the answer all the same: a server need not show a name, nor tell who a connection is.
+    // Both at once. A refusal is an answer too: a server need not show a name, nor the identity of a connection.
     let naming = async {
         if let Some(name) = &server.connection_name {
             let words = [&b"SETNAME"[..], name.as_bytes()].map(Bytes::copy_from_slice);

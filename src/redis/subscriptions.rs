@@ -40,7 +40,7 @@ impl Channels {
     }
 }
 
-/// Who subscribes, and tells what comes of it.
+/// Subscribes, and reports what came of it.
 pub(super) struct Subscriber {
     pub(super) connector: Connector,
     pub(super) channels: Channels,
@@ -69,7 +69,7 @@ impl Subscriber {
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
             let rest = match ended {
-                // Closed, or nobody is left who could want anything.
+                // Closed, or no caller is left that could want anything.
                 None | Some(None) => return link.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
                     let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
@@ -96,7 +96,7 @@ impl Subscriber {
         }
     }
 
-    /// Serves until the connection breaks, and says why; `None` when nobody can want anything any more.
+    /// Serves until the connection breaks, and returns why; `None` when no caller can want anything any more.
     async fn use_link(
         &self,
         link: &mut Conn,

@@ -1,4 +1,4 @@
-//! From a URL to where and as whom to connect.
+//! From a URL to an address and credentials.
 
 use std::sync::Arc;
 
@@ -198,7 +198,7 @@ fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> 
     Ok(Target::cluster(server, addresses(url, SERVER_PORT)?))
 }
 
-/// A server at `endpoint`, as whom the URL says.
+/// A server at `endpoint`, with the credentials of the URL.
 fn server(
     url: &Given,
     transport: Arc<dyn Transport>,
@@ -216,7 +216,7 @@ fn server(
     }
     if username.is_some() && password.is_none() {
         return Err(Error::config(
-            "the URL names a user without a password, who would be nobody: write user:password@, or :password@ for the \
+            "the URL names a user without a password, which would log in as no user: write user:password@, or :password@ for the \
              user `default`; an empty password is written user:@",
         ));
     }

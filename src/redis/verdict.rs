@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::connection::Address;
 use crate::hash::{HashMap, HashSet};
-/// How long nobody must have spoken of a failover before those are believed who have not heard of it: then sentinels
+/// How long no sentinel must have reported a failover before those are believed that have not heard of it: then sentinels
 /// have been set up anew, and count from nothing.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ pub(super) struct Answers {
 pub(super) struct MasterView {
     pub(super) master: Address,
     epoch: u64,
-    /// When those were asked who said so last.
+    /// When the nodes were asked that reported so last.
     asked: Instant,
 }
 
@@ -58,7 +58,7 @@ pub(super) enum Doubt {
     NoMaster,
     /// Those that answer have not heard of the latest failover.
     Outdated,
-    /// Neither was promoted after the other, nor has it more of the others behind it.
+    /// Neither was promoted after the other, nor is it followed by more of the nodes.
     TwoMasters(Address, Address),
 }
 
@@ -121,7 +121,7 @@ impl Answers {
         })
     }
 
-    /// The latest failover counts; of those who disagree about it, the most.
+    /// The latest failover counts; of reports that disagree about it, the most frequent.
     fn master_by_reports(&self, before: Option<&MasterView>) -> Result<(Address, u64), Doubt> {
         let known = self.reports.iter().filter(|report| report.master.is_some());
         let epoch = known.clone().map(|report| report.epoch).max();
@@ -139,8 +139,8 @@ impl Answers {
         Ok(((*master).clone(), epoch))
     }
 
-    /// One that was promoted out of another's history comes after it: an old master that wakes up is not believed. Else
-    /// the one that more of the others follow.
+    /// A master that was promoted out of another's history comes after it: an old master that wakes up is not believed. Else
+    /// the master that more of the nodes follow.
     fn master_by_roles(&self) -> Result<Address, Doubt> {
         let masters = || self.roles.iter().filter(|role| role.is_master);
         let replaced =

@@ -86,7 +86,7 @@ fn a_sentinel_with_two_addresses_is_one() {
     assert_eq!(believed(&answers, None), Ok(at("b")));
 }
 
-/// P-T5: a sentinel that was away while the others made another master.
+/// P-T5: a sentinel that was away while the rest promoted another master.
 #[test]
 fn an_earlier_failover_is_not_believed_again() {
     let before = reports(&[("1", "new", 5)])

@@ -108,7 +108,7 @@ impl RedissonConfig {
         &self.ignored
     }
 
-    /// A builder with these settings, for others besides.
+    /// A builder with these settings, to which more can be added.
     pub fn into_builder(self) -> LockClientBuilder {
         self.builder
     }

@@ -17,7 +17,7 @@ pub(super) struct Node {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Null,
-    /// As it is written: numbers and booleans are read by those who want some.
+    /// As it is written: numbers and booleans are read where they are expected.
     Text(String),
     List(Vec<Node>),
     Map(Vec<(String, Node)>),

@@ -1,4 +1,4 @@
-//! Slots, as a node of a cluster sees to them: which commands it runs, and where it sends the others.
+//! Slots, as a node of a cluster sees to them: which commands it runs, and where it redirects the rest.
 
 mod membership;
 mod moves;

@@ -26,7 +26,7 @@ use crate::{
 /// [`Guard::valid_until`](crate::Guard::valid_until) is a time of that clock, to be compared with
 /// `tokio::time::Instant::now().into_std()`.
 ///
-/// It is not a database: it has the commands that locks need, and refuses all others by name.
+/// It is not a database: it has the commands that locks need, and refuses every other command by name.
 ///
 /// # Examples
 ///
@@ -171,7 +171,7 @@ impl InMemoryRedis {
     }
 
     /// Lets the next `count` scripts of any client fail with an error of the server, unexecuted. Every operation on a lock is a
-    /// script, or travels with others in one: acquisitions and releases, and also renewals and the retries of waiters. The
+    /// script, or part of a batch in one: acquisitions and releases, and also renewals and the retries of waiters. The
     /// error is [`Error::Redis`]. A further call replaces the count.
     pub fn fail_next(&self, count: usize) {
         self.network.state().fail_next = count;

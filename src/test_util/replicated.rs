@@ -54,7 +54,7 @@ impl Replicated {
         Self { network, sentinels }
     }
 
-    /// Has `faults` decide what goes wrong on the connections from now on, and see who is the master.
+    /// Has `faults` decide what goes wrong on the connections from now on, and see which server is the master.
     pub fn set_faults(&self, faults: impl Faults + 'static) {
         self.network.state().faults = Box::new(faults);
     }

@@ -1,7 +1,7 @@
 //! What masters send to their replicas, and what these acknowledge.
 //!
 //! After each write, a master sends all its keys as they are then: a replica that has received them has the effects of
-//! all writes up to that one, as by Redis's stream of effects, and no others. What is on its way arrives after a lag by
+//! all writes up to that one, as by Redis's stream of effects, and of no later one. What is on its way arrives after a lag by
 //! chance, in the order in which it was sent.
 
 use std::{
@@ -150,7 +150,7 @@ impl Replication {
         self.streams.remove(master);
     }
 
-    /// Lets nothing more through from and to a server, which nobody is told of.
+    /// Lets nothing more through from and to a server, silently.
     pub(super) fn sever(&mut self, server: &Address) {
         for (master, stream) in &mut self.streams {
             for link in &mut stream.links {

@@ -59,7 +59,7 @@ impl Subscriptions {
         }
     }
 
-    /// Ends all subscriptions to a channel, and returns who had them.
+    /// Ends all subscriptions to a channel, and returns the connections that had them.
     pub(crate) fn take(&mut self, kind: Kind, channel: &[u8]) -> Vec<ConnectionId> {
         self.of(kind).remove(channel).unwrap_or_default()
     }

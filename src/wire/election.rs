@@ -1,4 +1,4 @@
-//! Who leads: a field beside the holder's in the hash of a fenced lock, where Redisson looks for nothing.
+//! The leader of an election: a field beside the holder's in the hash of a fenced lock, where Redisson looks for nothing.
 
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ pub(crate) fn announce(spec: &LockSpec, owner: &Bytes, token: i64, identity: &st
     }
 }
 
-/// Ask who leads.
+/// Ask for the leader.
 pub(crate) fn leader(spec: &LockSpec) -> Request {
     Request {
         script: &LEADER,

@@ -1,4 +1,4 @@
-//! Who holds a lock, and who stands in its queue.
+//! The holders of a lock, and the waiters in its queue.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ fn client_id(owner: &str) -> Option<Uuid> {
     Uuid::try_parse(owner.split_once(':')?.0).ok()
 }
 
-/// Ask who holds a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
+/// Ask for the holders of a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
 pub(super) fn of_hash(spec: &LockSpec, base: Option<&Bytes>) -> Request {
     Request {
         script: &HOLDERS,
@@ -84,7 +84,7 @@ pub(super) fn of_hash(spec: &LockSpec, base: Option<&Bytes>) -> Request {
     }
 }
 
-/// Ask who holds a simple lock.
+/// Ask for the holder of a simple lock.
 pub(super) fn of_string(spec: &LockSpec) -> Request {
     Request {
         script: &SIMPLE_HOLDERS,
@@ -92,7 +92,7 @@ pub(super) fn of_string(spec: &LockSpec) -> Request {
     }
 }
 
-/// Ask who stands in the queue of a fair lock.
+/// Ask for the queue of a fair lock.
 pub(super) fn in_queue(queue: &Bytes, places: &Bytes) -> Request {
     Request {
         script: &FAIR_WAITERS,
@@ -100,7 +100,7 @@ pub(super) fn in_queue(queue: &Bytes, places: &Bytes) -> Request {
     }
 }
 
-/// Reads the answer of those who hold it.
+/// Reads the answer that lists holders.
 pub(crate) fn holders(reply: Reply) -> Result<Vec<Holder>, Refusal> {
     lines(reply, |line| {
         let mut words = line.splitn(3, ' ');
@@ -118,7 +118,7 @@ pub(crate) fn holders(reply: Reply) -> Result<Vec<Holder>, Refusal> {
     })
 }
 
-/// Reads the answer of those who wait.
+/// Reads the answer that lists waiters.
 pub(crate) fn waiters(reply: Reply) -> Result<Vec<Waiter>, Refusal> {
     lines(reply, |line| {
         let (left, owner) = line.split_once(' ')?;

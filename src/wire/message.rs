@@ -1,6 +1,6 @@
-//! What a message on an unlock channel asks of those who wait.
+//! What a message on an unlock channel asks of waiters.
 
-/// Whom a release wakes.
+/// The waiters that a release wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// One of the waiters of this process.
@@ -9,7 +9,7 @@ pub(crate) enum Wake {
     All,
 }
 
-/// Reads a message; what no Redisson sends wakes nobody.
+/// Reads a message; one that no Redisson sends wakes no waiter.
 pub(crate) fn read(payload: &[u8]) -> Option<Wake> {
     match payload {
         b"0" => Some(Wake::One),

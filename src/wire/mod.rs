@@ -140,7 +140,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     fn abandon(&self) -> Option<fn(&LockSpec, &Bytes) -> Request> {
         None
     }
-    /// For a kind that many others keep out who come and go: keep those that come out for so long, or no longer.
+    /// For a kind that waits for holders that come and go: keep new ones out for so long, or no longer.
     fn intend(&self) -> Option<Intend> {
         None
     }
@@ -154,13 +154,13 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     }
     /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
     fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request;
-    /// Free the lock, whoever holds it.
+    /// Free the lock, whichever owner holds it.
     fn force_release(&self, spec: &LockSpec) -> Request;
-    /// Ask who holds the lock.
+    /// Ask for the holders of the lock.
     fn holders(&self, spec: &LockSpec) -> Request {
         holders::of_hash(spec, None)
     }
-    /// For kinds with a queue: ask who stands in it.
+    /// For kinds with a queue: ask for its waiters.
     fn waiters(&self, _place: &LockSpec) -> Option<Request> {
         None
     }
@@ -214,8 +214,8 @@ impl KindName {
 /// See [`LockProtocol::intend`].
 pub type Intend = fn(&LockSpec, Duration) -> Request;
 
-/// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group takes
-/// them: who writes may read as well, but not the other way round.
+/// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group acquires
+/// them: an owner that writes may read as well, but not the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldMode {
     Owner,
@@ -256,8 +256,8 @@ pub enum AcquireOutcome {
         /// What a fenced lock counts.
         token: Option<i64>,
     },
-    /// Another owner holds the lock, or is to have it next. It is worth asking again after `remaining`; `None`: nobody
-    /// can tell.
+    /// Another owner holds the lock, or is to have it next. It is worth asking again after `remaining`; `None`: that is not
+    /// known.
     Busy { remaining: Option<Duration> },
     /// The holds that this one was to add to are gone.
     Gone,
@@ -289,11 +289,11 @@ pub(crate) fn listeners(reply: &Reply) -> u64 {
 /// What stood at a lock when the server looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inspection {
-    /// Somebody holds it.
+    /// Whether any owner holds it.
     pub(crate) locked: bool,
     /// For how long, unless it is renewed; `None` when free or without expiry.
     pub(crate) remaining: Option<Duration>,
-    /// The count of the owner who asked.
+    /// The count of the owner that asked.
     pub(crate) holds: u32,
 }
 

@@ -24,9 +24,9 @@ pub struct LockSpec {
     pub(crate) extra_keys: Vec<Bytes>,
     /// Which of an owner's counts at this name is meant.
     pub(crate) count: HoldMode,
-    /// Whether whoever releases the lock announces it. Otherwise those who wait have to ask more often.
+    /// Whether each release of the lock is published. Otherwise waiters have to ask more often.
     pub(crate) announced: bool,
-    /// Whether one of those who listen for a release can enter beside another.
+    /// Whether several waiters can enter after one release.
     pub(crate) shared: bool,
 }
 
@@ -49,12 +49,12 @@ impl LockSpec {
         }
     }
 
-    /// Whether a release lets one waiter in, and messages wake those who wait.
+    /// Whether a release lets one waiter in, and messages wake waiters.
     pub(crate) fn has_one_holder(&self) -> bool {
         self.count != HoldMode::Read && !self.has_queue()
     }
 
-    /// Whether those who wait stand in a queue on the server.
+    /// Whether waiters stand in a queue on the server.
     pub(crate) fn has_queue(&self) -> bool {
         self.protocol.abandon().is_some()
     }

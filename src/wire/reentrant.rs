@@ -37,7 +37,7 @@ static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 #[derive(Debug)]
 pub(super) struct ReentrantProtocol {
     pub(super) most_holds: u32,
-    /// Whether those who wait listen, and those who release say so.
+    /// Whether waiters subscribe, and releases are published.
     pub(super) announced: bool,
 }
 

@@ -124,7 +124,7 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// The script `lua/<name>.lua`, last of those named: `batch.lua` and what it shares with others in front of it, `run.lua`
+/// The script `lua/<name>.lua`, last of those named: `batch.lua` and the shared functions in front of it, `run.lua`
 /// behind.
 macro_rules! script {
     (keys = $keys:literal, $($file:literal),+) => {
@@ -155,7 +155,7 @@ pub(crate) type Operation = Vec<Bytes>;
 pub struct Reply {
     pub(crate) status: i64,
     pub(crate) detail: Detail,
-    /// By whom, if that was asked.
+    /// By which replicas, if that was asked.
     pub(crate) acknowledged: Option<Acknowledged>,
 }
 

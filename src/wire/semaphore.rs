@@ -1,4 +1,4 @@
-//! Redisson's semaphore: a number of permits that nobody owns.
+//! Redisson's semaphore: a number of permits without owners.
 
 use bytes::Bytes;
 

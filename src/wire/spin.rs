@@ -1,6 +1,6 @@
 //! The lock that is polled: Redisson's `getSpinLock`.
 //!
-//! Its data are the reentrant lock's. Redisson announces no release of it; this crate does, for those who listen.
+//! Its data are the reentrant lock's. Redisson publishes no release of it; this crate does, for its own listeners.
 
 use super::{Kind, LockProtocol, reentrant::ReentrantProtocol, sealed::Known};
 

@@ -1,8 +1,8 @@
 //! Semaphores and latches: asks, waits, gives permits back.
 //!
-//! Permits have no owner and no lease, so none of what the locks' engine knows of holders concerns them. What they share with
-//! locks is the way to Redis, the jobs that outlive a dropped future, and the shape of a wait: ask, subscribe, ask again, wait to be
-//! told. [`waiters`] decides who is told, [`permits`] renews permits with an id.
+//! Permits have no owner and no lease, so what the locks' engine knows of holders does not concern them. They share with
+//! locks the way to Redis, the jobs that outlive a dropped future, and the shape of a wait: ask, subscribe, ask again, wait to be
+//! notified. [`waiters`] decides which waiter is notified, [`permits`] renews permits with an id.
 
 mod attempts;
 mod permits;
@@ -88,7 +88,7 @@ impl Synchronizers {
         match event {
             Event::Message { channel, payload } => {
                 let number = std::str::from_utf8(payload).ok();
-                // What no Redisson sends wakes nobody.
+                // A message that no Redisson sends wakes no waiter.
                 if let Some(number) = number.and_then(|text| text.parse().ok()) {
                     waiters.message(channel, number, now);
                 }
@@ -105,7 +105,7 @@ impl Synchronizers {
         self.waiters().missed(|_| true, Instant::now());
     }
 
-    /// Completes when those who have heard nothing for long are to be [told](Self::poll). One task waits.
+    /// Completes when the waiters that have heard nothing for long are to be [notified](Self::poll). One task waits.
     pub(super) async fn due(&self) {
         loop {
             let next = self.waiters().next_poll();
@@ -267,12 +267,12 @@ impl HeldPermits {
         &self.site
     }
 
-    /// Nobody gives them back any more.
+    /// Leaves the permits taken.
     pub(crate) fn leak(mut self) {
         self.permits = 0;
     }
 
-    /// Passes on what somebody here waits for, and says how many are left to be given back.
+    /// Hands permits to waiters of this client, and returns how many are left to be given back.
     fn pass_on(&mut self) -> u32 {
         let permits = std::mem::take(&mut self.permits);
         let now = Instant::now();
@@ -386,7 +386,7 @@ impl Engine {
         self.acquire_by(site, wanted, limit, try_once, given).await
     }
 
-    /// Tells those who have heard nothing for long, and passes on what was passed to a task that does not come for it.
+    /// Notifies the waiters that have heard nothing for long, and hands on what was handed to a task that is not polled.
     pub(super) fn poll_synchronizers(self: &Arc<Self>) {
         let lying = self.synchronizers.waiters().poll(Instant::now());
         for (site, permits, row_ends) in lying {

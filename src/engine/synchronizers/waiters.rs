@@ -1,10 +1,10 @@
-//! Who waits at which semaphore or latch, and who is to ask next. Pure.
+//! The waiters at each semaphore or latch, and which of them is to ask next. Pure.
 //!
-//! A waiter is parked once the server has refused it, and asks again when it is told to. Whoever learns how many permits are left,
-//! from a message or from the answer to any of its own calls, tells as many of the parked as find enough, in the order in which
-//! they came; one who wants more than there is keeps nobody behind it waiting. A waiter that was told, and has not asked yet, will
-//! see at least what it was told of: its share is kept out of the next count. What it learns, or leaves when it goes, is counted
-//! again, so no permit is left lying.
+//! A waiter is parked once the server has refused it, and asks again when it is notified. A message, or the answer to any
+//! call of this client, says how many permits are left: then as many of the parked waiters are notified as find enough, in the order
+//! of their arrival; a waiter for more permits than there are does not hold up those behind it. A notified waiter that has not asked
+//! yet will see at least what it was notified of: its share is kept out of the next count. What it learns, or leaves when it goes,
+//! is counted again, so no permit is left unused.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -97,7 +97,7 @@ impl Waiter {
 
 /// What one that goes leaves.
 pub(super) struct Left {
-    /// Nobody waits on the channel any more.
+    /// Whether the channel has no waiter any more.
     pub(super) is_last: bool,
     /// Permits that it was passed and has not taken.
     pub(super) given: Option<(u32, Instant)>,
@@ -110,7 +110,7 @@ struct Queue {
     waiters: VecDeque<Waiter>,
     /// When one of them asks although nothing was heard.
     poll_at: Instant,
-    /// When it is looked whether those who were told of permits, or passed them, have come.
+    /// When to look whether the waiters that were notified, or handed permits, have been polled.
     come_by: Option<Instant>,
 }
 
@@ -177,8 +177,8 @@ impl Queue {
         }
     }
 
-    /// A task that does not come goes to the end of the queue. What it was passed is taken back; what it was told of, others are
-    /// told of.
+    /// A waiter that is not polled goes to the end of the queue. The permits that it was handed are taken back; those that it was
+    /// notified of go to the next waiters.
     fn look_for_those_who_do_not_come(
         &mut self,
         now: Instant,
@@ -256,7 +256,7 @@ impl Waiters {
         waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= wanted.permits())
     }
 
-    /// One comes, to ask or behind others that [wait](Self::would_wait).
+    /// A task comes, to ask or behind those that [wait](Self::would_wait).
     pub(super) fn join(
         &mut self,
         site: &Arc<Site>,
@@ -346,7 +346,7 @@ impl Waiters {
         }
     }
 
-    /// Passes permits on to those who wait for no more than these, and says how many are left.
+    /// Hands permits to waiters for no more than these, and returns how many are left.
     pub(super) fn give(
         &mut self,
         site: &Site,
@@ -399,7 +399,7 @@ impl Waiters {
         let at = queue.waiters.iter().position(|waiter| waiter.id == id);
         if let Some(waiter) = at.and_then(|at| queue.waiters.remove(at)) {
             match (waiter.state, waiter.wanted) {
-                // What it was told of, or is about to learn, is there for others.
+                // The permits that it was notified of, or is about to learn of, are there for the next waiters.
                 (State::Told(_) | State::Asking { .. }, _) => {
                     queue.pass_on(waiter.needs(), now);
                 }

@@ -246,7 +246,7 @@ mod tests {
         wire::script::Publishing,
     };
 
-    /// Of nodes that nobody has ever reached.
+    /// Of nodes that were never reached.
     fn board() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
@@ -305,7 +305,7 @@ mod tests {
         let _second = subscribe(&mut board);
         assert!(
             board.placed["channel".as_bytes()].moved,
-            "the others are to be woken"
+            "the rest are to be woken"
         );
         board.answered(old);
         assert!(first.try_recv().is_err());

@@ -1,4 +1,4 @@
-//! Who has which slot, by what the nodes of a cluster say. Pure.
+//! The owner of each slot, by what the nodes of a cluster report. Pure.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +23,7 @@ pub(super) struct Listed {
     addresses: Vec<Address>,
     /// The node that it follows, if it is a replica.
     master: Option<String>,
-    /// Of two who claim a slot, the one of the later epoch has it.
+    /// Of two nodes that claim a slot, the one of the later epoch has it.
     epoch: u64,
     slots: Vec<RangeInclusive<HashSlot>>,
 }
@@ -126,12 +126,12 @@ impl SlotMap {
         owner.map(|owner| owner.node)
     }
 
-    /// Whether every slot is somebody's.
+    /// Whether every slot has an owner.
     pub(super) fn is_whole(&self) -> bool {
         self.owners.iter().all(Option::is_some)
     }
 
-    /// Those who have slots.
+    /// The nodes that own slots.
     pub(super) fn owners(&self) -> Vec<NodeIndex> {
         let mut has = vec![false; self.nodes.len()];
         for owner in self.owners.iter().flatten() {
@@ -157,14 +157,14 @@ impl SlotMap {
         self.nodes.iter().map(|node| &node.addresses[0])
     }
 
-    /// The node that announces itself at `address`, the latest of those who did.
+    /// The node that announces itself at `address`, the latest of them.
     pub(super) fn at(&self, address: &Address) -> Option<NodeIndex> {
         let mut nodes = self.nodes.iter();
         nodes.rposition(|node| node.addresses.contains(address))
     }
 
-    /// Takes up what a node says of all. Whoever has slept, or is cut off, says what is out of date, which its epochs show;
-    /// but those who are gone for good own nothing, however late their epochs were. `is_up` says who can be reached.
+    /// Takes up what a node reports of all nodes. A node that was paused, or is cut off, reports a stale view; configuration epochs reveal
+    /// it. A node that is gone for good owns nothing, however late its epochs were. `is_up` tells which nodes can be reached.
     pub(super) fn hear(&mut self, listed: &[Listed], is_up: impl Fn(NodeIndex) -> bool) {
         let ids: HashSet<&str> = listed.iter().map(|node| &*node.id).collect();
         let unlisted = |node: &Known| !ids.contains(&*node.id);
@@ -197,7 +197,7 @@ impl SlotMap {
         for node in listed {
             self.count_replicas(node, listed);
         }
-        // Those of whom it said nothing, and who are there, may be gone the next time.
+        // A node that the report leaves out, and that can be reached, may be gone the next time.
         let in_doubt = absent
             .iter()
             .zip(&gone)
@@ -209,8 +209,8 @@ impl SlotMap {
         };
     }
 
-    /// Those who follow `node`; and the master that it has taken over from, until that follows it, or is forgotten: it is
-    /// listed as a master without slots meanwhile, and has to be counted among those that are down.
+    /// Counts the replicas of `node`; and the master that it has taken over from, until that one follows it, or is forgotten: it is
+    /// listed as a master without slots meanwhile, and has to be counted among the nodes that are down.
     fn count_replicas(&mut self, node: &Listed, listed: &[Listed]) {
         let Some(index) = self.know(node) else {
             return;
@@ -431,7 +431,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         map.hear(&read(new, &at("h", 1)), |node| node != 1);
         assert_eq!(owners(&map), ["ccc", "ccc"]);
         assert_eq!(map.at(&at("h", 1)), Some(2));
-        // One that has slept since before the others came knows nothing of them.
+        // A node that was paused before the rest came knows nothing of them.
         let asleep = "aaa h:7@1 master - 0 0 1 connected 0-19\n";
         let mut map = map_of(old);
         map.hear(&read(asleep, &at("h", 7)), |_| true);
@@ -452,7 +452,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         assert_eq!(
             owner_after(true),
             2,
-            "whoever has slept has not heard of it"
+            "a node that was paused has not heard of it"
         );
     }
 }

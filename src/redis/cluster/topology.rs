@@ -30,15 +30,15 @@ use crate::{
     wire::script::Publishing,
 };
 
-/// How long a node may take to connect, or to say what it knows: others know it, too.
+/// How long a node may take to connect, or to answer: every other node can be asked as well.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
-/// How often the nodes are asked who has which slot, while nothing seems to have changed.
+/// How often the nodes are asked for the owners of the slots, while nothing seems to have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The same while a node is out of reach, or a slot without an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The shortest time between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long the others are waited for when one has answered.
+/// How long the remaining nodes are waited for after the first answer.
 const GRACE: Duration = Duration::from_millis(100);
 /// How many of the nodes are asked at a time.
 const ASKED: usize = 3;
@@ -181,12 +181,12 @@ impl Topology {
         }
     }
 
-    /// As whom to connect, to whichever node.
+    /// The settings of a connection to any node; the address in them is not used.
     pub(super) fn server(&self) -> &ServerConfig {
         &self.server
     }
 
-    /// As whom to connect to the node at `address`.
+    /// Connects to the node at `address`.
     pub(super) fn connector(&self, address: &Address, messages: usize) -> Connector {
         connector(&self.server, address, messages)
     }
@@ -232,7 +232,7 @@ impl Topology {
         }
     }
 
-    /// Those who have slots; who has none any more is dropped, and with it its connection.
+    /// The nodes that own slots; a node that owns none any more is dropped, and its connection with it.
     fn nodes(
         &self,
         map: &SlotMap,
@@ -250,7 +250,7 @@ impl Topology {
         for old in old.values() {
             let stays = |node: &Arc<Node>| Arc::ptr_eq(node, old);
             if !nodes.values().any(stays) {
-                // Those who wait for its answers are to ask elsewhere.
+                // The calls that wait for its answers are to go to another node.
                 old.closed.cancel();
             }
         }
@@ -361,7 +361,7 @@ impl Topology {
         let _: Option<()> = self.closed.run_until_cancelled(watching).await;
     }
 
-    /// Asks some of those who can be asked, or else everybody who was ever heard of.
+    /// Asks some of the nodes that can be asked, or else every known node.
     async fn look(&self) {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes

@@ -48,7 +48,7 @@ impl Wants {
     }
 }
 
-/// What should be subscribed to, and who waits to hear that it is.
+/// The channels to subscribe to, and the callers that wait for that.
 #[derive(Debug)]
 pub(super) struct Wanted {
     channels: HashSet<Bytes>,
@@ -149,7 +149,7 @@ impl Wanted {
             Some(untold) => tracing::warn!(
                 channel = shown,
                 untold,
-                "Redis refuses the subscription: those who wait for this lock have to ask now and then"
+                "Redis refuses the subscription: waiters for this lock poll"
             ),
             None => tracing::debug!(channel = shown, "Redis refuses the subscription"),
         }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(change.unsubscribe, ["b"]);
         assert!(
             a_done.try_recv().is_err(),
-            "nobody hears of it before it is confirmed"
+            "no caller hears of it before it is confirmed"
         );
         wanted.confirmed(&HashSet::default());
         assert_eq!(a_done.try_recv(), Ok(Ok(())));

@@ -1,4 +1,4 @@
-//! What a node of a cluster knows of itself and of the others.
+//! What a node of a cluster knows of itself and of the other nodes.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
@@ -105,7 +105,7 @@ impl Membership {
         old == Some(self.own) && owner != old
     }
 
-    /// Claims what the node has with an epoch that is later than all others.
+    /// Claims what the node has with an epoch that is later than all other epochs.
     pub(super) fn claim_anew(&mut self) {
         let latest = self.epochs.iter().max().copied().unwrap_or_default();
         self.epochs[self.own] = latest + 1;

@@ -101,7 +101,7 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Gives the slot to the node that has all its keys by now; the node that had it and all others
+    /// Gives the slot to the node that has all its keys by now; the node that had it and all other nodes
     /// [hear](Self::hear_all) of it later.
     pub fn end_move(&self, moving: Move) {
         while self.move_key(moving) {}
@@ -111,7 +111,7 @@ impl Cluster {
         to.cluster_mut().claim_anew();
     }
 
-    /// Has a node hear what all others claim, as they tell each other all the time.
+    /// Has a node receive what all other nodes claim, as nodes send it to each other all the time.
     pub fn hear_all(&self, node: NodeIndex) {
         let mut state = self.network.state();
         let now = state.millis(Instant::now());
@@ -138,7 +138,7 @@ impl Cluster {
         }
     }
 
-    /// Has a node take over all slots of another, with those of its keys that a replica has. The others
+    /// Has a node take over all slots of another, with those of its keys that a replica has. The other nodes
     /// [hear](Self::hear_all) of it later.
     pub fn take_over(&self, from: NodeIndex, to: NodeIndex, has: impl Fn(&[u8]) -> bool) {
         let mut state = self.network.state();

@@ -93,7 +93,7 @@ impl Cluster {
         self.disconnect(node);
     }
 
-    /// Has a node accept connections again, with what the others tell it.
+    /// Has a node accept connections again, with what the other nodes tell it.
     pub fn start(&self, node: NodeIndex) {
         self.hear_all(node);
         self.network.state().set_up(&self.addresses[node], true);
@@ -109,7 +109,7 @@ impl Cluster {
         self.of_all("KEYS", &["*"])
     }
 
-    /// The channels that clients are subscribed to, of shards and others.
+    /// The channels that clients are subscribed to, sharded ones included.
     pub fn channels(&self) -> BTreeSet<String> {
         let mut channels = self.of_all("PUBSUB", &["CHANNELS"]);
         channels.extend(self.of_all("PUBSUB", &["SHARDCHANNELS"]));

@@ -31,24 +31,31 @@ pub fn check(tree: &Tree) -> Vec<String> {
             }
         }
     }
-    problems.extend(long_comments(tree));
+    problems.extend(comments(tree));
     problems
 }
 
-/// Comments of code are held to the length of lines.
-fn long_comments(tree: &Tree) -> impl Iterator<Item = String> {
+/// Comments of code that stand on lines of their own.
+fn comments(tree: &Tree) -> impl Iterator<Item = String> {
     let code = tree.files().filter_map(|(path, text)| match path {
         _ if path.ends_with(".rs") => Some((path, text, "//")),
         _ if path.ends_with(".lua") => Some((path, text, "--")),
         _ => None,
     });
     code.flat_map(|(path, text, mark)| {
-        text.lines().enumerate().filter_map(move |(index, line)| {
-            let comment = line.trim_start().strip_prefix(mark)?;
+        text.lines().enumerate().flat_map(move |(index, line)| {
+            let comment = line.trim_start().strip_prefix(mark).unwrap_or_default();
             let is_table = comment.trim_start_matches(['/', '!', ' ']).starts_with('|');
+            let prose = markdown::without_targets(&markdown::without_code(comment));
+            let is_ours = path.starts_with("src/") || path.starts_with("lua/");
+            let words = words_in(&prose).filter(move |_| is_ours);
+            let words = words.map(|word| format!("name the subject, not {word:?}"));
             let length = line.chars().count();
-            (length > LONGEST && !is_table)
-                .then(|| format!("{path}:{}: {length} characters in a line", index + 1))
+            let long = !comment.is_empty() && length > LONGEST && !is_table;
+            let long = long.then(|| format!("{length} characters in a line"));
+            let problems: Vec<_> = words.chain(long).collect();
+            let found = problems.into_iter();
+            found.map(move |problem| format!("{path}:{}: {problem}", index + 1))
         })
     })
 }
@@ -104,6 +111,22 @@ mod tests {
             [
                 "lua/a.lua:1: 208 characters in a line",
                 "src/a.rs:1: 209 characters in a line"
+            ]
+        );
+    }
+
+    #[test]
+    fn comments_of_code_name_their_subjects() {
+        let rust = "/// `who` holds it.\n// Nobody holds it.\nlet others = 1; // others\n";
+        let problems = check(&Tree::of(&[
+            ("lua/a.lua", "-- Wakes whoever waits.\n"),
+            ("src/a.rs", rust),
+        ]));
+        assert_eq!(
+            problems,
+            [
+                "lua/a.lua:1: name the subject, not \"whoever\"",
+                "src/a.rs:2: name the subject, not \"nobody\""
             ]
         );
     }
