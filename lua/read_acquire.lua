@@ -44,7 +44,9 @@ local function operation(k, owner, lease, holds, writes, channel, base)
     end
   end
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
-    call('SET', marker, '1', 'PX', lease)
+    -- A live hold may have this marker or a later one, where holds before it have ended by their leases: its lease is kept.
+    local longest = longest_of(base, owner, tonumber(holds), held)
+    call('SET', marker, '1', 'PX', math.max(tonumber(lease), longest))
     if is_over then
       redis.pcall(PUBLISH, channel, '1')
       call('HDEL', lock, writer)

@@ -42,7 +42,7 @@ local function operation(k, owner, holds, lease, channel, base)
       end
     end
     redis.pcall('HSET', lock, owner, holds)
-    longest = math.max(longest, longest_of(base, owner, holds))
+    longest = math.max(longest, longest_of(base, owner, 1, holds))
   end
   -- A write hold has no marker, so its time is not cut; readers' is, to the longest of their leases.
   if longest > 0 and longest ~= remaining and (not writes or longest > remaining) then

@@ -28,10 +28,10 @@ local function left_of(marker)
   return left
 end
 
--- The longest lease left to the first `count` holds of a reader, in ms; -2 when all are over.
-local function longest_of(base, owner, count)
+-- The longest lease left to the holds of a reader from number `first` to `last`, in ms; -2 when all are over.
+local function longest_of(base, owner, first, last)
   local longest, markers = -2, markers_of(base, owner)
-  for i = 1, math.min(tonumber(count) or 0, MOST_HOLDS) do
+  for i = first, math.min(tonumber(last) or 0, MOST_HOLDS) do
     longest = math.max(longest, left_of(markers .. i))
   end
   return longest
@@ -44,7 +44,7 @@ local function longest_among(fields, base, except, most)
   for i = 1, #fields, 2 do
     local reader = fields[i]
     if reader ~= 'mode' and reader ~= except and string.sub(reader, -6) ~= ':write' then
-      longest = math.max(longest, longest_of(base, reader, fields[i + 1]))
+      longest = math.max(longest, longest_of(base, reader, 1, fields[i + 1]))
       if most > 0 and longest * 3 >= most * 2 then
         return most
       end

@@ -332,6 +332,29 @@ async fn ghosts_of_the_owner_are_taken_over() {
     bed.is_free().await;
 }
 
+/// Holds whose leases have ended stand before a live one, which gets a lower number when the owner adds one.
+#[tokio::test]
+async fn a_hold_with_a_short_lease_leaves_a_live_one_its_lease() {
+    for ended in [1, 2] {
+        let bed = Bed::new().await;
+        let sides = Sides(&bed.admin);
+        for holds in 1..=ended {
+            assert_eq!(sides.read(US, holds).await, Reply::Done);
+        }
+        let live = ended + 1;
+        assert_eq!(sides.read_for(9 * LEASE, US, live).await, Reply::Done);
+        for hold in 1..=ended {
+            bed.ask::<()>(&["DEL", &marker(US, hold)]).await;
+        }
+        assert_eq!(sides.read(US, 2).await, Reply::Done);
+        // Another reader that leaves sets the expiry that the remaining ones need.
+        assert_eq!(sides.read(THEM, 1).await, Reply::Done);
+        assert_eq!(sides.read_end(THEM, 0).await, Reply::Done);
+        bed.expires_in_about(9 * LEASE).await;
+        bed.stands(&[("mode", "read"), (US, "2")], 1).await;
+    }
+}
+
 /// A write hold that its owner does not count on any more, its lease having run out by the owner's clock.
 #[tokio::test]
 async fn a_read_ends_what_its_owner_writes_no_more() {
