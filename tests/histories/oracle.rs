@@ -2,7 +2,7 @@
 //!
 //! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use redisson_lock::{LostReason, Released};
 
@@ -78,6 +78,7 @@ impl Replay {
 
     fn take(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
         let (spot, time) = (event.spot, event.at);
+        self.end_forcings(at, time);
         self.tally.calls += usize::from(event.what.is_call());
         match &event.what {
             What::Asks { limited, lease } => {
@@ -147,7 +148,7 @@ impl Replay {
             What::Counted(counted) => return self.counted(at, spot, counted),
             What::Forces => self.forces(at, spot, Cause::Forced),
             What::Forced(forced) => {
-                self.forced(at, spot, forced);
+                self.forced(time, spot, forced);
                 if let Err(trouble) = forced {
                     return self.failed(at, trouble, false);
                 }
@@ -372,16 +373,28 @@ impl Replay {
             spot,
             began: at,
             ended: (cause == Cause::Promoted).then_some(at),
+            answered: None,
         });
         self.doubt_books(spot);
     }
 
-    fn forced(&mut self, at: usize, spot: Spot, forced: &Result<bool, Trouble>) {
+    fn forced(&mut self, time: Duration, spot: Spot, forced: &Result<bool, Trouble>) {
         let mut latest = self.forcings.iter_mut().rev();
         let forcing = latest.find(|forcing| forcing.spot == spot);
         // One that was not answered may happen at any time.
         if let Some(forcing) = forcing.filter(|_| forced.is_ok()) {
-            forcing.ended = Some(at);
+            forcing.answered = Some(time);
+        }
+    }
+
+    /// Ends the forced releases that every client has heard of by now.
+    fn end_forcings(&mut self, at: usize, time: Duration) {
+        let row = self.rules.row;
+        let over = |answered: Duration| time > answered + row || row.is_zero();
+        for forcing in &mut self.forcings {
+            if forcing.ended.is_none() && forcing.answered.is_some_and(over) {
+                forcing.ended = Some(at);
+            }
         }
     }
 

@@ -327,6 +327,21 @@ fn a_forced_release_ends_exclusion_and_excuses_losses() {
     story.valid(A, hold).breaks("inside together");
 }
 
+/// A client that hands the lock on has not heard of the forced release yet.
+#[test]
+fn a_row_outlives_a_forced_release_for_a_moment() {
+    let handed_on = |row: u64| {
+        let mut story = Story::default();
+        story.tell(C, What::Forces);
+        story.tell(C, What::Forced(Ok(true)));
+        let hold = story.enters(A);
+        story.lost(A, hold);
+        let row = Duration::from_millis(row);
+        story.judged(Rules { row, ..RULES }).is_ok()
+    };
+    assert!(handed_on(100) && !handed_on(0));
+}
+
 #[test]
 fn tokens_rise() {
     let mut story = Story::default();

@@ -1,6 +1,9 @@
 //! The rules about several owners: who may be inside together, whose token is higher, who comes first. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use super::{
     log::{Event, Side, Spot, What},
@@ -40,6 +43,8 @@ pub struct Forcing {
     pub spot: Spot,
     pub began: usize,
     pub ended: Option<usize>,
+    /// When it was answered. A client that has the lock may hear of it later, and pass the lock on meanwhile.
+    pub answered: Option<Duration>,
 }
 
 impl Forcing {

@@ -1,5 +1,7 @@
 //! What a history is judged by, and what is said of it.
 
+use std::time::Duration;
+
 /// What is expected of one history.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
@@ -13,6 +15,9 @@ pub struct Rules {
     pub disturbed: bool,
     /// Whether a failover may lose what was granted.
     pub failovers_lose: bool,
+    /// For how long a lock that was forced open may pass between the tasks of a client that has not heard of it; zero where it
+    /// does not pass.
+    pub row: Duration,
 }
 
 /// A rule that was broken, and the event that shows it.
