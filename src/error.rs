@@ -154,7 +154,7 @@ pub enum Error {
     /// Redis did not answer in time, or answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). From an
     /// acquisition: nothing is held, and what was sent is taken back as soon as Redis can be reached. From a release: it goes
     /// on in the background, unless Redis refused until the lease was over.
-    #[error("Redis could not be reached in time: {reason}")]
+    #[error("Redis could not be reached: {reason}")]
     #[non_exhaustive]
     Unavailable {
         /// What was waited for, or what the connection failed with.

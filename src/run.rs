@@ -98,10 +98,10 @@ impl<K: Kind> Lock<K> {
     /// instance whose clock is a little late finds it held, and skips a job that is done.
     ///
     /// It runs for an owner of its own, so that no other job of the same task enters. When `body` is done, it returns; the
-    /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then, or
-    /// when the watchdog's lease is over, whichever is later. So it is after
-    /// [`shutdown_and_release`](crate::LockClient::shutdown_and_release), which leaves such locks alone. A `body` that fails is done like any other; one that is dropped,
-    /// or that panics, frees the lock at once. A fixed lease ([`with_lease`](Self::with_lease)) that is shorter than `least`
+    /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then (a
+    /// fiftieth of the time and half a second later), or when the watchdog's lease is over, whichever is later. So it is after
+    /// [`shutdown_and_release`](crate::LockClient::shutdown_and_release), which leaves such locks alone. A `body` that fails is done
+    /// like any other; one that is dropped, or that panics, frees the lock at once. A fixed lease ([`with_lease`](Self::with_lease)) that is shorter than `least`
     /// is made that long.
     ///
     /// # Errors

@@ -72,10 +72,11 @@ impl From<Error> for Failure {
             Error::Lost { .. } => exit::LOST,
             _ => exit::FAILED,
         };
-        Self {
-            code,
-            message: error.to_string(),
-        }
+        let message = match &error {
+            Error::WrongKind { .. } => format!("{error}, which --kind names"),
+            _ => error.to_string(),
+        };
+        Self { code, message }
     }
 }
 

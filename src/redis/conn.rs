@@ -215,10 +215,15 @@ fn lacks_resp3(error: &ConnectError) -> bool {
 
 /// What a failed connect means, and what to do about it.
 fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Error {
-    let hint = if encrypted {
-        ", and speaks TLS there with a certificate that is trusted"
-    } else {
-        ""
+    let hung_up = || details.contains("reset by peer") || details.contains("closed");
+    let hint = match encrypted {
+        true => {
+            ", and speaks TLS there (if not, the URL begins with redis://) with a certificate that is trusted"
+        }
+        false if hung_up() => {
+            ", and speaks no TLS there (if it does, the URL begins with rediss://)"
+        }
+        false => "",
     };
     let no_connection = |reason| {
         let cause = match kind {
@@ -240,6 +245,12 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
         }
         ConnectErrorKind::Config => Error::config(details),
         ConnectErrorKind::Busy => no_connection("the server accepts no connection at the moment"),
+        _ if details.contains("alert: CertificateRequired") => Error::config(format!(
+            "the server wants a certificate from its clients: give one by `client_certificate` ({details})"
+        )),
+        _ if encrypted && details.contains("alert: ") => no_connection(
+            "the server ends TLS at once: check `client_certificate`, if it wants one",
+        ),
         _ if details.contains("DB index") || details.contains("out of range") => Error::config(
             format!("the server does not have the database that the URL names ({details})"),
         ),
@@ -247,7 +258,7 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
             "no connection: check that the server runs where the URL says{hint}"
         )),
         ConnectErrorKind::Other if encrypted => no_connection(&format!(
-            "no connection over TLS: check that the server speaks it there{hint}"
+            "no connection over TLS: check that the server runs where the URL says{hint}"
         )),
         ConnectErrorKind::Other => Error::Redis { message: details },
     }

@@ -103,7 +103,7 @@ pub(crate) use tls::Tls;
 
 #[cfg(feature = "rustls")]
 mod tls {
-    use std::{path::Path, sync::Arc};
+    use std::{io, path::Path, sync::Arc};
 
     use ::fred::{
         rustls::{
@@ -240,15 +240,43 @@ mod tls {
             let name = ServerName::try_from(name).map_err(|error| failed(error.to_string()))?;
             match &self.connector {
                 TlsConnector::Rustls(connector) => {
-                    let secured = connector.connect(name, socket).await;
-                    Ok(Box::new(
-                        secured.map_err(|error| failed(error.to_string()))?,
-                    ))
+                    let secured = connector.connect(name.clone(), socket).await;
+                    Ok(Box::new(secured.map_err(|error| refused(&error, &name))?))
                 }
                 // A donor's own features of fred may have another.
                 #[allow(unreachable_patterns)]
                 _ => Err(failed("only TLS by rustls is known".into())),
             }
+        }
+    }
+
+    /// Why the server's certificate is refused, and what to do: an authority or a name does not become right by trying again.
+    fn refused(error: &io::Error, name: &ServerName<'_>) -> ConnectError {
+        use ::fred::rustls::{CertificateError as Problem, Error::InvalidCertificate};
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        let (kind, remedy) = match inner {
+            Some(InvalidCertificate(Problem::UnknownIssuer)) => (
+                ConnectErrorKind::Config,
+                "no trusted authority has signed the server's certificate: give its authority's PEM file by `ca_file`"
+                    .to_owned(),
+            ),
+            Some(InvalidCertificate(
+                Problem::NotValidForName | Problem::NotValidForNameContext { .. },
+            )) => (
+                ConnectErrorKind::Config,
+                format!(
+                    "the server's certificate is not for {:?}: connect by a name that it is for, or give that by `server_name`",
+                    name.to_str()
+                ),
+            ),
+            _ => return ConnectError {
+                kind: ConnectErrorKind::Other,
+                details: error.to_string(),
+            },
+        };
+        ConnectError {
+            kind,
+            details: format!("{remedy} ({error})"),
         }
     }
 }

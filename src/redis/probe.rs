@@ -47,16 +47,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Reads a URL. Connects to nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`].
-    pub fn of_url(url: &str) -> Result<Self, Error> {
-        Target::url(url).map(Self::of)
-    }
-
-    /// The servers that `builder` would connect to, as it would.
+    /// The servers that `builder` would connect to, as it would. Connects to nothing yet.
     ///
     /// # Errors
     ///

@@ -27,6 +27,11 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
             "the URL has no scheme: write redis://host:port, or unix:///path for a socket",
         ));
     }
+    if ends_in_its_password(text) {
+        return Err(Error::config(
+            "the URL has a /, ? or # before its @: in a user or a password, these are written %2F, %3F and %23",
+        ));
+    }
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
             "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]; \
@@ -83,6 +88,18 @@ fn has_empty_password(text: &str) -> bool {
             .split_once(':')
             .is_some_and(|(_, password)| password.is_empty())
     })
+}
+
+/// Whether what should be a port is none, and an `@` comes later: a password has ended the host's part of the URL.
+fn ends_in_its_password(text: &str) -> bool {
+    let (_, rest) = text.split_once("://").unwrap_or_default();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at(end);
+    let is_port = |port: &str| port.ends_with(']') || port.parse::<u16>().is_ok();
+    let port = authority.rsplit_once(':');
+    !authority.contains('@')
+        && behind.contains('@')
+        && port.is_some_and(|(host, port)| host.is_empty() || !is_port(port))
 }
 
 /// The target that a URL with these nodes, and this path, would name.
@@ -315,6 +332,9 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::config(match parameters.join(", ") {
+        none if none.is_empty() && query.starts_with("node=") => "the URL is for one server: several are of a \
+                                                                  redis-cluster://, redis-sentinel:// or redis-replicated:// URL"
+            .to_owned(),
         none if none.is_empty() => "the URL has a parameter, and none means anything here: the database is the path, as in \
                                     redis://host/3; in a password, ? is written %3F"
             .to_owned(),

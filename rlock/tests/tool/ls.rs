@@ -195,3 +195,20 @@ async fn locks_of_all_masters_of_a_cluster_are_listed() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_lock_of_another_kind_is_shown_by_its_kind() {
+    let server = Server::start().await;
+    server.command::<()>(&["SET", "simple", "mine"]).await;
+    for words in [
+        &["show", "simple"][..],
+        &["unlock", "simple", "--force", "--yes"],
+    ] {
+        let output = done(&server, words).await;
+        assert_eq!(code(&output), Some(70));
+        let told = text(&output.stderr);
+        assert!(told.contains("string") && told.contains("--kind"), "{told}");
+    }
+    let output = done(&server, &["show", "simple", "--kind", "simple"]).await;
+    assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
+}

@@ -79,7 +79,10 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
     );
     for missing in [&trusted[..], &["--ca-file", &ca]] {
         let output = done_at(&url, &[missing, &["ls"]].concat()).await;
-        assert_eq!(code(&output), Some(69), "{}", text(&output.stderr));
+        // The server's word on its reason may be lost as it hangs up.
+        let (code, told) = (code(&output), text(&output.stderr));
+        assert!(matches!(code, Some(64 | 69)), "{told}");
+        assert!(told.contains("certificate"), "{told}");
     }
     for wrong in [&shown[..], &[&trusted[..], &shown[..2]].concat()] {
         let output = done_at(&url, &[wrong, &["ls"]].concat()).await;
