@@ -1,11 +1,6 @@
 //! The only way to get a lock.
 
-use std::{
-    fmt,
-    marker::PhantomData,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
@@ -16,12 +11,12 @@ use crate::{
     election::Election,
     engine::{EngineHandle, Subject},
     error::Error,
+    held_lock::{HeldLock, ShutdownReport},
     lock::{
         FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
         SimpleLock, SpinLock,
     },
     multi_lock::{MultiLock, RedLock},
-    owner::OwnerId,
     permit_expirable_semaphore::PermitExpirableSemaphore,
     read_write_lock::ReadWriteLock,
     semaphore::Semaphore,
@@ -646,42 +641,4 @@ fn shortened(name: String) -> String {
         Some((end, _)) => format!("{}...", &name[..end]),
         None => name,
     }
-}
-
-/// What one owner holds of one lock, of [`LockClient::holds`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HeldLock {
-    /// The lock.
-    pub name: Arc<str>,
-    /// The holder, as the server shows it.
-    pub owner: OwnerId,
-    /// How many holds, guarded or leaked.
-    pub holds: u32,
-    /// Since when: the first of these holds.
-    pub since: Instant,
-    /// Until when they may be relied upon without another renewal.
-    pub valid_until: Instant,
-}
-
-/// What [`LockClient::shutdown`] could not release.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// The holds that end only with their leases.
-    pub unreleased: Vec<Unreleased>,
-}
-
-/// Holds of one owner on one lock that end only with their lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unreleased {
-    /// The lock.
-    pub name: Arc<str>,
-    /// The owner that held it.
-    pub owner: OwnerId,
-    /// How many holds.
-    pub holds: u32,
-    /// When the lease ends, give or take the drift of clocks.
-    pub until: Instant,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
-use crate::{durability::Durability, error::Error, wire::Lease};
+use crate::{durability::Durability, error::Error, lease::Lease};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///

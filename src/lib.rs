@@ -18,7 +18,9 @@ mod gauges;
 mod guard;
 pub mod guide;
 mod hash;
+mod held_lock;
 mod inspect;
+mod lease;
 mod lock;
 mod multi_guard;
 mod multi_lock;
@@ -55,7 +57,7 @@ pub mod kind {
 
 pub use any_lock::AnyLock;
 pub use back_off::BackOff;
-pub use client::{HeldLock, LockClient, ShutdownReport, Unreleased};
+pub use client::LockClient;
 pub use client_builder::LockClientBuilder;
 pub use config::{Config, ShardedPubSub};
 pub use count_down_latch::CountDownLatch;
@@ -63,6 +65,7 @@ pub use durability::Durability;
 pub use election::{Election, Leader, Term};
 pub use error::{Cause, Error, LostReason, Unprotected};
 pub use guard::{DynGuard, Guard};
+pub use held_lock::{HeldLock, ShutdownReport, Unreleased};
 pub use lock::{
     DynLock, FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
     SimpleLock, SpinLock,

@@ -74,16 +74,16 @@ pub(crate) use release::Held;
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
 pub(crate) use synchronizers::{HeldPermit, HeldPermits};
 
-use crate::sync::lock;
 use crate::{
-    client::{HeldLock, ShutdownReport, Unreleased},
     config::Config,
     durability::Durability,
     error::{Cause, Error, LostReason},
     gauges::Gauges,
+    held_lock::{HeldLock, ShutdownReport, Unreleased},
     owner::{Owner, OwnerId},
     redis::{self, Batcher, BoxFuture, CallError, Event, Events, Target},
     seldom::Seldom,
+    sync::lock,
     wire::{
         Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},

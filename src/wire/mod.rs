@@ -45,6 +45,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::config::Config;
+pub use crate::lease::Lease;
 pub use name::LockSpec;
 use script::{Detail, Outcome};
 pub use script::{Refusal, Reply, Request};
@@ -75,38 +76,6 @@ pub(crate) mod sealed {
 
     impl<K: Known> Sealed for K {}
     impl Sealed for super::Dyn {}
-}
-
-/// A lease as it travels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    pub(crate) duration: Duration,
-    text: Bytes,
-}
-
-impl Lease {
-    /// The shortest lease: below it, the allowance for clock drift would eat most of what the holder may rely on.
-    pub(crate) const MIN: Duration = Duration::from_millis(10);
-    /// The longest lease, a hundred years: exact in Lua's numbers and far from the server's own limit, beyond which
-    /// `PEXPIRE` fails.
-    pub(crate) const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-
-    /// `duration` rounded up to whole milliseconds, or the reason why it cannot be a lease.
-    pub(crate) fn new(duration: Duration) -> Result<Self, String> {
-        if duration < Self::MIN {
-            return Err(format!(
-                "a lease of {duration:?} is too short: 10 ms is the least"
-            ));
-        }
-        if duration > Self::MAX {
-            return Err("a lease of more than 100 years is too long".into());
-        }
-        let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
-        Ok(Self {
-            duration: Duration::from_millis(millis),
-            text: decimal(millis),
-        })
-    }
 }
 
 /// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
@@ -337,21 +306,6 @@ pub(crate) fn decimal(number: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leases_are_bounded_and_rounded_up() {
-        // P-A6
-        assert!(Lease::new(Duration::ZERO).is_err());
-        assert!(Lease::new(Duration::from_micros(999)).is_err());
-        assert!(Lease::new(Duration::MAX).is_err());
-        assert!(Lease::new(Lease::MAX + Duration::from_nanos(1)).is_err());
-        assert!(Lease::new(Lease::MAX).is_ok());
-        let lease = Lease::new(Duration::from_micros(10_001)).unwrap();
-        assert_eq!(
-            (lease.duration, &lease.text[..]),
-            (Duration::from_millis(11), &b"11"[..])
-        );
-    }
 
     #[test]
     fn numbers_are_decimal() {

@@ -1,0 +1,58 @@
+//! How long a server keeps a hold that is not renewed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// A lease, and as it travels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub(crate) duration: Duration,
+    /// In milliseconds.
+    pub(crate) text: Bytes,
+}
+
+impl Lease {
+    /// The shortest lease: below it, the allowance for clock drift would eat most of what the holder may rely on.
+    pub(crate) const MIN: Duration = Duration::from_millis(10);
+    /// The longest lease, a hundred years: exact in Lua's numbers and far from the server's own limit, beyond which
+    /// `PEXPIRE` fails.
+    pub(crate) const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+    /// `duration` rounded up to whole milliseconds, or the reason why it cannot be a lease.
+    pub(crate) fn new(duration: Duration) -> Result<Self, String> {
+        if duration < Self::MIN {
+            return Err(format!(
+                "a lease of {duration:?} is too short: 10 ms is the least"
+            ));
+        }
+        if duration > Self::MAX {
+            return Err("a lease of more than 100 years is too long".into());
+        }
+        let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
+        Ok(Self {
+            duration: Duration::from_millis(millis),
+            text: millis.to_string().into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_bounded_and_rounded_up() {
+        // P-A6
+        assert!(Lease::new(Duration::ZERO).is_err());
+        assert!(Lease::new(Duration::from_micros(999)).is_err());
+        assert!(Lease::new(Duration::MAX).is_err());
+        assert!(Lease::new(Lease::MAX + Duration::from_nanos(1)).is_err());
+        assert!(Lease::new(Lease::MAX).is_ok());
+        let lease = Lease::new(Duration::from_micros(10_001)).unwrap();
+        assert_eq!(
+            (lease.duration, &lease.text[..]),
+            (Duration::from_millis(11), &b"11"[..])
+        );
+    }
+}
