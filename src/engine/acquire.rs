@@ -115,6 +115,10 @@ impl Engine {
                         return Ok(None);
                     }
                 }
+                // It was woken by a release that is not of this client: a tenure of its own may have been forced open.
+                if has_asked && let Some(tenure) = turn.as_ref().and_then(LocalEntry::tenure) {
+                    self.verify(vec![tenure]);
+                }
                 pause.iter().for_each(Pause::trying);
                 if let Some(turn) = &turn {
                     turn.asks();

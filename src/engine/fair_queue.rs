@@ -53,20 +53,27 @@ impl Drop for FairQueueEntry {
         }
         let (engine, slot) = (self.engine.clone(), self.slot.clone());
         self.engine.jobs.push(async move {
-            // A try that is on its way is seen to its end before.
-            let _turn = slot.take_turn().await;
-            // The same owner may have come again, to the same place.
-            if slot.in_line.load(Ordering::Relaxed) == 0 {
+            let until = Instant::now() + engine.config.outage_wait;
+            loop {
+                // An attempt that is on its way is seen to its end before.
+                let _turn = slot.take_turn().await;
+                // The same owner may have come again, to the same place.
+                if slot.in_line.load(Ordering::Relaxed) != 0 {
+                    return;
+                }
                 slot.has_place.store(false, Ordering::Relaxed);
-                engine.leave_line(abandon).await;
+                let has_left = engine.leave_line(&abandon).await;
+                if has_left || engine.is_closed() || Instant::now() >= until {
+                    return;
+                }
             }
         });
     }
 }
 
 impl Engine {
-    /// Gives up an entry, as often as it takes; after its timeout, every client skips it anyway.
-    async fn leave_line(&self, abandon: Request) {
+    /// Gives up an entry. Returns whether there was an answer within its timeout: after that every client skips it, but its keys stay.
+    async fn leave_line(&self, abandon: &Request) -> bool {
         let over = Instant::now() + place_lasts(&self.config);
         let left = timeout_at(over, async {
             loop {
@@ -80,7 +87,8 @@ impl Engine {
                 }
             }
         });
-        if let Ok(Err(error)) = left.await {
+        let left = left.await;
+        if let Ok(Err(error)) = &left {
             match self.lines.left.may_tell() {
                 Some(untold) => {
                     tracing::warn!(
@@ -95,5 +103,6 @@ impl Engine {
                 ),
             }
         }
+        left.is_ok()
     }
 }

@@ -105,6 +105,11 @@ impl LocalEntry {
         self.local.listens(self.id, signal, Instant::now());
     }
 
+    /// The tenure of the lock that this client has, as far as it knows.
+    pub(super) fn tenure(&self) -> Option<Arc<Tenure>> {
+        self.local.row().map(|(_, tenure)| tenure)
+    }
+
     /// Whether it is still this task that asks.
     pub(super) fn has_turn(&self) -> bool {
         self.local.is_asker(self.id)
