@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     closings::{self, CLOSINGS, Closings},
-    java::Thread,
+    java::{Dialect, Thread},
     order,
     played::{
         actor::{Actor, Clients, PATIENCE, Scene},
@@ -226,9 +226,11 @@ fn is_calm(profile: Profile) -> bool {
 }
 
 /// Redisson's locks lose their exclusion where connections do not last: there, a crowd is ours alone.
-fn with_java(plan: &Plan) -> bool {
-    let kinds = ["reentrant", "non_reentrant", "spin"];
-    plan.world == Kind::Node && plan.profile().0 == "calm" && kinds.contains(&plan.subject().name)
+fn dialects(plan: &Plan) -> &'static [Dialect] {
+    match plan.world == Kind::Node && plan.profile().0 == "calm" {
+        true => Dialect::of(plan.subject().name),
+        false => &[],
+    }
 }
 
 /// Ends the weather, which keeps the log, which keeps the server, which would keep the weather.
@@ -268,14 +270,16 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
             tasks.spawn(owner.scope(played.act()));
         }
     }
+    let dialects = dialects(plan);
     if let World::Node(server) = &server
-        && with_java(plan)
+        && !dialects.is_empty()
     {
         for thread in 0..JAVA_THREADS {
             let thread = Thread {
                 scene: scene.clone(),
                 random: random.fork(),
                 owner: thread + 1,
+                dialects,
             };
             tasks.spawn(thread.run(server.clone()));
         }

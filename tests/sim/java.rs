@@ -1,5 +1,5 @@
-//! A client that takes plain locks as Redisson does: the effects of its scripts, its messages and its wake-ups, by
-//! docs/protocol.md, sections 4 and 5. It renews nothing: its holds are short.
+//! A client that takes locks as Redisson does: the effects of its scripts, its messages and its wake-ups, by docs/protocol.md. It
+//! renews nothing: its holds are short.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,16 +27,48 @@ const LEASE: Duration = Duration::from_secs(30);
 /// The longest stay inside.
 const STAY: Duration = Duration::from_millis(5);
 
-const ACQUIRE: &str = "
+/// What a fair waiter is given to come for its turn: Redisson's `fairLockWaitTimeout`.
+const FAIR_WAIT: &str = "300000";
+
+/// A lock of Redisson's. `KEYS[1]` is the lock, `KEYS[2]` and `[3]` a fair lock's queue and timeouts; `ARGV` is the lease, the owner,
+/// the channel, and [`FAIR_WAIT`] or what stands in front of the markers of readers.
+#[derive(Clone, Copy)]
+pub struct Dialect {
+    side: Side,
+    /// Answers -3, or what a waiter is to wait for, in ms.
+    acquire: &'static str,
+    /// Answers the holds that the owner has left, or -1.
+    release: &'static str,
+    channel: &'static str,
+    /// Whether each waiter has a channel of its own.
+    is_fair: bool,
+}
+
+impl Dialect {
+    /// The locks that Redisson would take of these kinds, of one side or two.
+    pub fn of(kind: &str) -> &'static [Dialect] {
+        match kind {
+            "reentrant" | "non_reentrant" | "spin" => &[PLAIN],
+            "fair" | "non_reentrant_fair" => &[FAIR],
+            "read_write" => &[READ, WRITE],
+            _ => &[],
+        }
+    }
+}
+
+const PLAIN: Dialect = Dialect {
+    side: Side::Alone,
+    channel: "redisson_lock__channel",
+    is_fair: false,
+    acquire: "
 local free = redis.call('EXISTS', KEYS[1]) == 0
 if free or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
   return -3
 end
-return redis.call('PTTL', KEYS[1])";
-
-const RELEASE: &str = "
+return redis.call('PTTL', KEYS[1])",
+    release: "
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
   return -1
 end
@@ -45,9 +77,172 @@ if left > 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
 else
   redis.call('DEL', KEYS[1])
-  redis.call('PUBLISH', KEYS[2], '0')
+  redis.call('PUBLISH', ARGV[3], '0')
 end
-return left";
+return left",
+};
+
+/// Drops the heads of the queue whose time is over.
+macro_rules! pruned {
+    ($script:literal) => {
+        concat!(
+            "
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local head
+while true do
+  head = redis.call('LINDEX', KEYS[2], 0)
+  local score = head and redis.call('ZSCORE', KEYS[3], head)
+  if not score or tonumber(score) > now then
+    break
+  end
+  redis.call('ZREM', KEYS[3], head)
+  redis.call('LPOP', KEYS[2])
+end",
+            $script
+        )
+    };
+}
+
+const FAIR: Dialect = Dialect {
+    is_fair: true,
+    acquire: pruned!(
+        "
+local lease, owner, wait = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local free = redis.call('EXISTS', KEYS[1]) == 0
+if free and (not head or head == owner) then
+  redis.call('LPOP', KEYS[2])
+  redis.call('ZREM', KEYS[3], owner)
+  for _, waiter in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+    redis.call('ZINCRBY', KEYS[3], -wait, waiter)
+  end
+  redis.call('HSET', KEYS[1], owner, 1)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  return -3
+end
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  redis.call('HINCRBY', KEYS[1], owner, 1)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  return -3
+end
+local left = redis.call('PTTL', KEYS[1])
+if redis.call('ZSCORE', KEYS[3], owner) then
+  return math.max(0, left)
+end
+local last = redis.call('LINDEX', KEYS[2], -1)
+local score = last and last ~= owner and redis.call('ZSCORE', KEYS[3], last)
+if score then
+  left = tonumber(score) - now
+end
+if redis.call('ZADD', KEYS[3], left + wait + now, owner) == 1 then
+  redis.call('RPUSH', KEYS[2], owner)
+end
+return left"
+    ),
+    release: pruned!(
+        "
+if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+  return -1
+end
+local left = redis.call('HINCRBY', KEYS[1], ARGV[2], -1)
+if left > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return left
+end
+redis.call('DEL', KEYS[1])
+if head then
+  redis.call('PUBLISH', ARGV[3] .. ':' .. head, '0')
+end
+return left"
+    ),
+    ..PLAIN
+};
+
+const READ: Dialect = Dialect {
+    side: Side::Shared,
+    channel: "redisson_rwlock",
+    is_fair: false,
+    acquire: "
+local lease, owner = ARGV[1], ARGV[2]
+local mode = redis.call('HGET', KEYS[1], 'mode')
+if mode and mode ~= 'read' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 0 then
+  return redis.call('PTTL', KEYS[1])
+end
+if not mode then
+  redis.call('HSET', KEYS[1], 'mode', 'read')
+end
+local hold = redis.call('HINCRBY', KEYS[1], owner, 1)
+redis.call('SET', ARGV[4] .. ':' .. owner .. ':rwlock_timeout:' .. hold, '1', 'PX', lease)
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(lease)))
+return -3",
+    release: "
+local owner = ARGV[2]
+local mode = redis.call('HGET', KEYS[1], 'mode')
+if not mode then
+  redis.call('PUBLISH', ARGV[3], '0')
+  return -1
+end
+if redis.call('HEXISTS', KEYS[1], owner) == 0 then
+  return -1
+end
+local left = redis.call('HINCRBY', KEYS[1], owner, -1)
+if left == 0 then
+  redis.call('HDEL', KEYS[1], owner)
+end
+redis.call('DEL', ARGV[4] .. ':' .. owner .. ':rwlock_timeout:' .. (left + 1))
+local longest, fields = -3, redis.call('HGETALL', KEYS[1])
+for i = 1, #fields, 2 do
+  for hold = 1, tonumber(fields[i + 1]) or 0 do
+    local marker = ARGV[4] .. ':' .. fields[i] .. ':rwlock_timeout:' .. hold
+    longest = math.max(longest, redis.call('PTTL', marker))
+  end
+end
+if longest > 0 then
+  redis.call('PEXPIRE', KEYS[1], longest)
+elseif mode ~= 'write' then
+  redis.call('DEL', KEYS[1])
+  redis.call('PUBLISH', ARGV[3], '0')
+end
+return left",
+};
+
+const WRITE: Dialect = Dialect {
+    side: Side::Alone,
+    acquire: "
+local writer = ARGV[2] .. ':write'
+local mode = redis.call('HGET', KEYS[1], 'mode')
+if not mode then
+  redis.call('HSET', KEYS[1], 'mode', 'write', writer, 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return -3
+end
+local left = redis.call('PTTL', KEYS[1])
+if mode == 'write' and redis.call('HEXISTS', KEYS[1], writer) == 1 then
+  redis.call('HINCRBY', KEYS[1], writer, 1)
+  redis.call('PEXPIRE', KEYS[1], left + ARGV[1])
+  return -3
+end
+return left",
+    release: "
+local writer = ARGV[2] .. ':write'
+if redis.call('HEXISTS', KEYS[1], writer) == 0 then
+  return -1
+end
+local left = redis.call('HINCRBY', KEYS[1], writer, -1)
+if left > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return left
+end
+redis.call('HDEL', KEYS[1], writer)
+if redis.call('HLEN', KEYS[1]) == 1 then
+  redis.call('DEL', KEYS[1])
+  redis.call('PUBLISH', ARGV[3], '1')
+else
+  redis.call('HSET', KEYS[1], 'mode', 'read')
+end
+return left",
+    ..READ
+};
 
 /// A thread of a Java service.
 pub struct Thread {
@@ -55,6 +250,7 @@ pub struct Thread {
     pub random: Rng,
     /// What stands for its UUID and thread id.
     pub owner: u64,
+    pub dialects: &'static [Dialect],
 }
 
 struct Connections {
@@ -97,10 +293,12 @@ impl Thread {
         let mut connections = Connections::open(&server).await;
         while !self.scene.is_over() {
             let name = self.random.usize(..self.scene.names.len());
+            let which = self.random.usize(..self.dialects.len());
+            let dialect = &self.dialects[which];
             let spot = Spot {
                 owner: self.owner,
                 names: 1 << name,
-                side: Side::Alone,
+                side: dialect.side,
             };
             let lease = LEASE;
             self.scene.log.note(
@@ -111,22 +309,22 @@ impl Thread {
                 },
             );
             let key = self.scene.names[name].clone();
-            let taken = timeout(PATIENCE, self.lock(&key, &mut connections)).await;
+            let taken = timeout(PATIENCE, self.lock(dialect, &key, &mut connections)).await;
             if taken.is_err() {
                 self.scene.log.note(spot, What::Failed(Trouble::Hung));
                 break;
             }
-            self.stay(spot, &key, &connections).await;
+            self.stay(spot, dialect, &key, &connections).await;
             let pause = STAY.mul_f64(self.random.f64());
             sleep(pause).await;
         }
     }
 
-    async fn stay(&mut self, spot: Spot, key: &str, connections: &Connections) {
+    async fn stay(&mut self, spot: Spot, dialect: &Dialect, key: &str, connections: &Connections) {
         let hold = self.scene.log.enters_without_guard(spot, LEASE);
         sleep(STAY.mul_f64(self.random.f64())).await;
         self.scene.log.note(spot, What::Ends { hold });
-        let how = self.unlock(key, connections).await;
+        let how = self.unlock(dialect, key, connections).await;
         self.scene.log.note(
             spot,
             What::Ended {
@@ -140,23 +338,55 @@ impl Thread {
         format!("11111111-2222-4333-8444-555555555555:{}", self.owner)
     }
 
-    async fn try_lock(&self, key: &str, connections: &Connections) -> Option<Duration> {
+    /// Runs a script of the dialect.
+    async fn ask(
+        &self,
+        dialect: &Dialect,
+        script: &str,
+        key: &str,
+        connections: &Connections,
+    ) -> i64 {
         let lease = LEASE.as_millis().to_string();
-        let words = ["1", key, &lease, &self.field()];
-        let answer = connections.number(ACQUIRE, &words).await;
+        let [queue, places] =
+            ["queue", "timeout"].map(|of| format!("redisson_lock_{of}:{{{key}}}"));
+        let (channel, base) = (channel(dialect, key), format!("{{{key}}}"));
+        let last = if dialect.is_fair { FAIR_WAIT } else { &base };
+        let words = [
+            "3",
+            key,
+            &queue,
+            &places,
+            &lease,
+            &self.field(),
+            &channel,
+            last,
+        ];
+        connections.number(script, &words).await
+    }
+
+    async fn try_lock(
+        &self,
+        dialect: &Dialect,
+        key: &str,
+        connections: &Connections,
+    ) -> Option<Duration> {
+        let answer = self.ask(dialect, dialect.acquire, key, connections).await;
         (answer != -3).then(|| Duration::from_millis(answer.max(0).unsigned_abs()))
     }
 
     /// Asks, subscribes, asks again, and then after each message or when the lease has run out.
-    async fn lock(&self, key: &str, connections: &mut Connections) {
-        if self.try_lock(key, connections).await.is_none() {
+    async fn lock(&self, dialect: &Dialect, key: &str, connections: &mut Connections) {
+        if self.try_lock(dialect, key, connections).await.is_none() {
             return;
         }
-        let channel = channel(key);
+        let channel = match dialect.is_fair {
+            true => format!("{}:{}", channel(dialect, key), self.field()),
+            false => channel(dialect, key),
+        };
         let subscribed = connections.messages.send("SUBSCRIBE", &[&channel]).await;
         subscribed.expect("the connection is undisturbed");
         while connections.unlocked.try_recv().is_ok() {}
-        while let Some(remaining) = self.try_lock(key, connections).await {
+        while let Some(remaining) = self.try_lock(dialect, key, connections).await {
             // A real server takes time to answer: the last millisecond is over soon.
             let until = Instant::now() + remaining.max(Duration::from_millis(1));
             let _ = tokio::time::timeout_at(until, connections.unlocked.recv()).await;
@@ -165,10 +395,13 @@ impl Thread {
         ended.expect("the connection is undisturbed");
     }
 
-    async fn unlock(&self, key: &str, connections: &Connections) -> Result<Released, Trouble> {
-        let (lease, channel) = (LEASE.as_millis().to_string(), channel(key));
-        let words = ["2", key, &channel, &lease, &self.field()];
-        match connections.number(RELEASE, &words).await {
+    async fn unlock(
+        &self,
+        dialect: &Dialect,
+        key: &str,
+        connections: &Connections,
+    ) -> Result<Released, Trouble> {
+        match self.ask(dialect, dialect.release, key, connections).await {
             0 => Ok(Released::Fully),
             -1 => Err(Trouble::NotHeld),
             left => Err(Trouble::Other(format!("{left} holds are left"))),
@@ -176,6 +409,6 @@ impl Thread {
     }
 }
 
-fn channel(key: &str) -> String {
-    format!("redisson_lock__channel:{{{key}}}")
+fn channel(dialect: &Dialect, key: &str) -> String {
+    format!("{}:{{{key}}}", dialect.channel)
 }
