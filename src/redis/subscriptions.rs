@@ -3,7 +3,7 @@
 mod session;
 mod wanted;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::StreamExt;
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
@@ -20,6 +20,9 @@ use super::{
 use session::{AT_ONCE, Session};
 use wanted::Wanted;
 pub(super) use wanted::{Want, Wants};
+
+/// How many broken connections are remembered, to be killed: each of them broke before its predecessors were dead.
+const MOST_ALIVE: usize = 8;
 
 /// Which channels these are.
 pub(super) enum Channels {
@@ -60,6 +63,9 @@ impl Subscriber {
                 connecting.await
             }
         };
+        // Broken connections that the server may not know to be dead: one that lives on receives messages in vain, and counts as a
+        // listener.
+        let mut alive = VecDeque::new();
         while let Some(mut link) = next {
             let listener = listen(&*link.connection, self.events.clone());
             let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
@@ -76,10 +82,10 @@ impl Subscriber {
                     fortune.lost(&endpoint, &reason, is_proven)
                 }
             };
-            let old = match &link.identity {
-                Asked::Known(identity) => Some(identity.clone()),
-                _ => None,
-            };
+            if let Asked::Known(identity) = &link.identity {
+                alive.truncate(MOST_ALIVE - 1);
+                alive.push_front(identity.clone());
+            }
             drop(link);
             self.channels.doubt();
             let again = async {
@@ -89,9 +95,10 @@ impl Subscriber {
                     .await
             };
             next = self.closed.run_until_cancelled(again).await.flatten();
-            if let (Some(next), Some(old)) = (&mut next, old) {
-                // One that lives on receives messages in vain, until the server finds it dead.
-                let _ = next.kill(&old).await;
+            while let (Some(next), Some(old)) = (&mut next, alive.front())
+                && next.kill(old).await.is_ok()
+            {
+                alive.pop_front();
             }
         }
     }
