@@ -15,6 +15,8 @@ mod engine;
 mod error;
 #[path = "../../../src/hash.rs"]
 mod hash;
+#[path = "../../../src/lease.rs"]
+mod lease;
 #[path = "../../../src/owner.rs"]
 mod owner;
 #[path = "../../../src/server_text.rs"]
