@@ -45,6 +45,8 @@ pub(super) struct Connector {
     wait: Duration,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
+    /// What to do about a user or password that is refused, or missing.
+    credentials: &'static str,
     locator: Locator,
     without_resp3: Arc<AtomicBool>,
     /// Where the last attempt led.
@@ -59,6 +61,7 @@ impl Connector {
             messages,
             wait: CONNECT_WAIT,
             ping_wait: PING_WAIT,
+            credentials: "check the URL: redis://user:password@host, or redis://:password@host",
             locator: Locator::Fixed,
             without_resp3: Arc::default(),
         }
@@ -72,6 +75,12 @@ impl Connector {
     /// For commands that the server may take so long to answer, and everything behind them.
     pub(super) fn blocking(mut self, longest: Duration) -> Self {
         self.ping_wait = PING_WAIT + longest;
+        self
+    }
+
+    /// For a sentinel.
+    pub(super) fn of_sentinel(mut self) -> Self {
+        self.credentials = "the sentinels have users and passwords of their own, `sentinelUsername` and `sentinelPassword` in the URL";
         self
     }
 
@@ -135,7 +144,7 @@ impl Connector {
 
     async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
         let encrypted = server.transport.is_encrypted();
-        let explained = |error| explain(error, encrypted);
+        let explained = |error| explain(error, encrypted, self.credentials);
         if !self.without_resp3.load(Ordering::Relaxed) {
             match self.connect_with(server, Version::Resp3).await {
                 Err(error) if lacks_resp3(&error) => {
@@ -214,7 +223,11 @@ fn lacks_resp3(error: &ConnectError) -> bool {
 }
 
 /// What a failed connect means, and what to do about it.
-fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Error {
+fn explain(
+    ConnectError { kind, details }: ConnectError,
+    encrypted: bool,
+    credentials: &str,
+) -> Error {
     let hung_up = || details.contains("reset by peer") || details.contains("closed");
     let hint = match encrypted {
         true => {
@@ -234,11 +247,10 @@ fn explain(ConnectError { kind, details }: ConnectError, encrypted: bool) -> Err
     };
     match kind {
         ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
-            "the server wants a password: check the URL, which has none: redis://user:password@host, or \
-             redis://:password@host ({details})"
+            "the server wants a password and was given none: {credentials} ({details})"
         )),
         ConnectErrorKind::Credentials => Error::config(format!(
-            "Redis refused the user name or password: check those of the URL ({details})"
+            "the server refused the user name or password: {credentials} ({details})"
         )),
         ConnectErrorKind::NoRedis => {
             no_connection("what answered is no Redis: check the host and port of the URL")

@@ -150,16 +150,12 @@ impl Node {
         let (host, port) = &self.address;
         let server = server.at(self.address.clone());
         let connector = Connector::new(server, 1).within(ANSWER_WAIT);
-        connector.connect().await.map_err(|error| {
-            tracing::debug!(host, port, %error, "a node does not answer");
-            match (question, error) {
-                (Question::MasterOf(_), Error::Config { reason }) => Error::config(format!(
-                    "the sentinels have users and passwords of their own, `sentinelUsername` and `sentinelPassword` \
-                     in the URL: {reason}"
-                )),
-                (_, error) => error,
-            }
-        })
+        let connector = match question {
+            Question::MasterOf(_) => connector.of_sentinel(),
+            Question::AreYou => connector,
+        };
+        let connected = connector.connect().await;
+        connected.inspect_err(|error| tracing::debug!(host, port, %error, "a node does not answer"))
     }
 
     async fn ask_sentinel(
