@@ -261,6 +261,8 @@ fn no_right(spec: &LockSpec) -> Error {
 const NO_ANSWER: &str =
     "the server did not answer; what it may have granted is given back when it can be reached";
 
+const OUTDATED: &str = "the lock was granted, and the grant was over when the answer arrived: the lease is too short for the time an answer takes";
+
 /// Asks the server for the next hold of an owner, as often as it takes to get an answer. A dropped attempt is carried on
 /// ([`DetachOnDrop`]); a hold that its caller no longer takes is given back.
 fn attempt(
@@ -408,6 +410,7 @@ fn attempt_as(
                                 reason: NO_ANSWER.into(),
                             });
                         }
+                        caller.tell(OUTDATED);
                         Box::pin(engine.give_back(&ask.spec, &slot)).await;
                         // It had its turn: as one that had never waited, it goes behind the waiters that are told now.
                         wait = wait.map(|wait| Attempt { last: None, ..wait });

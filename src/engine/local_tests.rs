@@ -51,7 +51,7 @@ fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
 const ROW: Duration = Duration::from_millis(2);
 
 #[test]
-fn one_asks_and_the_others_wait_in_order() {
+fn one_asks_and_the_rest_wait_in_order() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
@@ -73,7 +73,7 @@ fn one_asks_and_the_others_wait_in_order() {
 }
 
 #[test]
-fn failure_is_told_with_the_time_since_which_nobody_had_an_answer() {
+fn failure_is_told_with_the_time_since_the_last_answer() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
@@ -140,7 +140,7 @@ fn lock_passes_in_order_until_the_row_is_over() {
 }
 
 #[test]
-fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
+fn wish_that_is_not_met_ends_the_row_for_the_rest_as_well() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
     grant(&lock, owner, 1, now + ROW).unwrap();
     let strict = Owner::new();
@@ -151,7 +151,7 @@ fn wish_that_is_not_met_ends_the_row_for_those_behind_as_well() {
 }
 
 #[test]
-fn who_asks_is_not_overtaken_by_those_who_wait() {
+fn the_asker_is_not_overtaken_by_waiters() {
     let (lock, now) = (Lock::default(), Instant::now());
     ask(&lock, Owner::new());
     wait(&lock, Owner::new());
@@ -185,7 +185,7 @@ fn all_of_an_owner_have_the_lock_together() {
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
 #[tokio::test(start_paused = true)]
-async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
+async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     let (lock, now) = (Lock::default(), Instant::now());
     grant(&lock, Owner::new(), 1, now + LOOK).unwrap();
     let [first, second] = [(); 2].map(|()| wait(&lock, Owner::new()));
@@ -213,7 +213,7 @@ async fn who_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_ask_in_its_turn_is_not_waited_for() {
+async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let [second, third] = [(); 2].map(|()| wait(&lock, Owner::new()));
@@ -303,7 +303,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// While the queue has a waiter, a task has the lock, or asks for it, or was notified to.
     #[test]
-    fn somebody_has_the_lock_or_asks_for_it(steps in steps()) {
+    fn a_task_has_the_lock_or_asks_for_it(steps in steps()) {
         let lock = Lock::default();
         let owners: Vec<Owner> = (0..4).map(|_| Owner::new()).collect();
         let (mut waiting, mut asking): (Vec<One>, Vec<EntryId>) = (Vec::new(), Vec::new());

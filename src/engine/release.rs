@@ -193,20 +193,24 @@ impl Engine {
         seat: Option<SendPermit>,
     ) -> Result<Released, Error> {
         tenure.ending(id);
-        let lost = |tenure: &Tenure| Some(tenure.lost_error(tenure.lost(Instant::now())?));
         // Known without a request, and without waiting for those on their way.
-        if let Some(error) = lost(&tenure) {
+        if let Some(reason) = tenure.lost(Instant::now()) {
+            let error = tenure.lost_error(reason);
             if tenure.may_outlive_its_holders(Instant::now()) {
                 self.give_back_later(tenure);
             }
             return Err(error);
         }
+        let until = tenure.valid_until();
         let release = self.clone().run_release(tenure.clone(), id, seat);
         let released = self
             .within(&tenure.spec, DetachOnDrop::certain(self, release))
             .await;
         match released {
-            Err(error @ Error::Unavailable { .. }) => Err(lost(&tenure).unwrap_or(error)),
+            Err(error @ Error::Unavailable { .. }) => {
+                let reason = lost_although_counted_on(&tenure, until);
+                Err(reason.map_or(error, |reason| tenure.lost_error(reason)))
+            }
             done => done,
         }
     }
@@ -264,6 +268,7 @@ impl Engine {
             }
             return Err(tenure.lost_error(reason));
         }
+        let until = tenure.valid_until();
         let (holds, lease) = tenure.release(Some(id), sent);
         if holds > 0 {
             // Those that remain may have to be told earlier than before.
@@ -274,7 +279,7 @@ impl Engine {
             spec.protocol
                 .release(spec, &slot.owner, lease.as_ref(), holds)
         };
-        let over = || tenure.lost(Instant::now()).is_some();
+        let over = || lost_although_counted_on(tenure, until).is_some();
         let awaited =
             || self.wakeups.is_awaited() || tenure.local().is_some_and(|local| local.waiting() > 0);
         let handed = holds == 0 && spec.has_one_holder() && awaited();
@@ -516,6 +521,14 @@ fn answered(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
         Err(Refusal::WrongKind { .. }) => Ok(Presence::Absent),
         presence => presence.map_err(CallError::Refused),
     }
+}
+
+/// Why `tenure` is lost, if not merely by the release of one of its holds, before which it was counted on until `until`: a
+/// release that is not executed leaves the server the longer lease.
+fn lost_although_counted_on(tenure: &Tenure, until: Instant) -> Option<LostReason> {
+    let now = Instant::now();
+    let reason = tenure.lost(now)?;
+    (reason != LostReason::Expired || now >= until).then_some(reason)
 }
 
 fn released(holds: u32) -> Released {

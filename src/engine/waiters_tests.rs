@@ -292,7 +292,7 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
 }
 
 #[test]
-fn client_that_others_have_heard_listens_while_it_may_come_back() {
+fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     released(&mut waiters, &spec, 1, now);
@@ -316,7 +316,7 @@ fn client_that_others_have_heard_listens_while_it_may_come_back() {
 }
 
 #[test]
-fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
+fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     released(&mut waiters, &spec, 2, now);
@@ -332,7 +332,7 @@ fn waiter_stands_back_for_those_that_have_not_had_their_turn() {
 
 /// Tasks of this client that wait behind a tenure learn when the lock is forced open.
 #[test]
-fn holder_that_others_wait_for_listens_and_looks_at_what_it_hears() {
+fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     let (spec, now) = (spec("a"), Instant::now());
     let mut waiters: Waiters<u32> = Waiters::new(POLL_FLOOR, true);
     assert!(waiters.stay(&spec), "it has to subscribe");

@@ -20,7 +20,7 @@ use super::{
     subjects::{Asker, Boxed, Handle, Hold, Subject, Wait},
 };
 
-/// For what must end. A waiter that nobody wakes is told by the poll floor only after longer than this, where
+/// For what must end. A waiter that no message wakes is told by the poll floor only after longer than this, where
 /// connections are undisturbed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// An owner takes a lock at most so often.
@@ -228,12 +228,18 @@ impl Episode<'_> {
 
     /// One side of the lock, with a lease or watched.
     fn asked(&mut self) -> Asked {
-        let watched = self.scene.profile.watchdog_lease;
+        let profile = self.scene.profile;
+        let watched = profile.watchdog_lease;
         let lease = match self.random.u8(..10) {
             0..6 => None,
             6..9 => {
                 let short = Duration::from_millis(self.random.u64(20..150));
-                Some(short + 10 * self.scene.profile.delay)
+                // A lease that each grant outlives is taken, given back and taken again for as long as the caller waits.
+                let acknowledged = match profile.lag.is_zero() {
+                    true => Duration::ZERO,
+                    false => 2 * profile.lag + Duration::from_millis(10),
+                };
+                Some(short.max(acknowledged) + 10 * profile.delay)
             }
             // Told from one that is renewed by its length.
             _ => Some(watched - Duration::from_millis(1)),

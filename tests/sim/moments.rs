@@ -149,7 +149,7 @@ async fn a_connection_that_was_not_killed_is_killed_by_the_connection_after_the_
     let (server, network) = server();
     let client = client(&server).await;
     network.0.late.store(1, Relaxed);
-    // The first says who the new connection is.
+    // The first names the new connection.
     network.0.lost_client.store(2, Relaxed);
     let guard = client.reentrant_lock("a").lock().await.unwrap();
     assert_eq!(network.0.lost_client.load(Relaxed), 0);
@@ -296,6 +296,28 @@ async fn a_renewal_waits_for_an_operation_of_its_owner() {
     assert!(!_outer.is_lost());
 }
 
+/// Each grant is over when its answer arrives: the caller is told so, and the lock is free.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_too_short_for_the_distance_is_named_as_the_cause() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lock = client
+        .reentrant_lock("a")
+        .with_lease(Duration::from_millis(20));
+    // The server knows the scripts from here on.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    network.0.delay.store(30, Relaxed);
+    let error = lock.try_lock_for(3 * SOON).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unavailable { reason, .. } if reason.contains("the lease is too short")),
+        "{error:?}"
+    );
+    network.0.delay.store(0, Relaxed);
+    sleep(Duration::from_secs(1)).await;
+    let guard = lock.try_lock().await.unwrap().expect("the lock is free");
+    guard.unlock().await.unwrap();
+}
+
 /// A renewal is due twice while a release is on its way.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_being_released_is_not_renewed() {
@@ -321,7 +343,7 @@ async fn a_hold_that_is_being_released_is_not_renewed() {
     );
 }
 
-/// A guard is dropped at the moment at which its renewal is due. What it takes depends on who comes first; a renewal that
+/// A guard is dropped at the moment at which its renewal is due. What it takes depends on which comes first; a renewal that
 /// was not sent before is not sent any more.
 #[tokio::test(start_paused = true)]
 async fn what_was_dropped_is_not_renewed_any_more() {
@@ -380,9 +402,9 @@ fn of_each<const N: usize>(client: &LockClient) -> [Lock<Reentrant>; N] {
     [(); N].map(|()| client.reentrant_lock("a").owned_by(&Owner::new()))
 }
 
-/// One who is passed the lock and is not polled holds up nobody: it goes to the next, and in the end to the server.
+/// A task that is passed the lock and is not polled holds no other one up: it goes to the next, and in the end to the server.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_nobody_picks_up_is_released() {
+async fn a_lock_that_is_not_picked_up_is_released() {
     let (server, _) = server();
     let config = Config::default().with_local_hand_off(SOON);
     let client = server.client_with(config).await.unwrap();
@@ -448,9 +470,9 @@ async fn an_owner_has_the_lock_although_one_of_its_tasks_is_not_polled() {
     assert_eq!(server.holders("a"), vec![]);
 }
 
-/// What was passed on when the client closes, and nobody has picked up, is neither left to its lease nor reported.
+/// What was passed on when the client closes, and no task has picked up, is neither left to its lease nor reported.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_releases_what_nobody_has_picked_up() {
+async fn a_client_that_closes_releases_what_was_not_picked_up() {
     let (server, _) = server();
     let client = client(&server).await;
     let [one, two] = of_each(&client);
@@ -468,7 +490,7 @@ async fn a_client_that_closes_releases_what_nobody_has_picked_up() {
 
 /// Nothing new has been heard for long of a lock that another client has: it is taken, and not unknown.
 #[tokio::test(start_paused = true)]
-async fn one_who_waits_behind_another_waiter_in_vain_is_told_that_the_lock_is_taken() {
+async fn a_vain_wait_behind_another_waiter_is_told_that_the_lock_is_taken() {
     let (server, _) = server();
     let (holder, waits) = (client(&server).await, client(&server).await);
     let _held = holder.reentrant_lock("a").lock().await.unwrap();
@@ -514,10 +536,10 @@ async fn a_lock_is_passed_on_within_a_row() {
     assert_eq!(scripts_of_a_hand_off(off, None, soon).await, 2);
 }
 
-/// Those who wait in memory hear of a forced release elsewhere as those who listen do: once they have waited for a moment, the
+/// Waiters in memory hear of a forced release elsewhere as listeners do: once they have waited for a moment, the
 /// client listens for them.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_elsewhere_lets_those_behind_a_holder_in() {
+async fn a_forced_release_elsewhere_lets_waiters_in_memory_in() {
     let (server, _) = server();
     let (one, other) = (client(&server).await, client(&server).await);
     // It is not renewed, so that nothing else tells of the loss.
@@ -536,9 +558,9 @@ async fn a_forced_release_elsewhere_lets_those_behind_a_holder_in() {
     assert!(holder.is_lost());
 }
 
-/// Whoever waits in memory is told that the client closes, though the holder stays and the first that waits is not polled.
+/// Waiters in memory are told that the client closes, though the holder stays and the first that waits is not polled.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_tells_those_behind_a_holder() {
+async fn a_client_that_closes_tells_waiters_in_memory() {
     let (server, _) = server();
     let client = client(&server).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();
@@ -588,7 +610,7 @@ async fn a_message_that_never_came_is_not_waited_for_without_end() {
     drop(guard);
 }
 
-/// What is asked for while others wait costs the server little.
+/// What is asked for while many wait costs the server little.
 #[tokio::test(start_paused = true)]
 async fn a_message_for_one_waiter_wakes_one() {
     const WAITERS: u64 = 20;
@@ -837,7 +859,7 @@ async fn a_crowd_far_from_its_server_listens_and_enters_in_order() {
         assert!(asked <= 6, "{asked} scripts, {delay} ms away");
         assert_eq!(order, [0, 1, 2, 3], "{delay} ms away");
     }
-    // Farther, the first comes last: nobody knows yet how long an answer takes.
+    // Farther, the first comes last: it is not known yet how long an answer takes.
     for delay in [120, 150, 250] {
         let (asked, order) = crowd_so_far_away(delay, 4).await;
         assert!(asked <= 6, "{asked} scripts, {delay} ms away");

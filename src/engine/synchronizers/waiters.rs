@@ -179,7 +179,7 @@ impl Queue {
 
     /// A waiter that is not polled goes to the end of the queue. The permits that it was handed are taken back; those that it was
     /// notified of go to the next waiters.
-    fn look_for_those_who_do_not_come(
+    fn look_for_tasks_that_do_not_come(
         &mut self,
         now: Instant,
         lying: &mut Vec<(Arc<Site>, u32, Instant)>,
@@ -458,7 +458,7 @@ impl Waiters {
         let mut lying = Vec::new();
         for queue in self.queues() {
             if queue.come_by.is_some_and(|at| at <= now) {
-                queue.look_for_those_who_do_not_come(now, &mut lying);
+                queue.look_for_tasks_that_do_not_come(now, &mut lying);
             }
         }
         let poll_at = now + self.poll_floor;
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_nobody_asks_for_is_passed_on() {
+    fn a_share_without_a_taker_is_passed_on() {
         let mut bed = Bed::new();
         let all = [2, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_was_told_of_and_does_not_come_for_others_are_told_of() {
+    fn a_wake_up_whose_task_does_not_come_is_passed_on() {
         let mut bed = Bed::new();
         let all = [1, 1].map(|permits| bed.parked(permits));
         bed.message(1);
