@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     engine::EngineHandle,
     error::Error,
-    redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings},
+    redis::{AddressMap, Credentials, FredClient, Identity, Target, TlsSettings, probe::Probe},
 };
 
 /// The pause between attempts to start.
@@ -432,5 +432,16 @@ impl fmt::Debug for LockClientBuilder {
         f.debug_struct("LockClientBuilder")
             .field("config", &self.config)
             .finish_non_exhaustive()
+    }
+}
+
+impl Probe {
+    /// The servers that `builder` would connect to, as it would. Connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`].
+    pub fn of_builder(builder: LockClientBuilder) -> Result<Self, Error> {
+        builder.into_target().map(|(target, _)| Self::of(target))
     }
 }

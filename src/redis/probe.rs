@@ -47,16 +47,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The servers that `builder` would connect to, as it would. Connects to nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`].
-    pub fn of_builder(builder: crate::LockClientBuilder) -> Result<Self, Error> {
-        builder.into_target().map(|(target, _)| Self::of(target))
-    }
-
-    fn of(mut target: Target) -> Self {
+    pub(crate) fn of(mut target: Target) -> Self {
         let server = target.server.clone();
         let (set_up, sentinels, given) = match (&target.asked, &target.seeds) {
             (Some(asked), _) => match &asked.question {

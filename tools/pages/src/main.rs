@@ -1,9 +1,10 @@
-//! Checks that references, links and named tests exist, and that pages are written by the rule of CONTRIBUTING.md.
+//! Checks that references, links and named tests exist, that no module imports from a higher layer, and that pages are written by the rule of CONTRIBUTING.md.
 //!
 //! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, links to the API documentation are looked up in
 //! what `cargo doc` has written there.
 
 mod aliases;
+mod layers;
 mod links;
 mod markdown;
 mod prose;
@@ -44,6 +45,7 @@ fn problems(tree: &Tree) -> Vec<String> {
     [
         references::check(tree),
         aliases::check(tree),
+        layers::check(tree),
         links::check(tree),
         prose::check(tree),
     ]

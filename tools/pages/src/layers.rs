@@ -1,0 +1,133 @@
+//! The layers of docs/design.md: a module imports from its own layer and from those below.
+
+use crate::tree::Tree;
+
+/// Modules of `src/` by layer, the lowest first. The rest are public types, which may import everything.
+const LAYERS: [&[&str]; 6] = [
+    &[
+        "back_off",
+        "durability",
+        "error",
+        "hash",
+        "held_lock",
+        "lease",
+        "owner",
+        "seldom",
+        "server_text",
+        "sync",
+    ],
+    &["config"],
+    &["wire"],
+    &["gauges"],
+    &["redis"],
+    &["engine"],
+];
+
+pub fn check(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.files() {
+        let Some(module) = module(path) else {
+            continue;
+        };
+        // Unit tests stand at the end, and may use all that there is.
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for import in imports(code) {
+            if rank(&import) > rank(module) {
+                problems.push(format!(
+                    "{path}: {module:?} imports {import:?} of a higher layer"
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// The module of `src/` that a source file belongs to; files of tests belong to none.
+fn module(path: &str) -> Option<&str> {
+    let file = path.strip_prefix("src/")?.strip_suffix(".rs")?;
+    let is_test = file.ends_with("tests") || file.contains("tests/");
+    (!is_test).then(|| file.split('/').next().unwrap_or(file))
+}
+
+fn rank(module: &str) -> usize {
+    let layer = LAYERS.iter().position(|layer| layer.contains(&module));
+    layer.unwrap_or(LAYERS.len())
+}
+
+/// What follows `crate::`, in braces or not.
+fn imports(code: &str) -> Vec<String> {
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let code: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let mut found = Vec::new();
+    for (_, rest) in code
+        .match_indices("crate::")
+        .map(|(at, word)| (at, &code[at + word.len()..]))
+    {
+        match rest.strip_prefix('{') {
+            None => found.push(word(rest)),
+            Some(list) => found.extend(members(list)),
+        }
+    }
+    found
+}
+
+/// The first words of the members of a list in braces, whose opening brace is gone.
+fn members(list: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut depth = 0;
+    let mut begins = true;
+    for (at, character) in list.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => begins = true,
+            _ if depth == 0 && begins && !character.is_whitespace() => {
+                begins = false;
+                found.push(word(&list[at..]));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn word(text: &str) -> String {
+    let is_part = |character: &char| character.is_alphanumeric() || *character == '_';
+    text.chars().take_while(is_part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_of_a_higher_layer_is_found() {
+        let engine = "use crate::{\n    client::{Lock, wire},\n    error::Error,\n    wire::{Reply, engine},\n};\n";
+        let problems = check(&Tree::of(&[
+            ("src/engine/hold.rs", engine),
+            (
+                "src/redis/mod.rs",
+                "fn of(engine: crate::engine::Engine) {}\n",
+            ),
+            ("src/client.rs", "use crate::{engine::Engine, error};\n"),
+        ]));
+        assert_eq!(
+            problems,
+            [
+                "src/engine/hold.rs: \"engine\" imports \"client\" of a higher layer",
+                "src/redis/mod.rs: \"redis\" imports \"engine\" of a higher layer"
+            ]
+        );
+    }
+
+    #[test]
+    fn comments_and_unit_tests_are_no_imports() {
+        let text = "//! [`Lock`](crate::Lock)\nuse crate::error;\n#[cfg(test)]\nmod tests {\n    use crate::client;\n}\n";
+        assert!(check(&Tree::of(&[("src/wire/mod.rs", text)])).is_empty());
+        let text = "use crate::client;\n";
+        assert!(check(&Tree::of(&[("src/engine/hold_tests.rs", text)])).is_empty());
+    }
+}
