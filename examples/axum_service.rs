@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_hangs_up_holds_and_waits_no_more() {
+    async fn a_request_that_hangs_up_holds_and_waits_no_more() {
         let service = run(SOON, Duration::from_secs(3600)).await;
         let first = service.request(42).await;
         service.is_locked(42, true).await;

@@ -23,7 +23,7 @@ const COUNTER: &str = "orders shipped";
 
 /// The lease of a hold that is renewed. The default is 30 s, which is long to watch.
 const LEASE: Duration = Duration::from_secs(3);
-/// Nobody is woken by the end of a lease as long as this one.
+/// The end of a lease as long as this one wakes no waiter of the demo.
 const LONG_LEASE_MS: &str = "60000";
 const WOKEN_WITHIN: Duration = Duration::from_secs(1);
 const LATE_AT_MOST: Duration = Duration::from_secs(3);
@@ -229,7 +229,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What Redis has: that `holder`, and nobody else, has this many holds.
+    /// What Redis has: that `holder` alone has this many holds.
     async fn seen(&self, holder: &Service, holds: u32) -> Result<String, Failure> {
         let fields: Vec<(String, u32)> = self.server.command(&["HGETALL", LOCK]).await;
         match &fields[..] {

@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_millis(500);
 /// The store: a hash with a balance and the largest token that ever wrote it. An SQL database does the same with
 /// `update account set balance = $1, token = $2 where id = 7 and token <= $2`, and a look at the number of rows.
 ///
-/// A token that was seen before is that of the same holder, who may write more than once.
+/// A token that was seen before is that of the same holder, which may write more than once.
 const WRITE: &str = "
   local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or 0)
   if tonumber(ARGV[1]) < seen then

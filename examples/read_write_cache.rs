@@ -25,7 +25,7 @@ impl Catalogue {
         self.lock.read().run(async |_guard| self.load()).await
     }
 
-    /// Writes the entries anew while nobody reads; says whether they had changed.
+    /// Writes the entries anew while none reads; says whether they had changed.
     async fn rebuild(
         &self,
         entries: &[String],

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_down_count_but_for_redissons_rule() {
+    fn replicas_that_are_down_count_but_for_redissons_rule() {
         let wanted = |durability: Durability| durability.wanted(Some(0), 2);
         assert_eq!(wanted(Durability::Auto), 0);
         assert_eq!(wanted(Durability::Majority), 1);

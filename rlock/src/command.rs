@@ -144,7 +144,7 @@ impl Command {
                 self.signal(Signal::CONT);
             }
             _ if stopped_by == Signal::TSTP => self.signal(Signal::CONT),
-            // A `SIGSTOP` is somebody's wish, who can send a `SIGCONT`.
+            // A `SIGSTOP` is sent by a user that can send a `SIGCONT`.
             _ => {}
         }
     }

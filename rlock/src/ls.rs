@@ -77,7 +77,7 @@ impl Fleet {
         Ok(None)
     }
 
-    /// Looks at all keys, some at a time, as others use the server meanwhile.
+    /// Looks at all keys, some at a time, as other clients use the server meanwhile.
     pub async fn find(&mut self, pattern: &str) -> Result<Found, Failure> {
         let (mut found, mut others) = (BTreeMap::new(), BTreeMap::new());
         for master in 0..self.masters.len() {

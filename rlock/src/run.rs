@@ -111,7 +111,7 @@ pub async fn run(client: &LockClient, asked: &Run, json: bool) -> Result<Done, F
         Err(failure) => failure.code,
     };
     if json && !report.outcome.is_empty() {
-        // What became of the command counts for more than whether anybody hears of it.
+        // What became of the command counts for more than whether its report is read.
         let _ = say(report.line(asked, code).to_string());
     }
     done

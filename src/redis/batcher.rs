@@ -413,7 +413,7 @@ mod tests {
 
     /// Where the answer is as quick as that, the message is, too: the next waiter must not wait for another batch.
     #[test]
-    fn those_behind_an_operation_go_once_it_is_on_its_way() {
+    fn entries_behind_an_operation_go_once_it_is_on_its_way() {
         let sent = std::cell::Cell::new(0);
         let then = || Some(|| sent.set(sent.get() + 1));
         let answered_at_once = begin(Box::pin(std::future::ready(1)), then());

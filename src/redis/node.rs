@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_ask_is_told() {
+    fn a_user_without_the_right_to_ask_is_told() {
         let error = |text: &str| Frame::Error(text.into());
         assert!(matches!(
             refusal(&error("NOAUTH log in")),

@@ -194,7 +194,7 @@ fn nodes_that_are_given_one_by_one_are_as_in_a_url() {
 }
 
 #[test]
-fn credentials_go_to_whom_they_are_for() {
+fn credentials_go_to_the_server_they_are_for() {
     let mut target = parse("redis-sentinel://old:pw@a/s?sentinelPassword=x").unwrap();
     target.log_in_as(("app".into(), "one".into()));
     target.ask_sentinels_as((String::new(), "two".into()));

@@ -103,7 +103,7 @@ fn an_earlier_failover_is_not_believed_again() {
 }
 
 #[test]
-fn what_nobody_knows() {
+fn unknown_verdicts() {
     assert_eq!(believed(&Answers::default(), None), Err(Doubt::NoAnswer));
     let unknown = reports(&[("1", "", 0), ("2", "", 0)]);
     assert_eq!(believed(&unknown, None), Err(Doubt::NoMaster));

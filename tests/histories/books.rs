@@ -40,7 +40,7 @@ impl Book {
         live.is_some_and(|live| until < std::mem::replace(&mut live.safe_until, until))
     }
 
-    /// The release of `hold` begins at `now`, and is number `at` of the events. It leaves the leases of the others in force;
+    /// The release of `hold` begins at `now`, and is number `at` of the events. It leaves the leases of the other holds in force;
     /// unanswered, it cannot tell whether it came in time.
     pub fn ends(&mut self, hold: HoldId, at: usize, now: Duration) {
         let others = self.live.iter().filter(|live| live.hold != hold);
@@ -58,7 +58,7 @@ impl Book {
         Some(self.live.remove(at))
     }
 
-    /// Holds without a guard whose time is over may have ended, unless others of their owner have prolonged it.
+    /// Holds without a guard whose time is over may have ended, unless another hold of their owner has prolonged it.
     pub fn doubt_leaked(&mut self, now: Duration) {
         for live in &mut self.live {
             live.doubtful |= live.leaked && now >= live.safe_until;

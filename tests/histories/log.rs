@@ -20,14 +20,14 @@ use super::subjects::Peek;
 /// How many events a failure shows.
 const SHOWN: usize = 50;
 
-/// Whether others may be inside as well.
+/// Whether other owners may be inside as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Shared,
     Alone,
 }
 
-/// Who, where and how: what one owner does on one lock, or on a group of locks.
+/// One owner on one lock, or on a group of locks: whose events these are, and how the lock is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spot {
     pub owner: u64,
@@ -115,7 +115,7 @@ pub enum What {
     Ends {
         hold: HoldId,
     },
-    /// A release was answered; `None`: nobody waited for the answer.
+    /// A release was answered; `None`: no caller waited for the answer.
     Ended {
         hold: HoldId,
         how: Option<Result<Released, Trouble>>,
@@ -128,7 +128,7 @@ pub enum What {
     Forced(Result<bool, Trouble>),
     /// A client is shut down.
     Closes,
-    /// Somebody looks at the queue on the server,
+    /// The queue on the server was looked at,
     Looks,
     /// and sees these owners, in this order.
     Queue(Vec<u64>),

@@ -219,7 +219,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Whom its own hold stands in the way.
+    /// An attempt is refused because a hold of its own is in its way.
     fn turned_away(&mut self, at: usize, event: &Event) -> Result<(), Violation> {
         let (spot, what) = (event.spot, &event.what);
         let reentrant = self.rules.reentrant;

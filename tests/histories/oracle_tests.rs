@@ -47,7 +47,7 @@ fn two_inside_are_seen_by_a_count() {
 }
 
 #[test]
-fn who_was_lost_is_not_inside() {
+fn an_owner_that_has_lost_is_not_inside() {
     let mut story = Story::default();
     let hold = story.enters(A);
     story.pass(1000);
@@ -170,7 +170,7 @@ fn leaked_holds_count_until_they_are_lost() {
     let hold = story.enters(A);
     story.leaves(A, hold).is_good();
 
-    // Its lease was prolonged by others.
+    // Its lease was prolonged by other holds.
     let short = Duration::from_millis(100);
     let mut story = Story::default();
     let leaked = story.asks(A).had(A, short, true, None);
@@ -403,7 +403,7 @@ fn the_queue_is_kept() {
 }
 
 #[test]
-fn nobody_overtakes_who_was_seen_in_the_queue() {
+fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     let mut story = Story::default();
     story.asks(A).queue(&[1]);
     let hold = story.enters(B);

@@ -9,7 +9,7 @@ pub struct Profile {
     pub watchdog_lease: Duration,
     pub poll_floor: Duration,
     pub command_wait: Duration,
-    /// How long somebody stays inside at the longest.
+    /// How long a holder stays inside at the longest.
     pub long_stay: Duration,
     /// Whether, and for how long at the longest, connections are disturbed.
     pub disturbed: Option<Duration>,

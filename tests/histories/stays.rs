@@ -1,4 +1,4 @@
-//! The rules about several owners: who may be inside together, whose token is higher, who comes first. Pure.
+//! The rules about several owners: which may be inside together, whose token is higher, which comes first. Pure.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -55,7 +55,7 @@ impl Forcing {
 }
 
 impl Stay {
-    /// The last event at which it excludes others. A forced release ends that, though not at once what its holder
+    /// The last event at which it excludes other owners. A forced release ends that, though not at once what its holder
     /// knows.
     fn excludes_until(&self, forcings: &[Forcing]) -> Option<usize> {
         let touching = forcings
@@ -82,7 +82,7 @@ fn compatible(one: &Spot, other: &Spot) -> bool {
         || (one.side, other.side) == (Side::Shared, Side::Shared)
 }
 
-/// Nobody is inside with somebody else, but for readers.
+/// Only readers are inside together.
 pub fn alone(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
     let mut inside: Vec<(&Stay, usize)> = Vec::new();
     // They are in the order in which they were entered.
@@ -153,7 +153,7 @@ struct Wait {
     queued: Option<usize>,
 }
 
-/// Who was seen in the queue first is inside first, and nobody overtakes one who was seen there. Says how many pairs
+/// The first that was seen in the queue is first inside, and none overtakes one that was seen there. Says how many pairs
 /// were compared.
 ///
 /// An owner that once left without the lock is not looked at any more: its old place may still have been seen.

@@ -52,7 +52,7 @@ pub trait Body: Sync {
     fn inside<'a>(&'a self, guard: &'a dyn Peek) -> Boxed<'a, ()>;
 }
 
-/// Who asks for a lock: through the first of the clients, where it is of one client.
+/// The owners that ask for a lock: through the first of the clients, where it is of one client.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     pub clients: &'a [LockClient],
@@ -77,7 +77,7 @@ pub struct Subject {
     pub fair: bool,
     /// Whether several names are locked at once.
     pub group: bool,
-    /// Whether all of an owner's holds are on the same locks. Each hold of a majority may be on others: counts and leases
+    /// Whether all of an owner's holds are on the same locks. Each hold of a majority may be on different ones: counts and leases
     /// then differ from lock to lock.
     pub exact: bool,
     /// Whether it passes from task to task of a client without the server's hearing of it.

@@ -1,4 +1,4 @@
-//! Sharded channels, and those of the whole cluster: who waits on one kind does not hear who publishes on the other.
+//! Sharded channels, and those of the whole cluster: a waiter on one kind does not hear what is published on the other.
 
 use testbed::eventually;
 

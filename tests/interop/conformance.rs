@@ -69,7 +69,7 @@ fn allow(kind: &Kind, step: &str, java: &mut Seen, rust: &mut Seen) {
 const NAME: &str = "NAME";
 const LABELS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A lock, and somebody who looks at it and takes no part.
+/// A lock, and a client that looks at it and takes no part.
 struct Scene<'a> {
     stage: &'a Stage,
     kind: &'static Kind,

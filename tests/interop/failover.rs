@@ -121,7 +121,7 @@ async fn everything_replicated(version: Version, fault: Fault) {
     judge(stage, &java, &rust, "a lease later").await;
 }
 
-/// The master is lost with holds that no replica has. Who was granted one does not hold any more: it is told, or not.
+/// The master is lost with holds that no replica has. Their owners do not hold any more: they are told, or not.
 async fn nothing_replicated(version: Version) {
     let stage = &version.own_stage(PACE).await;
     println!("Redisson {version} beside ours: a master killed with what no replica has");
@@ -217,7 +217,7 @@ async fn handed_over(stage: &Stage) -> Vec<Handed<'_>> {
     handed
 }
 
-/// Names for the acquisitions of each side, made while somebody can be asked for them.
+/// Names for the acquisitions of each side, made while both can be asked for them.
 async fn names(server: &Ground) -> [Vec<String>; 2] {
     let mut names = [Vec::new(), Vec::new()];
     for index in 0..2 * ATTEMPTS {
@@ -287,7 +287,7 @@ impl std::fmt::Display for Outage {
     }
 }
 
-/// Counts who believes to hold, and who does.
+/// Counts the tasks that believe to hold, and those that do.
 async fn judge(stage: &Stage, java: &[Worker<'_>], rust: &[Worker<'_>], when: &str) {
     let mut gone = 0;
     for hold in java {

@@ -28,9 +28,9 @@ pub async fn everybody_enters_in_order(case: Case) {
     }
 }
 
-/// One of each side whose wait is over, and one of ours that is dropped, with others behind them. Who is interrupted in
+/// One of each side whose wait is over, and one of ours that is dropped, with more behind them. A thread that is interrupted in
 /// Java stays in the queue, in all versions.
-pub async fn a_quitter_costs_nobody_their_place(case: Case) {
+pub async fn a_quitter_costs_no_waiter_its_place(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let (one, two) = (holder.peer, other.peer);
@@ -52,9 +52,9 @@ pub async fn a_quitter_costs_nobody_their_place(case: Case) {
     }
 }
 
-/// The lock is free, and the head of the queue, whose process is stopped, has not taken it yet: who comes then stands
+/// The lock is free, and the head of the queue, whose process is stopped, has not taken it yet: a newcomer stands
 /// behind it.
-pub async fn nobody_goes_before_a_slow_head(case: Case) {
+pub async fn a_slow_head_is_not_overtaken(case: Case) {
     let stage = case.version.own_stage(Pace::REDISSONS).await;
     for (holder, head) in stage.both_ways(case.kind) {
         let queue = Queue::behind(&stage, &holder, LONG).await;
@@ -90,7 +90,7 @@ pub async fn a_long_hold_leaves_everybody_in_order(case: Case) {
     queue.moves_up(&[0, 1, 2, 3, 4]).await;
 }
 
-/// The head of the queue is killed: it keeps the others out for as long as its place lasts, and no longer.
+/// The head of the queue is killed: it keeps the rest out for as long as its place lasts, and no longer.
 pub async fn a_dead_rust_waiter_is_passed_over(case: Case) {
     let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
     a_dead_waiter(&case, &stage, &stage.rust, &stage.java).await;
@@ -111,7 +111,7 @@ async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
     let _unanswered = dead.ask("trylock", &[&LIMIT.as_millis().to_string()]);
     queue.comes_to(1).await;
     // Redisson before 3.45 counts on the place ahead of it as it was at first: if that is refreshed once more before its
-    // owner dies, it sleeps until somebody tells it.
+    // owner dies, it sleeps until a message wakes it.
     let counts_on_it = case.version.is_before(3, 45);
     if counts_on_it {
         dies.kill();
@@ -132,7 +132,7 @@ async fn a_dead_waiter(case: &Case, stage: &Stage, dies: &Peer, lives: &Peer) {
     next.unlock().await;
 }
 
-/// Who waits for a lock, in order.
+/// The waiters for a lock, in order.
 struct Queue<'a> {
     stage: &'a Stage,
     lock: Lock,
@@ -201,7 +201,7 @@ impl<'a> Queue<'a> {
         .await;
     }
 
-    /// The lock is handed on and on: these get in, in this order and one by one, and then nobody waits.
+    /// The lock is handed on and on: these get in, in this order and one by one, and then none waits.
     async fn moves_up(mut self, order: &[usize]) {
         let mut inside = &self.holder;
         for &next in order {

@@ -1,4 +1,4 @@
-//! Fencing tokens: whoever comes later has a greater one, wherever it lives.
+//! Fencing tokens: a later holder has a greater one, wherever it lives.
 
 use std::time::Duration;
 

@@ -139,10 +139,10 @@ impl Ground {
         }
     }
 
-    /// From here on the replicas of the first master sleep, and what it writes is sent to nobody.
+    /// From here on the replicas of the first master sleep, and what it writes reaches none of them.
     pub async fn deafen(&self) {
         self.replicas_do(Clustered::pause, Server::pause);
-        // What has been sent would be read by who wakes up, though the sender be dead.
+        // What has been sent would be read by a replica that wakes up, though the sender be dead.
         let cut = ["CLIENT", "KILL", "TYPE", "REPLICA"];
         self.all()[0].command::<u32>(&cut).await;
     }
@@ -172,7 +172,7 @@ impl Ground {
         }
     }
 
-    /// Waits until another of them says that it is the master, and then until it is told to who asks: when, in epoch ms.
+    /// Waits until another of them says that it is the master, and then until it is told to a client that asks: when, in epoch ms.
     /// The first of the two is told at once, as `mastered`.
     pub async fn elected(&self, mastered: &AtomicU64) -> [u64; 2] {
         let heirs = match self {
@@ -204,7 +204,7 @@ impl Ground {
         [elected, now_ms()]
     }
 
-    /// Brings back who was lost, as a replica.
+    /// Brings back the lost server, as a replica.
     pub async fn recover(&self, fault: Fault) {
         let first = &self.all()[0];
         match (self, fault) {

@@ -1,4 +1,4 @@
-//! Who holds the lock, how often and for how long: both sides see the same.
+//! The holder of the lock, its holds and their lease: both sides see the same.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -157,12 +157,12 @@ pub async fn a_forced_unlock_frees_and_wakes(case: Case) {
             "{holder}'s late unlock harmed {waiter}"
         );
         waiter.unlock().await;
-        // The one who was forced out can take it again.
+        // The owner that was forced out can take it again.
         assert!(holder.lock.worker(holder.peer).try_lock().await);
     }
 }
 
-/// A Java service does not tell the holder whom it forces out; the next renewal does.
+/// A Java service does not tell the holder that it forces out; the next renewal does.
 pub async fn a_rust_holder_hears_that_java_forced_it_out(version: Version) {
     let stage = &version.own_stage(Pace::SHORT_LEASES).await;
     together(version.cases().iter().map(async |case| {

@@ -60,7 +60,7 @@ macro_rules! every_lock {
     };
 }
 
-/// What every kind does that keeps all others out.
+/// What every kind does that keeps all other owners out.
 macro_rules! exclusive_lock {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind: holding::a_counter_that_only_the_lock_protects }
@@ -77,8 +77,8 @@ macro_rules! queue {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
             fair::everybody_enters_in_order
-            fair::a_quitter_costs_nobody_their_place
-            fair::nobody_goes_before_a_slow_head
+            fair::a_quitter_costs_no_waiter_its_place
+            fair::a_slow_head_is_not_overtaken
             fair::a_long_hold_leaves_everybody_in_order
             fair::a_dead_rust_waiter_is_passed_over
             fair::a_dead_java_waiter_is_passed_over

@@ -1,4 +1,4 @@
-//! Groups of locks: two that have a member in common exclude each other, and whoever gives up leaves nothing behind.
+//! Groups of locks: two that have a member in common exclude each other, and one that gives up leaves nothing behind.
 
 use testbed::unique_name;
 

@@ -36,7 +36,7 @@ async fn company(version: Version, stage: &Stage) -> Option<Peer> {
     }
 }
 
-/// Has the company, if there is one, wait behind the one who waits already.
+/// Has the company, if there is one, wait behind the waiter that is there already.
 async fn join(stage: &Stage, lock: &Lock, company: Option<&Peer>) {
     if let (Some(peer), Waits::Queued) = (company, lock.kind.waits) {
         stage.listening(lock, 1).await;
@@ -131,7 +131,7 @@ pub async fn a_dead_rust_holder_is_followed_after_the_lease(version: Version) {
     crash(&stage, holders.collect(), company.as_ref()).await;
 }
 
-/// The holder's process is killed; the waiters come in when the leases end that nobody renews any more. Their
+/// The holder's process is killed; the waiters come in when the leases end that are not renewed any more. Their
 /// company, if any, waits behind them in the queues.
 async fn crash(stage: &Stage, pairs: Vec<(Worker<'_>, Worker<'_>)>, company: Option<&Peer>) {
     let lease = Pace::SHORT_LEASES.watchdog.as_millis() as u64;

@@ -82,8 +82,8 @@ pub async fn a_writer_lets_all_waiting_readers_in(version: Version) {
     }
 }
 
-/// A writer of ours that goes on as a reader says so to Redisson's waiting readers (P-W10). Redisson tells nobody: ours
-/// come in when they ask again, which is soon here.
+/// A writer of ours that goes on as a reader says so to Redisson's waiting readers (P-W10). Redisson does not announce it:
+/// ours come in when they ask again, which is soon here.
 pub async fn a_downgrade_lets_readers_in(version: Version) {
     let stage = version.own_stage(Pace::SHORT_PLACES).await;
     for (writer, reader) in stage.both_ways(&WRITE) {

@@ -105,7 +105,7 @@ async fn serve(asked: &str, kinds: Kinds) -> Result<(), Failure> {
         });
         let _ = label.send(Request { id, verb, args });
     }
-    // Like a crash: who has started us is gone.
+    // Like a crash: the process that has started this one is gone.
     std::process::exit(137)
 }
 
@@ -124,7 +124,7 @@ fn requests() -> UnboundedReceiver<String> {
 
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // Nobody to tell: then the input ends as well.
+    // No reader of the output: then the input ends as well.
     let _ = output.write_all(format!("{line}\n").as_bytes());
     let _ = output.flush();
 }

@@ -259,7 +259,7 @@ impl Stage {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
-    /// Who holds the lock, and how often: the fields of its hash. What else is in it must be as the kind says.
+    /// The owners that hold the lock, and how often: the fields of its hash. What else is in it must be as the kind says.
     pub async fn fields(&self, lock: &Lock) -> BTreeMap<String, String> {
         let mut fields: BTreeMap<String, String> =
             self.server.command(&["HGETALL", &lock.name]).await;

@@ -59,7 +59,7 @@ pub const PLAIN: &[&str] = &[
     "a lock 20000",
     "a lock",
     "b forceunlock",
-    // A lease that runs out tells nobody.
+    // The end of a lease is not announced.
     "a lock 1500",
     "a expired",
     "a islocked",
@@ -69,7 +69,7 @@ pub const PLAIN: &[&str] = &[
 /// A waiter comes in when a lease runs out. (Not in the queue of an old Redisson, which sleeps on now and then.)
 pub const TAKEOVER: &[&str] = &["b trylock 0 1500", "a trylock 5000", "b unlock", "a unlock"];
 
-/// Who waits for a fair lock, and how long a place in the queue is there.
+/// The waiters for a fair lock, and how long a place in the queue is there.
 pub const QUEUE: &[&str] = &[
     "a lock 60000",
     "b begin trylock 60000",
@@ -77,7 +77,7 @@ pub const QUEUE: &[&str] = &[
     // Neither takes a place: one does not wait, and one gives its place up.
     "d trylock",
     "d trylock 400",
-    // Who has become the head is told so.
+    // A new head is told so.
     "a unlock; b end | rust also says redisson_lock__channel:{NAME}:<owner c> <- 0",
     "d begin lock 60000",
     "b holdcount",
@@ -155,14 +155,14 @@ pub const READ_WRITE: &[&str] = &[
     "b write.forceunlock",
     "a write.unlock",
     "a write.isheld",
-    // Who waits is told.
+    // A waiter is told.
     "a write.lock",
     "b begin read.lock",
     "a write.unlock; b end",
     "c begin write.lock",
     "b read.unlock; c end",
     "c write.unlock",
-    // A lease that runs out tells nobody.
+    // The end of a lease is not announced.
     "a read.lock 1500",
     "a read.expired",
     "a read.islocked",

@@ -12,7 +12,7 @@ macro_rules! order {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
             fair::everybody_enters_in_order
-            fair::a_quitter_costs_nobody_their_place
+            fair::a_quitter_costs_no_waiter_its_place
         }
     };
 }

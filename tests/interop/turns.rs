@@ -38,7 +38,7 @@ pub async fn java_has_its_share_beside_a_crowd(version: Version) {
     waits.sort_unstable();
     println!("turns that Java waited: {waits:?}");
     assert!(waits.iter().sum::<i64>() > 0, "it was alone");
-    // Of 17 who want it, it would wait for 16.
+    // Of 17 tasks that want it, it would wait for 16.
     assert!(waits[WAITS * 99 / 100 - 1] <= 3 * CROWD as i64, "{waits:?}");
 }
 

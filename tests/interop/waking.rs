@@ -34,7 +34,7 @@ pub async fn an_unlock_wakes_a_waiter(case: Case) {
     }
 }
 
-/// Unlike Redisson's, a spin lock of ours says that it is released: to who waits for the same hold with a plain lock.
+/// Unlike Redisson's, a spin lock of ours says that it is released: to a waiter for the same hold with a plain lock.
 pub async fn a_spin_lock_wakes_plain_waiters(version: Version) {
     let stage = version.stage().await;
     let lock = Lock::new(&SPIN);
@@ -77,19 +77,19 @@ async fn one_by_one(holder: &Worker<'_>, waiters: &[Worker<'_>]) {
         });
     }
     // Time for all of them to wait; one that comes later is as good, and is let in as well.
-    assert_nobody_comes(&mut waiting, Duration::from_millis(300)).await;
+    assert_none_comes(&mut waiting, Duration::from_millis(300)).await;
     let mut inside = holder;
     while !waiting.is_empty() {
         inside.unlock().await;
         let next = timeout(AMPLE, waiting.join_next()).await;
         let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
         inside = &waiters[next.expect("somebody waits").expect("it is let in")];
-        assert_nobody_comes(&mut waiting, Duration::from_millis(100)).await;
+        assert_none_comes(&mut waiting, Duration::from_millis(100)).await;
     }
     inside.unlock().await;
 }
 
-async fn assert_nobody_comes(waiting: &mut JoinSet<usize>, pause: Duration) {
+async fn assert_none_comes(waiting: &mut JoinSet<usize>, pause: Duration) {
     if waiting.is_empty() {
         return;
     }

@@ -22,7 +22,7 @@ impl Lock {
         Self { name, kind }
     }
 
-    /// The same, for who wants it while it is held.
+    /// The same, for a task that wants it while it is held.
     pub fn rival(&self) -> Self {
         self.of(self.kind.rival)
     }

@@ -215,7 +215,7 @@ async fn settings_that_cannot_work() {
     assert!(!calls.contains_key("hello"), "it connected: {calls:?}");
 }
 
-/// Who wants to wait for ever says so with the largest value there is.
+/// An endless wait is asked for with the largest value there is.
 #[tokio::test]
 async fn settings_without_an_end_work() {
     let server = Server::start().await;

@@ -44,13 +44,13 @@ macro_rules! contract {
                 a_wait_of_zero_does_not_wait a_wait_that_no_clock_can_count_waits a_wait_at_the_end_of_the_clock_waits
                 a_release_at_about_the_limit_is_told_right a_holders_short_lease_does_not_end_a_wait;
             fixed_lease: it_runs_out_and_its_holder_hears_of_it_first it_is_not_renewed
-                its_end_fires_token_and_future a_late_unlock_harms_nobody
+                its_end_fires_token_and_future a_late_unlock_harms_no_successor
                 validity_ends_before_the_servers_lease a_lease_is_no_longer_than_asked_for;
             watchdog: a_hold_outlives_many_leases a_hold_at_rest_is_renewed_in_time
                 a_released_hold_is_renewed_no_more many_holds_are_renewed_side_by_side;
             force: it_frees_and_says_whether_it_did holders_of_its_client_hear_of_it_at_once
                 holders_elsewhere_hear_of_it_at_their_renewal it_lets_a_waiter_in
-                a_forced_out_holder_harms_nobody a_lock_whose_key_was_overwritten_is_lost;
+                a_forced_out_holder_harms_no_successor a_lock_whose_key_was_overwritten_is_lost;
             foreign: what_is_no_lock_of_this_kind_is_refused_and_left_alone what_replaced_a_held_lock_is_left_alone
                 a_waiter_hears_that_the_lock_became_something_else every_other_kind_is_excluded_or_refused
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
@@ -68,20 +68,20 @@ macro_rules! contract {
                 it_can_be_spawned it_excludes;
             shutdown: dropped_guards_are_released_and_live_ones_reported every_operation_is_closed_afterwards
                 waiters_hear_that_it_is_closed nothing_stays_connected it_may_be_asked_for_again
-                clones_end_together_and_others_go_on the_last_clone_releases_and_disconnects
+                clones_end_together_and_other_clients_go_on the_last_clone_releases_and_disconnects
                 locks_and_guards_keep_the_client_going a_client_without_its_runtime_answers;
             types: every_public_type_shows_itself_and_travels futures_travel
                 what_a_waiting_task_holds_is_small nothing_shows_a_password;
         }
     };
-    // Whoever holds it may take it again.
+    // The holder may take it again.
     (@reentrant $subject:ident) => {
         contract! { @tests $subject;
             exclusion: branches_of_one_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
             reentry: counts_are_exact_here_and_on_the_server every_way_in_is_a_way_back_in
-                guards_may_end_in_any_order nobody_else_enters_before_the_last_guard_ends
+                guards_may_end_in_any_order no_other_owner_enters_before_the_last_guard_ends
                 a_tenth_hold_is_counted_like_the_first;
-            waiting: the_end_of_a_nested_hold_wakes_nobody;
+            waiting: the_end_of_a_nested_hold_wakes_no_waiter;
             modes: a_short_lease_inside_shortens_nothing a_short_lease_inside_a_longer_one_shortens_nothing
                 a_long_lease_inside_ends_with_its_hold a_watched_hold_goes_on_after_a_lease_inside
                 a_lease_runs_out_after_a_watched_hold_inside watched_lease_watched lease_watched_lease
@@ -93,7 +93,7 @@ macro_rules! contract {
             shutdown: nested_and_leaked_holds_are_counted;
         }
     };
-    // Whoever holds it is refused a second hold.
+    // The holder is refused a second hold.
     (@once $subject:ident) => {
         contract! { @tests $subject;
             once: every_way_in_is_refused_to_its_holder a_refusal_costs_the_hold_nothing
@@ -101,13 +101,13 @@ macro_rules! contract {
                 every_kind_of_end_lets_its_owner_in_again;
         }
     };
-    // Those who wait listen for the release.
+    // Waiters listen for the release.
     (@listening $subject:ident) => {
         contract! { @tests $subject;
             listening: waiters_share_a_connection_and_leave_it;
         }
     };
-    // Those who wait ask again and again.
+    // Waiters ask again and again.
     (@polling $subject:ident) => {
         contract! { @tests $subject;
             polling: a_silent_release_lets_a_waiter_in nobody_listens a_release_is_announced_all_the_same;

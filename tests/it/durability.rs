@@ -29,7 +29,7 @@ async fn asleep_for_long(replicas: usize) -> Replicated {
     Replicated::start_with(replicas, &["--repl-timeout", "3600"]).await
 }
 
-/// The master, by itself: nobody but the test knows of replicas.
+/// The master, by itself: only the test knows of replicas.
 fn alone(set_up: &Replicated) -> String {
     set_up.servers[0].url()
 }
@@ -66,7 +66,7 @@ async fn too_few(client: &LockClient, server: &Server, wanted: u32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_single_server_waits_for_nobody_unless_told_to() {
+async fn a_single_server_waits_for_no_replica_unless_told_to() {
     let set_up = Replicated::start(1).await;
     let server = &set_up.servers[0];
     let client = connect(&alone(&set_up), config(Durability::Auto)).await;
@@ -84,7 +84,7 @@ async fn as_redisson_a_set_up_with_replicas_waits_for_one() {
     let set_up = asleep_for_long(2).await;
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert!(acknowledged(&client).await >= Some(1));
-    // One that sleeps keeps nobody from it.
+    // One that sleeps keeps no client from it.
     set_up.servers[1].pause();
     assert_eq!(acknowledged(&client).await, Some(1));
     set_up.servers[1].resume();
@@ -145,7 +145,7 @@ async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_says_so_keeps_what_too_few_have() {
+async fn what_too_few_have_is_kept_where_asked_for() {
     let set_up = asleep_for_long(1).await;
     let mut config = hasty(Durability::All);
     config.check_replicas = false;
@@ -156,7 +156,7 @@ async fn whoever_says_so_keeps_what_too_few_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_fr13_nobody_else_waits_behind_it() {
+async fn p_fr13_no_other_command_waits_behind_it() {
     let set_up = asleep_for_long(1).await;
     let client = connect(&alone(&set_up), config(Durability::Local)).await;
     set_up.servers[1].pause();
@@ -266,7 +266,7 @@ async fn p_t4_where_wait_or_role_is_refused_it_goes_on_without() {
         let url = alone(&set_up).replace("redis://", "redis://app:pw@");
         let client = connect(&url, config(Durability::All)).await;
         let listed = match expected {
-            // Without ROLE nobody says how many there are.
+            // Without ROLE it is not known how many there are.
             Some(_) => Durability::Replicas(1),
             None => Durability::All,
         };

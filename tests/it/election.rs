@@ -66,7 +66,7 @@ async fn an_identity_is_gone_with_its_term() {
     let stranger = other.fenced_lock("leaders").lock().await.unwrap();
     assert_eq!(election.leader().await, Ok(None));
     stranger.unlock().await.unwrap();
-    // What somebody has left of a term that is over.
+    // What is left of a term that is over.
     let words = [
         "HSET",
         "leaders",

@@ -28,7 +28,7 @@ async fn small_server(policy: &str) -> Server {
     server
 }
 
-/// Somebody else's data, a value at a time, until `done` or until there is no room for more.
+/// Foreign data, a value at a time, until `done` or until there is no room for more.
 async fn fill(server: &Server, mut done: impl AsyncFnMut(&mut MultiplexedConnection) -> bool) {
     let mut admin = server.admin().await;
     let value = "x".repeat(16 * 1024);
@@ -63,7 +63,7 @@ async fn p_t6_an_evicted_lock_is_anybodys_and_its_holder_hears_of_it() {
             !exists(&mut server.admin().await, &name).await,
             "{policy}: nothing was evicted"
         );
-        // Room again, for those who come.
+        // Room again, for the clients that come.
         let unlimited = ["CONFIG", "SET", "maxmemory", "0"];
         server.command::<()>(&unlimited).await;
         let other = client(&server).await;

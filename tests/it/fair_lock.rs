@@ -1,4 +1,4 @@
-//! What only the fair lock does: its queue, the places in it, and what others leave there (pitfalls F).
+//! What only the fair lock does: its queue, the places in it, and what other clients leave there (pitfalls F).
 
 mod cost;
 mod giving_up;
@@ -47,13 +47,13 @@ impl Line {
         client.fair_lock(&self.name).owned_by(&Owner::new())
     }
 
-    /// A holder of its own client, whose settings matter to nobody else.
+    /// A holder of its own client, whose settings matter to no other task.
     async fn held(&self) -> Guard<Fair> {
         let client = self.witness.a_client().await;
         self.lock(&client).lock().await.expect("it is free")
     }
 
-    /// Who waits, the next one first.
+    /// The waiters, the next one first.
     async fn waiting(&self) -> Vec<String> {
         self.witness.ask(&["LRANGE", &self.queue, "0", "-1"]).await
     }
@@ -89,7 +89,7 @@ impl Line {
         let before = self.witness.scripts().await;
         let task = tokio::spawn(wait(lock));
         self.witness.have_run(before + 2).await;
-        self.witness.hears_somebody(&self.channel(&entry)).await;
+        self.witness.has_a_subscriber(&self.channel(&entry)).await;
         eventually("it has a place", SOON, async || {
             self.waiting().await.contains(&entry)
         })

@@ -1,4 +1,4 @@
-//! A lock that goes from task to task of one process: few scripts, no lost wake-ups, and turns for others.
+//! A lock that goes from task to task of one process: few scripts, no lost wake-ups, and turns for other clients.
 
 use std::{
     sync::{
@@ -86,7 +86,7 @@ async fn a_turn_within_a_row_costs_no_script() {
     costs_scripts(&server, config, LockClient::simple_lock, 0.2).await;
 }
 
-/// A release, and the next one's acquisition behind it: for locks that show who had a token, and where rows are switched off.
+/// A release, and the next one's acquisition behind it: for locks that show which owner had a token, and where rows are switched off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_without_rows_costs_two_scripts() {
     let server = Server::start().await;
@@ -116,9 +116,9 @@ async fn costs_scripts<K: Kind>(
     assert!(each <= most, "{each} scripts per turn");
 }
 
-/// One asks for all who wait.
+/// One asks for all waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_come_together_do_not_all_ask() {
+async fn tasks_that_come_together_do_not_all_ask() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let others = connect(&server.url(), woken_only()).await;
@@ -134,7 +134,7 @@ async fn those_who_come_together_do_not_all_ask() {
     crowd.are_let_in_after(theirs).await;
     let tries = tries(&server).await - before;
     println!("{tries} tries of {TASKS} who come together");
-    // Rows last for 2 ms; and on a busy machine, who is to ask is not always polled in time.
+    // Rows last for 2 ms; and on a busy machine, the task that is to ask is not always polled in time.
     assert!(tries <= TASKS / 10, "{tries} tries");
 }
 
@@ -208,12 +208,12 @@ async fn cut_connections_cost_a_crowd_no_wake_up() {
     crowd.goes_home().await;
 }
 
-/// Somebody else comes too late after each release, as long as one of us is told of it at once: from afar always.
+/// A foreign client comes too late after each release, as long as a task of this process is told of it at once: from afar always.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_has_its_share_beside_a_crowd() {
     const CROWD: u64 = 16;
     const TURNS: u64 = 10;
-    /// Long beside the moment for which the lock is free, or who comes at any time would often meet it.
+    /// Long beside the moment for which the lock is free, or a task that comes at any time would often meet it.
     const HOLD: Duration = Duration::from_millis(3);
     /// At least a third of the fair share, which is one in 17.
     const MOST: u64 = 3 * (CROWD + 1) * TURNS;
@@ -294,7 +294,7 @@ async fn what_is_granted_while_the_client_closes_is_given_back() {
 
 /// In a crowd in which many do not wait for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_give_up_cost_a_crowd_no_wake_up() {
+async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
     const TASKS: usize = 24;
     const TURNS: usize = 200;
     let server = Server::start().await;

@@ -38,11 +38,11 @@ macro_rules! hazards {
                 p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back;
             permissions: p_fr7_refused_subscriptions_mix_nothing_up p_a10_out_of_memory_holds_are_renewed_and_released;
             renewals: a_lost_look_after_a_reconnection_is_repeated p_a4_a_late_release_spares_the_next_hold;
-            starvation: who_drops_and_locks_again_lets_others_in;
-            starving: forgotten_futures_hold_up_nobody_else;
+            starvation: an_owner_that_drops_and_locks_again_lets_the_rest_in;
+            starving: forgotten_futures_hold_no_other_task_up;
         }
     };
-    // Whoever holds it may take it again.
+    // The holder may take it again.
     (@reentrant $subject:ident) => {
         hazards! { @tests $subject;
             drops: p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays
@@ -51,32 +51,32 @@ macro_rules! hazards {
             starvation: an_unanswered_inner_release_ends_the_outer_hold_in_time;
         }
     };
-    // Those who wait listen for the release.
+    // Waiters listen for the release.
     (@listening $subject:ident) => {
         hazards! { @tests $subject;
             connections: p_w4_both_connections_are_killed_while_waiting
                 p_w4_the_scripts_connection_is_killed_while_waiting
                 p_w4_the_subscriptions_connection_is_killed_while_waiting;
             drops: p_a3_dropped_waiters_leave_no_subscription;
-            permissions: one_refused_channel_leaves_the_others_their_messages a_server_without_resp3_wakes_waiters_too;
-            starving: a_forgotten_waiter_holds_others_up_for_a_poll_at_most;
+            permissions: one_refused_channel_leaves_the_rest_their_messages a_server_without_resp3_wakes_waiters_too;
+            starving: a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most;
             waking: p_w5_two_waiters_of_one_process_are_both_woken p_w3_a_woken_waiter_that_gives_up_passes_it_on
                 p_w3_a_patient_waiter_among_impatient_ones_gets_in;
         }
     };
-    // Every release is announced, whether anybody waits or not.
+    // Every release is announced, with or without a waiter.
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
             permissions: p_a9_a_user_without_channels_is_told_and_takes_nothing;
         }
     };
-    // Those who wait listen to one channel, not each to its own.
+    // Waiters listen to one channel, not each to its own.
     (@one_channel $subject:ident) => {
         hazards! { @tests $subject;
             permissions: a_refused_channel_costs_a_connection_once;
         }
     };
-    // Those who wait ask seldom, as they are sure to be told.
+    // Waiters ask seldom, as they are sure to be told.
     (@patient $subject:ident) => {
         hazards! { @tests $subject;
             starvation: p_w9_a_hand_over_costs_a_few_tries_however_many_come;
@@ -90,16 +90,16 @@ macro_rules! hazards {
             drops: p_a3_a_thousand_futures_dropped_leave_nothing p_a3_tasks_aborted_at_any_time_leave_nothing;
             outages: a_server_stopped_for_less_than_a_lease_costs_nothing
                 a_server_stopped_for_more_than_a_lease_costs_the_hold a_partition_ends_the_hold_before_the_server_does
-                what_a_stall_held_back_harms_nobody_when_it_arrives;
+                what_a_stall_held_back_does_no_harm_when_it_arrives;
             permissions: p_r1_refused_renewals_are_tried_again;
-            renewals: p_r1_bad_entries_cost_nobody_else_a_renewal p_r1_lost_renewals_are_sent_again
+            renewals: p_r1_bad_entries_cost_no_other_lock_a_renewal p_r1_lost_renewals_are_sent_again
                 p_r2_a_renewal_that_races_a_release_revives_nothing;
             starving: p_r9_after_a_blocked_runtime_the_loss_is_seen_first
                 p_r9_a_body_that_blocked_its_runtime_goes_no_further a_short_block_costs_no_hold;
             waking: p_w11_with_every_message_muted_waiters_poll p_w4_newcomers_do_not_put_off_a_waiters_poll
                 p_w9_five_hundred_names_take_one_connection
                 p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop;
-            processes: p_r9_a_stopped_process_sees_its_loss_first p_r9_a_late_unlock_harms_nobody
+            processes: p_r9_a_stopped_process_sees_its_loss_first p_r9_a_late_unlock_harms_no_successor
                 a_killed_holder_is_followed_when_its_lease_ends;
         }
     };

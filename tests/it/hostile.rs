@@ -336,7 +336,7 @@ async fn the_cause_reaches_the_caller() {
     }
 }
 
-/// A lock that somebody else holds, and a client that waits for it.
+/// A lock of a foreign owner, and a client that waits for it.
 async fn waits_for_a_held_lock(url: &str, server: &Server) -> tokio::task::JoinHandle<()> {
     let holder = LockClient::connect(&server.url()).await.unwrap();
     holder.reentrant_lock("held").lock().await.unwrap().leak();
@@ -417,7 +417,7 @@ async fn refused_channels_cost_no_connection_however_many_there_are() {
 }
 
 #[tokio::test]
-async fn who_may_not_publish_gets_no_lock_that_it_could_not_release() {
+async fn a_user_that_may_not_publish_gets_no_lock_that_it_could_not_release() {
     let server = Server::start().await;
     let url = admit(&server, &["resetchannels", "&redisson_lock__channel:{ok*"]).await;
     let client = LockClient::connect(&url).await.unwrap();

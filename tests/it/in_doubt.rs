@@ -1,4 +1,4 @@
-//! What happened in the middle, and what did not: acknowledgements that nobody gave, slots of the dead, what was given up.
+//! What happened in the middle, and what did not: acknowledgements that no replica gave, slots of the dead, what was given up.
 
 use std::time::Duration;
 

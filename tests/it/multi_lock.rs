@@ -89,7 +89,7 @@ async fn it_waits_for_the_one_that_refused_and_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_m1_one_lost_member_is_a_loss_and_the_others_are_released() {
+async fn p_m1_one_lost_member_is_a_loss_and_the_rest_is_released() {
     let (server, client) = bed().await;
     let names = names(3);
     let guard = client.multi_lock(&names).lock().await.unwrap();
@@ -132,7 +132,7 @@ async fn p_m1_one_lost_member_is_a_loss_and_the_others_are_released() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// P-M2: the lease of a group never touches a lock that somebody else has by then.
+/// P-M2: the lease of a group never touches a lock that another owner has by then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_m2_a_lease_is_set_where_it_is_granted_and_nowhere_else() {
     let (server, client) = bed().await;
@@ -389,7 +389,7 @@ async fn two_groups_of_one_owner_at_once() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// One sick server does not keep the locks of the others from everybody.
+/// One sick server does not keep the locks of the rest from every client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_held_while_a_member_cannot_be_reached() {
     let (server, _) = bed().await;

@@ -101,7 +101,7 @@ async fn p_m5_a_frozen_minority_is_done_without_and_released_later() {
     // Validity counts from before the frozen server was asked.
     assert!(guard.valid_until() < began + Duration::from_secs(20));
     fleet.servers[1].resume();
-    // What it granted when it woke is nobody's.
+    // What it granted when it woke has no owner.
     eventually("it is given back", GENEROUS, async || {
         !exists(&fleet.servers[1], &fleet.name).await
     })
@@ -190,7 +190,7 @@ async fn many_contend_and_one_is_inside() {
     }
 }
 
-/// Members that lost their lease while others were waited for do not count.
+/// Members that lost their lease while the rest were waited for do not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
     let fleet = Fleet::new(3).await;
@@ -206,7 +206,7 @@ async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
 
 /// P-A11: neither a dead minority nor a dead majority makes an answer wait for longer than it has to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a11_dead_servers_do_not_make_the_others_wait() {
+async fn p_a11_dead_servers_do_not_make_the_rest_wait() {
     let fleet = Fleet::new(3).await;
     let lock = fleet.lock(&fleet.clients().await);
     let long = lock.with_lease(Duration::from_secs(3600));

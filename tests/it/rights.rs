@@ -46,7 +46,7 @@ fn all_rights(parts: &[&str]) -> Vec<String> {
 
 /// Makes `user` on `server` one with these rights only; the URL to connect as that user.
 async fn admit_with(server: &Server, user: &str, rights: &[String]) -> String {
-    // At once: a user who loses a channel for a moment loses its connections.
+    // At once: a user that loses a channel for a moment loses its connections.
     let mut words = vec!["ACL", "SETUSER", user, "reset"];
     words.extend(rights.iter().map(String::as_str));
     server.command::<()>(&words).await;
@@ -67,11 +67,11 @@ async fn is_before_redis_7(server: &Server) -> bool {
     major.is_some_and(|major: u32| major < 7)
 }
 
-/// Servers that belong together, for a user who may do with locks of some kinds what the page says, and nothing else.
+/// Servers that belong together, for a user that may do with locks of some kinds what the page says, and nothing else.
 pub struct Admitted(String);
 
 impl Admitted {
-    /// To `servers`, for locks of `kinds` in this sort of set-up; on Redis before 7.0 a user who may do everything.
+    /// To `servers`, for locks of `kinds` in this sort of set-up; on Redis before 7.0 a user that may do everything.
     pub async fn to(servers: &[Server], kinds: &[&str], set_up: &[&str]) -> Self {
         let user = kinds.join(".");
         let mut rights = all_rights(&[kinds, set_up, &["holders"]].concat());
@@ -89,7 +89,7 @@ impl Admitted {
         with_user(url, &self.0)
     }
 
-    /// To those who watch over the servers as well.
+    /// To the sentinels as well.
     pub async fn to_sentinels(&self, sentinels: &[Server], url: &str) -> String {
         let rights = rights("sentinel: on every sentinel");
         for sentinel in sentinels {

@@ -61,7 +61,7 @@ async fn a_lock_stays_for_the_least_time_and_no_longer() {
             assert!(began.elapsed() < least, "it returns at once");
             let skipped = other.$kind(name).run_at_least(least, async |_| 8).await;
             assert_eq!(skipped, Ok(None));
-            // Not even for who ran it.
+            // Not even for the owner that ran it.
             assert_eq!(one.$kind(name).try_run(async |_| 9).await, Ok(None));
             let guard = other.$kind(name).try_lock_for(SOON).await.unwrap();
             let waited = began.elapsed();

@@ -278,7 +278,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
 
 /// The client's runtime is blocked, so its watchdog sees nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loss_is_told_on_the_runtime_of_whoever_listens() {
+async fn a_loss_is_told_on_the_runtime_of_its_listener() {
     let server = Server::start().await;
     let (blocks, blocked) = mpsc::channel();
     let (heard, goes_on) = mpsc::channel::<()>();
@@ -300,7 +300,7 @@ async fn a_loss_is_told_on_the_runtime_of_whoever_listens() {
             let group = client.multi_lock(["c", "d"]).lock().await.unwrap();
             assert!(send.send((guards, group)).is_ok());
             blocks.send(()).unwrap();
-            // In vain if nobody says so.
+            // In vain if nothing says so.
             goes_on.recv_timeout(SOON)
         })
     });

@@ -101,7 +101,7 @@ struct Wide {
     arguments: Vec<String>,
 }
 
-/// Whoever runs scripts: by default the administrator, who may do everything.
+/// The user that runs scripts: by default the administrator, with all rights.
 #[derive(Clone)]
 struct Caller(MultiplexedConnection);
 

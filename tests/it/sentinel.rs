@@ -30,7 +30,7 @@ fn rounds() -> usize {
     })
 }
 
-/// Takes a lock that nobody else has, and gives it back.
+/// Takes a lock without contention, and gives it back.
 async fn works(client: &LockClient, name: &str) {
     let lock = client.reentrant_lock(name);
     let guard = tokio::time::timeout(GENEROUS, lock.lock()).await;

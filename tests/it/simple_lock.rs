@@ -32,7 +32,7 @@ impl Latch {
         self.witness.pttl(&self.name).await
     }
 
-    /// `SET name value NX PX lease`, as redis-py, redsync and others do. Says whether it was taken.
+    /// `SET name value NX PX lease`, as redis-py, redsync and more do. Says whether it was taken.
     async fn others_take(&self, value: &str, lease: &str) -> bool {
         let words = ["SET", &self.name, value, "NX", "PX", lease];
         self.witness.ask::<Option<String>>(&words).await.is_some()
@@ -57,7 +57,7 @@ impl Latch {
 }
 
 #[tokio::test]
-async fn others_and_we_exclude_each_other() {
+async fn foreign_clients_and_ours_exclude_each_other() {
     let latch = Latch::new().await;
     let client = latch.witness.a_client().await;
     let lock = latch.lock(&client);
@@ -85,9 +85,9 @@ async fn others_and_we_exclude_each_other() {
     latch.witness.nothing_left().await;
 }
 
-/// Others tell nobody: it asks, more often than where a release is told.
+/// Such clients announce nothing: it asks, more often than where a release is told.
 #[tokio::test]
-async fn a_release_by_others_is_noticed_without_a_message() {
+async fn a_foreign_release_is_noticed_without_a_message() {
     let latch = Latch::new().await;
     let client = latch.witness.client(only_messages()).await;
     assert!(latch.others_take("theirs", "600000").await);
@@ -126,7 +126,7 @@ async fn our_own_release_is_told() {
     let waiting = tokio::spawn(async move { lock.lock().await });
     latch
         .witness
-        .hears_somebody(&format!("simple_lock__channel:{{{}}}", latch.name))
+        .has_a_subscriber(&format!("simple_lock__channel:{{{}}}", latch.name))
         .await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let guard = done("it is told", waiting).await.unwrap();
@@ -201,7 +201,7 @@ async fn an_expired_value_of_another_owners_is_free() {
     latch.witness.nothing_left().await;
 }
 
-/// A value without expiry is held for ever, whatever it is: nobody's is empty, or like ours.
+/// A value without expiry is held for ever, whatever it is: an empty one, or one like ours.
 #[tokio::test]
 async fn a_value_without_expiry_is_held() {
     let latch = Latch::new().await;

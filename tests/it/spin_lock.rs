@@ -1,4 +1,4 @@
-//! What only the spin lock does: it asks again and again, and nobody tells it anything.
+//! What only the spin lock does: it asks again and again, and is not told anything.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Turnstile {
         format!("redisson_lock__channel:{{{}}}", self.name)
     }
 
-    /// A holder as Redisson's: when it leaves, it tells nobody.
+    /// A holder as Redisson's: when it leaves, it announces nothing.
     async fn java_enters(&self, lease: &str) {
         let java = "33333333-3333-4333-8333-333333333333:1";
         let () = self.witness.ask(&["HSET", &self.name, java, "1"]).await;
@@ -130,9 +130,9 @@ async fn it_asks_and_does_not_listen() {
     turnstile.witness.nothing_left().await;
 }
 
-/// Unlike Redisson's, our release is told to those who listen, once per release and not for an inner hold.
+/// Unlike Redisson's, our release is announced on the channel, once per release and not for an inner hold.
 #[tokio::test]
-async fn a_release_is_told_to_those_who_listen() {
+async fn a_release_is_told_to_listeners() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     let lock = turnstile.lock(&client);
@@ -159,7 +159,7 @@ async fn a_release_is_told_to_those_who_listen() {
 
 /// P-W11: behind a spin lock of Redisson's, one that listens is back at the poll floor ..
 #[tokio::test]
-async fn p_w11_behind_a_release_that_nobody_tells_the_poll_floor_brings_waiters_back() {
+async fn p_w11_behind_a_silent_release_the_poll_floor_brings_waiters_back() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(polling(SECOND)).await;
     turnstile.java_enters("600000").await;

@@ -1,4 +1,4 @@
-//! Nobody is starved: not the runtime, not other owners, not the server.
+//! Nothing is starved: not the runtime, not other owners, not the server.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ async fn a_hold_that_ends_soon_leaves_the_runtime_alone() {
 }
 
 /// A dropped guard's release is queued; its owner, locking again, used to enter its own old hold for ever.
-pub async fn who_drops_and_locks_again_lets_others_in<S: Subject>() {
+pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() {
     let server = Server::start().await;
     let (client, other) = (
         connect(&server, GENEROUS).await,
@@ -74,7 +74,7 @@ pub async fn p_w9_a_hand_over_costs_a_few_tries_however_many_come<S: Subject>() 
     }
     let all = timeout(2 * GENEROUS, comers.join_all()).await;
     assert_eq!(all.expect("all get in").len() as u64, COMERS);
-    // Every try begins with a PTTL; a reader's release looks at those of others, but once at the fields.
+    // Every try begins with a PTTL; a reader's release looks at those of the rest, but once at the fields.
     let counted = if S::SHARED { "hmget" } else { "pttl" };
     let tries = server.calls().await[counted] as f64 / COMERS as f64;
     println!("{tries} tries per hand-over");

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// For what should be a matter of milliseconds.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Nobody asks by itself in the time that a test takes: who goes on was woken.
+/// No waiter asks by itself in the time that a test takes: one that goes on was woken.
 async fn without_polls(url: &str) -> LockClient {
     let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
     let builder = LockClient::builder().url(url).config(config);

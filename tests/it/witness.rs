@@ -1,4 +1,4 @@
-//! What the tests of single kinds share: a server of their own, and an administrator who looks and meddles.
+//! What the tests of single kinds share: a server of their own, and an administrator that looks and meddles.
 
 use std::{
     future::poll_fn,
@@ -102,7 +102,7 @@ impl Witness {
         eventually("the scripts have run", SOON, ran).await;
     }
 
-    pub async fn hears_somebody(&self, channel: &str) {
+    pub async fn has_a_subscriber(&self, channel: &str) {
         let heard = async || {
             let (_, listeners): (String, u32) = self.ask(&["PUBSUB", "NUMSUB", channel]).await;
             listeners > 0

@@ -283,7 +283,7 @@ async fn try_lock_does_not_yield() {
         let guard = lock.try_lock().await.unwrap().expect("nobody has it");
         assert_eq!(scripts(&server).await - before, 1);
         let _ = guard.unlock().await.unwrap();
-        // The owner of a hold does not wait for others either.
+        // The owner of a hold does not wait for another one either.
         let outer = lock.lock().await.unwrap();
         let inner = lock.lock().now_or_never();
         drop((outer, inner));
@@ -399,7 +399,7 @@ async fn each_client_has_its_share_on_a_cluster() {
         let mut config = Config::default();
         let name = cluster.name_on(node, "share").await;
         assert!(pair_on(&cluster.url(), config.clone(), &name).await >= 0.5);
-        // Its nodes do not say who listens elsewhere: a tenth of the time is for others, who use more of it or less. Without the
+        // Its nodes do not say which clients listen elsewhere: a tenth of the time is for them, and they use more of it or less. Without the
         // rule one of the two has a turn in a hundred.
         config.sharded_pubsub = ShardedPubSub::Off;
         assert!(pair_on(&cluster.url(), config, &name).await >= 0.1);

@@ -62,7 +62,7 @@ async fn a_waiter_whose_message_went_to_another_node_enters_once_the_slot_has_mo
     let from = cluster.owner(slot).unwrap();
     let moving = cluster.begin_move(slot, (from + 1) % 3).unwrap();
     assert!(cluster.move_key(moving));
-    // Published at the node that the slot is on its way to, where nobody can subscribe yet.
+    // Published at the node that the slot is on its way to, where no client can subscribe yet.
     guard.unlock().await.unwrap();
     cluster.end_move(moving);
     hear_all(&cluster);
@@ -92,7 +92,7 @@ async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
 
 /// A fleet in which some listen within shards and some everywhere: neither hears the other, and the log says so.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_no_message_ended_shows_that_others_listen_elsewhere() {
+async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
     for (own, others) in [
         (ShardedPubSub::Off, ShardedPubSub::On),
         (ShardedPubSub::On, ShardedPubSub::Off),
@@ -106,7 +106,7 @@ async fn a_wait_that_no_message_ended_shows_that_others_listen_elsewhere() {
         let (theirs, listens) = (client(others).await, client(others).await);
         let ours = client(own).await;
         let (log, _guard) = Lines::keep_from(Level::WARN);
-        // Both names have the same channel: whoever waits for one listens to the other's releases.
+        // Both names have the same channel: a waiter for one listens to the other's releases.
         let held = ["a", "{a}"].map(|name| theirs.reentrant_lock(name).owned_by(&Owner::new()));
         let [first, _second] = [held[0].lock().await.unwrap(), held[1].lock().await.unwrap()];
         let waits = |client: &LockClient, name| {

@@ -219,7 +219,7 @@ fn text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Nothing stands in the way of a waiter. Far from the server, or behind slow replicas, a short lease may be over when its
-/// grant arrives: its owner asks anew, behind the others.
+/// grant arrives: its owner asks anew, behind the rest.
 fn is_calm(profile: Profile) -> bool {
     let is_near = profile.delay.is_zero() && profile.lag.is_zero();
     profile.disturbed.is_none() && is_near && !profile.forced

@@ -1,4 +1,4 @@
-//! What `InMemoryRedis` promises to those who test with it.
+//! What `InMemoryRedis` promises to a project that tests with it.
 
 use std::time::Duration;
 

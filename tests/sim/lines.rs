@@ -12,7 +12,7 @@ use tracing::{
     subscriber::DefaultGuard,
 };
 
-/// With one subscriber only, tracing asks the thread that comes by a line first whether anybody wants it, and believes
+/// With one subscriber only, tracing asks the thread that comes by a line first whether it is wanted, and believes
 /// that for ever. Tests have threads of their own.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
     Dispatch::new(Lines {

@@ -183,7 +183,7 @@ async fn dead_waiters_of_one_process_cost_two_places_and_no_more() {
     );
 }
 
-/// An operator deletes the lock, which tells nobody.
+/// An operator deletes the lock, which is not announced.
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_wakes_the_head_of_a_queue_for_a_free_lock() {
     let server = InMemoryRedis::new();

@@ -68,7 +68,7 @@ async fn took<T>(acquisition: impl Future<Output = Result<T, Error>>) -> (bool, 
 
 /// `WAIT` holds up everything behind it on its connection, for a second where a replica is down.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_waits_for_a_replica_that_is_down_does_not_hold_up_others() {
+async fn a_lock_that_waits_for_a_replica_that_is_down_holds_no_other_up() {
     let world = one_replica_down().await;
     let client = client(&world, Durability::Auto).await;
     let strict = client.reentrant_lock("a").with_durability(Durability::All);
@@ -140,7 +140,7 @@ async fn after_a_failover_the_replicas_that_are_connected_count() {
 
 /// A replica that was lost counts until the first wait for it is over.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_has_gone_is_not_missed_by_those_who_want_what_there_is() {
+async fn a_replica_that_has_gone_is_not_missed_where_the_present_ones_are_wanted() {
     let world = Replicated::new(1);
     let client = client(&world, Durability::Auto).await;
     sleep(Duration::from_secs(1)).await;

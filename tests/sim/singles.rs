@@ -462,7 +462,7 @@ async fn an_owner_that_tries_takes_its_waiters_along() {
     drop(guard);
 }
 
-/// Three of five servers are dead. The tasks keep each other from the two that live, but that is not why nobody enters.
+/// Three of five servers are dead. The tasks keep each other from the two that live, but that is not why none enters.
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
     let (mut locks, mut servers) = (Vec::new(), Vec::new());
@@ -488,7 +488,7 @@ async fn a_majority_that_cannot_be_had_is_unavailable_from_every_method() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_majority_that_others_hold_is_busy_although_a_server_is_dead() {
+async fn a_majority_held_by_another_owner_is_busy_although_a_server_is_dead() {
     let (mut locks, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let server = InMemoryRedis::new();
@@ -551,7 +551,7 @@ async fn a_shutdown_does_not_report_what_is_over() {
 
 /// A task waits for a child that waits for the task's lock.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_itself_is_told_so_once() {
+async fn a_task_that_waits_for_itself_is_told_so_once() {
     let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let client = client(&server).await;
@@ -573,7 +573,7 @@ async fn who_waits_for_itself_is_told_so_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
+async fn an_ordinary_wait_is_not_reported_as_a_deadlock() {
     let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let with = |warning: Option<Duration>| Config::default().with_deadlock_warning(warning);
@@ -592,7 +592,7 @@ async fn who_waits_for_others_or_turns_of_its_own_is_told_nothing() {
         .into_iter()
         .map(|lock| tokio::spawn(async move { lock.lock().await.map(drop) }))
         .collect();
-    // Each waits for long, and nobody holds for long.
+    // Each waits for long, and none holds for long.
     tasks.extend((0..20).map(|_| {
         let lock = one.reentrant_lock("c");
         tokio::spawn(async move {
@@ -632,7 +632,7 @@ async fn a_client_that_starts_lazily_is_a_member_that_cannot_be_reached_until_it
     alone.unlock().await.unwrap();
 }
 
-/// A client has died that left so many waiters in a queue, each of whom had just refreshed its place. Says how long the one
+/// A client has died that left so many waiters in a queue, each of which had just refreshed its place. Says how long the one
 /// behind them waits from the release on.
 async fn behind_the_dead(dead: u64) -> Duration {
     let server = InMemoryRedis::new();
@@ -664,7 +664,7 @@ async fn behind_the_dead(dead: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_head_of_a_fair_queue_costs_those_behind_it_six_seconds_at_most() {
+async fn a_dead_head_of_a_fair_queue_costs_the_next_six_seconds_at_most() {
     let took = behind_the_dead(1).await;
     assert!(took <= Duration::from_secs(6), "{took:?}");
     let took = behind_the_dead(4).await;

@@ -1,7 +1,7 @@
 //! Histories of semaphores and latches: tasks of several clients take permits, give up, drop what they have and wait for openings,
 //! while connections break and messages get lost.
 //!
-//! The rules: no more permits are out than there are; none is lost; whoever waits goes on; and nothing is left. Each history follows
+//! The rules: no more permits are out than there are; none is lost; a waiter goes on; and nothing is left. Each history follows
 //! from its seed: `SEED=n cargo test --all-features --test sim semaphores_keep` plays one, `HISTORIES` says how many.
 
 use std::{
@@ -106,7 +106,7 @@ impl Stage {
         let is_calm = random.bool();
         let mut config = Config::default();
         if is_calm {
-            // Who goes on was told.
+            // One that goes on was told.
             config.poll_floor = LONG * 2;
         }
         config.local_hand_off = Duration::from_millis([0, 2, 100][random.usize(..3)]);
@@ -143,7 +143,7 @@ impl Stage {
     }
 }
 
-/// Permits that are out, as those know who have them.
+/// Permits that are out, as their owners know.
 #[derive(Clone)]
 struct Out {
     now: Rc<Cell<i64>>,
@@ -197,7 +197,7 @@ async fn lazily<F: Future>(random: &mut Rng, future: F) -> F::Output {
 
 async fn semaphores(seed: u64) {
     let mut stage = Stage::new(seed).await;
-    // Where few want it, the last one that is not woken is woken by nobody.
+    // Where few want it, the last one that is not woken has no neighbour to wake it.
     let (permits, tasks_of, turns) = match stage.random.bool() {
         true => (stage.random.u32(1..=2), 2..=4, 2),
         false => (stage.random.u32(1..=4), 2..=10, 6),
@@ -227,7 +227,7 @@ async fn semaphores(seed: u64) {
                             Err(_) => None,
                         }
                     }
-                    // One that wants more than one may wait for long, as others go before.
+                    // One that wants more than one may wait for long, as smaller wishes go before.
                     _ => Some(
                         lazily(&mut lazy, pool.acquire())
                             .await
@@ -292,7 +292,7 @@ async fn permits_with_an_end(seed: u64) {
                             Err(_) => None,
                         }
                     }
-                    // One that wants more than one may wait for long, as others go before.
+                    // One that wants more than one may wait for long, as smaller wishes go before.
                     _ => Some(vec![
                         lazily(&mut lazy, pool.acquire(lease))
                             .await

@@ -166,7 +166,7 @@ async fn a_lock_of_another_owner_is_not_handed_over() {
 }
 
 /// What a client gives up as lost, before the server does, may still be there when its owner asks again: with a token that
-/// others have heard is over.
+/// other clients have heard is over.
 #[tokio::test(start_paused = true)]
 async fn a_hold_after_a_lost_one_has_a_token_of_its_own() {
     let server = InMemoryRedis::new();

@@ -24,9 +24,9 @@ pub enum Upheaval {
     Stops,
     /// A slot has no owner for a while, and the cluster serves none.
     Disowns,
-    /// Nodes die, and others take over their slots with all that is in them.
+    /// Nodes die, and their replicas take over their slots with all that is in them.
     TakesOver,
-    /// Nodes die, and others take over their slots, empty, once nothing is valid any more that was in them.
+    /// Nodes die, and other nodes take over their slots, empty, once nothing is valid any more that was in them.
     TakesOverEmpty,
 }
 

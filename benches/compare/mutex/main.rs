@@ -1,4 +1,4 @@
-//! What a lock of one process costs without any server: `tokio::sync::Mutex`, in the same loop. It excludes nobody else.
+//! What a lock of one process costs without any server: `tokio::sync::Mutex`, in the same loop. It excludes no other process.
 
 use std::{process::ExitCode, sync::Arc};
 

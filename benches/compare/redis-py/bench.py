@@ -19,7 +19,7 @@ from redis.asyncio.lock import Lock
 
 CONNECTIONS = 100  # of the usual pool
 TURNS_WITHIN = 60
-# A peer whose input has ended has nobody to answer: a command that hangs then must not keep it.
+# A peer whose input has ended has no one to answer: a command that hangs then must not keep it.
 LAST_ANSWER_WITHIN = 60
 
 
@@ -140,7 +140,7 @@ class Peer:
         return True
 
     async def wait_many(self, prefix, count, names):
-        # Nobody lets go of it while they wait; if somebody does, it is given back.
+        # The holder does not let go of it while they wait; if it does, it is given back.
         waits = (turn(self.crowded, f"{prefix}:{i % names}") for i in range(count))
         self.waiting |= {asyncio.create_task(wait) for wait in waits}
         return True

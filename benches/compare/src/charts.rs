@@ -21,7 +21,7 @@ const SIZE: (u32, u32) = (860, 520);
 pub const FONT: &str = "sans-serif";
 /// So much further goes the axis than the figures: the names of the peers are there.
 const LEGEND: f64 = 5.0;
-/// Told apart by those who see few colours too: by Paul Tol, with ours in the strongest.
+/// Told apart by colour-blind readers too: by Paul Tol, with ours in the strongest.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(204, 51, 17),
     RGBColor(0, 119, 187),

@@ -1,4 +1,4 @@
-//! What the server counts: commands, its own processor time, and, by `MONITOR`, who sent what.
+//! What the server counts: commands, its own processor time, and, by `MONITOR`, which client sent what.
 
 use std::collections::BTreeMap;
 

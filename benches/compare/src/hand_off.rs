@@ -15,7 +15,7 @@ use crate::{
 const WAITERS: usize = 8;
 /// From when all are in line and listen until the lock is let go: they have tried once more by then, and sleep.
 const SETTLED: Duration = Duration::from_millis(3);
-/// Who polls has to be met at any point between two polls: it is let go after a random time within this.
+/// A client that polls has to be met at any point between two polls: the lock is let go after a random time within this.
 const POLLED: Duration = Duration::from_millis(200);
 /// In each round, however long one takes: a lock that polls may need the time of the round for one.
 const AT_LEAST: usize = 5;

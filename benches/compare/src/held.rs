@@ -15,7 +15,7 @@ use crate::{
 const THIRD: Duration = Duration::from_secs(10);
 const THIRDS: usize = 3;
 
-/// By a process of its own. Who does nothing in the first third renews nothing, and is not watched any longer.
+/// By a process of its own. A peer that does nothing in the first third renews nothing, and is not watched any longer.
 pub async fn thirds(stage: &mut Stage, peer: &mut Peer) -> Result<Vec<Sample>, Failure> {
     let mut program = peer.program().await?;
     let prefix = testbed::unique_name("bench:held");

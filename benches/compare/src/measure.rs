@@ -34,7 +34,7 @@ pub struct Stage {
     pub observer: Observer,
     pub plan: Plan,
     pub began: Instant,
-    /// In front of the server, for whom segments are to be lost.
+    /// In front of the server, for the peers whose segments are to be lost.
     lossy: Option<Proxy>,
     /// In front of the server, with a latency.
     far: Option<Proxy>,

@@ -1,4 +1,4 @@
-//! Who takes part, and their processes.
+//! The peers that take part, and their processes.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,7 +10,7 @@ use compare::Failure;
 
 use crate::program::Program;
 
-/// The only one that the others are compared with.
+/// The only one that the rest are compared with.
 pub const OURS: &str = "ours";
 pub const REDISSON: &str = "redisson";
 /// The row of workloads in which processes of both contend.
@@ -40,7 +40,7 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Who can be asked, and who cannot, and why.
+/// The peers that can be asked; and those that cannot, and why.
 pub fn present() -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let (mut present, mut absent) = (Vec::new(), Vec::new());
     for name in ALL {
@@ -109,7 +109,7 @@ impl Peer {
         self.name == REDISSON
     }
 
-    /// Whether the server knows who waits, by the channel that they listen to.
+    /// Whether the server knows the waiters, by the channel that they listen to.
     pub fn listens(&self) -> bool {
         matches!(self.name, OURS | REDISSON)
     }

@@ -63,7 +63,7 @@ pub type Sample = BTreeMap<Figure, f64>;
 pub struct Report {
     pub schema: u32,
     pub about: About,
-    /// Who did not take part, and why.
+    /// The peers that did not take part, and why.
     pub absent: BTreeMap<String, String>,
     pub tables: Vec<Table>,
     /// What the time did not suffice for.

@@ -21,7 +21,7 @@ const SHORTLY: Duration = Duration::from_millis(200);
 const JVM_WARM_UP: u32 = 3;
 /// Likewise, where most of the time is waiting.
 const JVM_WARM_UP_OF_WAITING: u32 = 8;
-/// Whoever is asked has to answer, beyond the time that the command takes by itself.
+/// A peer has this long to answer, beyond the time that the command takes by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 const QUICK_PATIENCE: Duration = Duration::from_secs(12);
 /// As many processes as a hand-off needs.

@@ -83,7 +83,7 @@ pub fn one(workload: Workload, table: &Table) -> String {
     text + &footnotes(&table.rows)
 }
 
-/// Who measured nothing for the same reason shares a row, and a footnote.
+/// Peers that measured nothing for the same reason share a row, and a footnote.
 fn grouped(rows: &[Row]) -> Vec<(String, &BTreeMap<Figure, Spread>)> {
     let mut groups: Vec<(String, &Row)> = Vec::new();
     for row in rows {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_part_is_named_with_the_reason() {
+    fn an_absent_peer_is_named_with_the_reason() {
         let mut measured = with(&[
             (pair(1), "ours", Figure::P50, 150.0),
             (pair(1), "redsync", Figure::P50, 150.0),

@@ -24,9 +24,9 @@ pub enum Workload {
     Processes,
     /// `unlock()` in one process until the `lock()` that waits in another returns.
     HandOff,
-    /// From one to the next of those who wait in the queue of a fair lock, in two processes.
+    /// From one to the next of the waiters in the queue of a fair lock, in two processes.
     FairHandOff,
-    /// One write among ten, the others read.
+    /// One write among ten, the rest are reads.
     Mixed,
     /// One semaphore of so many permits.
     Permits {
@@ -256,7 +256,7 @@ impl Workload {
         )
     }
 
-    /// How many times as long as others its rounds are: in less, few of the many who wait get their turn.
+    /// How many times as long as the rest its rounds are: in less, few of the many waiters get their turn.
     pub fn stretch(self, quick: bool) -> u32 {
         match self {
             Self::OneKey { tasks: 1000 } => 3,

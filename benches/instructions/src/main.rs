@@ -37,7 +37,7 @@ fn main() -> Result<(), Failure> {
     let [url, workload] = &words[..] else {
         return Err("usage: instructions <url> <workload>".into());
     };
-    // One thread: with more, who finds whom asleep would differ from run to run.
+    // One thread: with more, which one finds another asleep would differ from run to run.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

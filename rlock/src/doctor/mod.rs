@@ -24,7 +24,7 @@ pub enum Level {
     Note,
     /// A promise is weaker than it could be.
     Warning,
-    /// Locks do not work, or exclude nobody.
+    /// Locks do not work, or exclude no other client.
     Problem,
 }
 

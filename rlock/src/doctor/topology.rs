@@ -210,7 +210,7 @@ pub async fn cluster(
     Ok(())
 }
 
-/// Who has how many slots, as a node sees it.
+/// How many slots each node has, as one of them sees it.
 async fn view(master: &mut Asked) -> Result<Vec<(String, u32)>, Failure> {
     let mut view: Vec<_> = nodes(master)
         .await?

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_and_who() {
+    fn a_line_says_when_and_which_owner() {
         let change = Change {
             name: "a".into(),
             kind: "reentrant".into(),

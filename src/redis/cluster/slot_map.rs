@@ -413,7 +413,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
     }
 
     #[test]
-    fn the_slots_of_those_who_are_gone_are_free_whatever_their_epochs() {
+    fn the_slots_of_departed_nodes_are_free_whatever_their_epochs() {
         let old =
             "aaa h:1@1 master - 0 0 9 connected 0-9\nbbb h:2@1 master - 0 0 8 connected 10-19\n";
         let owner = |map: &SlotMap, slot| map.nodes[map.owner(slot).unwrap()].id.clone();
@@ -439,7 +439,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
     }
 
     #[test]
-    fn what_a_forgotten_node_had_is_whose_others_say() {
+    fn what_a_forgotten_node_had_is_as_the_other_nodes_say() {
         let before =
             "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10-19\n";
         let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{SECRET, SOON};
 
-/// Says `greeting` to everybody who connects; then hangs up, or says no more.
+/// Says `greeting` on each connection; then hangs up, or says no more.
 async fn endpoint(greeting: &'static [u8], hangs_up: bool) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -50,7 +50,7 @@ async fn a_closed_port() {
 }
 
 #[tokio::test]
-async fn a_host_that_nobody_knows() {
+async fn an_unknown_host() {
     let connected = LockClient::connect("redis://:s3cret@redis.invalid:6379");
     let connected = tokio::time::timeout(SOON, connected).await;
     let error = connected.expect("it answers in time").unwrap_err();

@@ -42,7 +42,7 @@ async fn wrong_and_missing_passwords() {
 
 /// The server lets everybody in, so a password is one too many: a mix-up of servers, most likely.
 #[tokio::test]
-async fn a_password_that_nobody_asked_for() {
+async fn a_password_for_a_server_without_one() {
     let server = Server::start().await;
     let error = refusal(&format!("redis://app:s3cret@127.0.0.1:{}", server.port())).await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");

@@ -67,7 +67,7 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
     is_told(&url, "no sentinel", "redis-cluster://").await;
 }
 
-/// It may be made the master: whoever starts with patience gets in then.
+/// It may be made the master: a client that starts with patience gets in then.
 #[tokio::test]
 async fn a_replica_that_is_taken_for_its_master() {
     let servers = Replicated::start(1).await.servers;

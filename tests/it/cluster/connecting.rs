@@ -10,7 +10,7 @@ use crate::hazards::stage::{GENEROUS, connect};
 /// What is left goes on without the slots of the dead.
 const IN_PART: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
-/// With a shard that `fails`, the others have their locks, and what is on it is refused in time, or had once it is back.
+/// With a shard that `fails`, the other shards have their locks, and what is on it is refused in time, or had once it is back.
 async fn connects_without(fail: impl Fn(&Clustered), heals: impl AsyncFn(&Clustered)) {
     let options = [&IN_PART[..], &["--cluster-node-timeout", "60000"]].concat();
     let cluster = Clustered::start_with(3, false, &options).await;
@@ -94,7 +94,7 @@ async fn connections(server: &Server) -> usize {
     list.lines().filter(ours).count()
 }
 
-/// Nobody is reached at the address that it announces: all that a client does goes by way of the proxies.
+/// The addresses that the nodes announce reach no server: all that a client does goes by way of the proxies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_map_of_addresses() {
     let cluster = Clustered::masters(2).await;

@@ -1,4 +1,4 @@
-//! A shard falls asleep: nobody takes it for dead, and nobody else is to notice (P-R5, P-FR11).
+//! A shard falls asleep: it is not taken for dead, and no client of the other shards is to notice (P-R5, P-FR11).
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ const FROZEN: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_millis(40);
 /// Tasks of each sort.
 const TASKS: usize = 4;
-/// A machine that is busy with something else makes its own delays, on a second cluster where nobody sleeps too; it may
+/// A machine that is busy with something else makes its own delays, on a second cluster without a sleeper too; it may
 /// do so on one of them alone. A client that waits for the sleeper does so each time.
 const ATTEMPTS: usize = 3;
 /// Without shards, a client listens at one node, which may be the sleeper: it finds out, and what waits is served.
@@ -80,11 +80,11 @@ async fn at_each_tick(stop: Arc<AtomicBool>, mut operation: impl AsyncFnMut(Inst
     }
 }
 
-/// Those who lock and unlock on the shards that stay awake.
+/// Tasks that lock and unlock on the shards that stay awake.
 #[derive(Default)]
 struct Traffic {
     stop: Arc<AtomicBool>,
-    /// A lock that nobody else wants, had and given back.
+    /// A lock without contention, had and given back.
     pairs: Arc<Times>,
     /// A lock that two clients want all the time, had.
     hand_overs: Arc<Times>,
@@ -138,9 +138,9 @@ impl Traffic {
     }
 }
 
-/// Holds with a short lease on the shards that stay awake, one with a long one on the sleeper, and many who wait for it.
+/// Holds with a short lease on the shards that stay awake, one with a long one on the sleeper, and many waiters for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn p_r5_p_fr11_a_shard_asleep_delays_nobody_on_the_others() {
+async fn p_r5_p_fr11_a_shard_asleep_delays_no_client_of_the_rest() {
     let options = [
         "--cluster-node-timeout",
         "60000",
@@ -208,8 +208,8 @@ async fn p_r5_p_fr11_a_shard_asleep_delays_nobody_on_the_others() {
     }
 }
 
-/// Where no replica is connected, whoever waits for those that are waits for none: not for the master that hung either, which
-/// is listed as a replica of its successor. In one run with a client that waits for no replica.
+/// Where no replica is connected, a wait for the connected ones waits for none: not for the master that hung either, which is
+/// listed as a replica of its successor. In one run with a client that waits for no replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_master_that_hung_is_not_waited_for_once_it_is_replaced() {
     let options = ["--cluster-node-timeout", "1000"];

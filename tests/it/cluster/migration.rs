@@ -78,7 +78,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// No renewal to speak of, and a poll floor that brings in those whom a message has missed.
+/// No renewal to speak of, and a poll floor that brings in the waiters that a message has missed.
 fn config() -> Config {
     watched(Duration::from_secs(60))
 }
@@ -95,12 +95,12 @@ async fn nothing_left(cluster: &Clustered) {
     }
 }
 
-/// What a kind has beside its key where the slot comes from keeps those out who would take it: till then, no longer.
+/// What a kind has beside its key where the slot comes from keeps other owners out: till then, no longer.
 fn enters_on_the_way<W: Subject>(phase: Phase) -> bool {
     phase != Phase::Begun || !["fair", "fenced"].contains(&W::NAME)
 }
 
-/// Held as `H`, by two where that may be, and waited for as `W`: those who hold release in each phase.
+/// Held as `H`, by two where that may be, and waited for as `W`: the holders release in each phase.
 async fn a_release_lets_waiters_in<H: Subject, W: Subject>() {
     let cluster = Clustered::masters(2).await;
     for phase in PHASES {
@@ -158,7 +158,7 @@ async fn awaited<W: Subject>(cluster: &Clustered, name: &str) {
     .await;
 }
 
-/// What the new node publishes before it has the slot reaches nobody who listens in the shard: they still listen at the
+/// What the new node publishes before it has the slot reaches no subscriber in the shard: all are still subscribed at the
 /// old one. The end of the move brings them in, without asking now and then.
 async fn the_end_of_the_move_wakes(sharded: ShardedPubSub) {
     let cluster = Clustered::masters(2).await;
@@ -241,7 +241,7 @@ async fn once_more<K: Kind>(lock: Lock<K>) {
     );
 }
 
-/// What nobody holds is taken and released in every phase.
+/// A free lock is taken and released in every phase.
 async fn free_locks_are_taken<S: Subject>() {
     let cluster = Clustered::masters(2).await;
     let client = connect(&cluster.url(), config()).await;
@@ -296,8 +296,8 @@ migration! {
     spin: Spin, awaited as Spin;
 }
 
-/// The readers of a lock whose hash and markers travel apart: nobody's release frees it under another, and nobody is
-/// told that a lease is over that is only elsewhere (P-RW4).
+/// The readers of a lock whose hash and markers travel apart: no release of a reader frees it under another one, and no
+/// reader is told that a lease is over that is only elsewhere (P-RW4).
 async fn readers_stay_together(first: impl Fn(&String) -> bool) {
     let cluster = Clustered::masters(2).await;
     let name = cluster.name_on(0, "read").await;
@@ -343,9 +343,9 @@ async fn p_rw4_readers_whose_markers_move_first_stay_together() {
     readers_stay_together(|key| key.contains("rwlock_timeout")).await;
 }
 
-/// Moving a slot of many costs those who hold locks in the others nothing.
+/// Moving a slot of many costs the holders of locks in the other slots nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_holds_in_other_slots_is_left_in_peace() {
+async fn holders_in_other_slots_are_left_in_peace() {
     let cluster = Clustered::masters(2).await;
     let client = connect(&cluster.url(), woken_only()).await;
     let mut guards = Vec::new();

@@ -68,7 +68,7 @@ impl Crowd {
         eventually("everybody gets in", GENEROUS, visited).await;
     }
 
-    /// Lets them go; nothing of them is left at those who live.
+    /// Lets them go; nothing of them is left at the nodes that live.
     async fn disperse(self, servers: impl IntoIterator<Item = &Server>) {
         self.stop.store(true, SeqCst);
         all_done(self.tasks).await;
@@ -117,7 +117,7 @@ async fn keep_coming(client: LockClient, name: String, room: Arc<Room>, stop: Ar
     }
 }
 
-/// Slots go to and fro under those who want the locks in them.
+/// Slots go to and fro under the tasks that want the locks in them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_to_and_fro_under_load() {
     let cluster = Clustered::masters(2).await;

@@ -24,7 +24,7 @@ pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 pub struct Bed<S: Subject> {
     /// The server that has the lock.
     pub server: Master,
-    /// For a user who has no other rights than its kind needs (P-T8).
+    /// For a user with no more rights than its kind needs (P-T8).
     pub url: String,
     pub config: Config,
     pub client: LockClient,
@@ -47,12 +47,12 @@ impl<S: Subject> Bed<S> {
         Self::among(Ground::shared().await, config, &[S::NAME, T::NAME]).await
     }
 
-    /// As [`beside`](Self::beside), with servers that nobody else uses.
+    /// As [`beside`](Self::beside), with servers of its own.
     pub async fn alone_beside<T: Subject>(config: Config) -> Self {
         Self::among(Ground::own().await, config, &[S::NAME, T::NAME]).await
     }
 
-    /// With servers that nobody else uses.
+    /// With servers of its own.
     pub async fn alone(config: Config) -> Self {
         Self::on(Ground::own().await, config).await
     }
@@ -116,7 +116,7 @@ impl<S: Subject> Bed<S> {
         format!("{}:{owner}", self.client.id())
     }
 
-    /// The count of `owner` as others would read it.
+    /// The count of `owner` as other clients would read it.
     pub async fn count_of(&self, owner: Owner) -> Option<u32> {
         let owner = self.owner(owner);
         if S::TYPE == "string" {
@@ -126,7 +126,7 @@ impl<S: Subject> Bed<S> {
         self.ask(&["HGET", &self.name, &S::field(&owner)]).await
     }
 
-    /// Lets somebody hold a lock of kind `H` and this name, without expiry.
+    /// Lets a foreign owner hold a lock of kind `H` and this name, without expiry.
     pub async fn hold_as<H: Subject>(&self, owner: &str) {
         for words in held_by::<H>(&self.name, owner) {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -169,7 +169,7 @@ impl<S: Subject> Bed<S> {
         self.ask(&["PTTL", &self.name]).await
     }
 
-    /// The channels of the lock that somebody listens to.
+    /// The channels of the lock that have a subscriber.
     pub async fn channels(&self) -> Vec<String> {
         let pattern = format!("{}*", S::channel(&self.name));
         let list = match self.server.ground().is_cluster() {
@@ -179,15 +179,15 @@ impl<S: Subject> Bed<S> {
         self.ask(&["PUBSUB", list, &pattern]).await
     }
 
-    /// Waits until somebody waits for the lock, as far as that can be seen.
+    /// Waits until a waiter for the lock is there, as far as that can be seen.
     pub async fn awaited(&self) {
         let listens = async || !S::LISTENS || !self.channels().await.is_empty();
         eventually("somebody listens", SOON, listens).await;
     }
 
     /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
-    /// had subscribed: from here on only a message helps those who listen. Needs a server of its own, and of those who
-    /// come together to a client that each of them asks: behind others, many a kind's waiters do not.
+    /// had subscribed: from here on only a message helps those that listen. Needs a server of its own, and waiters of a client
+    /// each of which asks: behind the first one, many a kind's waiters do not.
     ///
     /// Each refusal says what is left of the lease; scripts would not tell, as several tries may share one.
     pub async fn parked(&self, waiters: u64) {

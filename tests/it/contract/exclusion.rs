@@ -14,7 +14,7 @@ use super::{
     bed::{Bed, RivalKind},
 };
 
-/// Where nobody may be with somebody else.
+/// Where no owner may be with another one.
 #[derive(Default)]
 pub struct Room {
     inside: AtomicBool,

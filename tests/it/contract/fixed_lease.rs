@@ -80,7 +80,7 @@ fn is_expired(unlocked: &Result<Released, Error>, lock: &str) -> bool {
     matches!(unlocked, Err(Error::Lost { name, reason: LostReason::Expired, .. }) if **name == *lock)
 }
 
-pub async fn a_late_unlock_harms_nobody<S: Subject>() {
+pub async fn a_late_unlock_harms_no_successor<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let rival = bed.rival().await;
     let late = bed.lock.with_lease(LEASE).lock().await.unwrap();

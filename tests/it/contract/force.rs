@@ -89,7 +89,7 @@ pub async fn every_nested_hold_is_lost<S: Subject>() {
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn a_forced_out_holder_harms_nobody<S: Subject>() {
+pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let elsewhere = bed.elsewhere().await;
     let forced_out = bed.lock.lock().await.unwrap();

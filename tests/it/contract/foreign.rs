@@ -32,7 +32,7 @@ fn family<S: Subject>() -> Family {
     }
 }
 
-/// What may stand at a name: whose data it is, and the words that put it there, behind the name. `US` is the owner who
+/// What may stand at a name: whose data it is, and the words that put it there, behind the name. `US` is the owner that
 /// tries.
 const SHAPES: &[(Family, &str, &[&str])] = &[
     (Family::Simple, "SET", &["1"]),
@@ -82,7 +82,7 @@ fn foreign_to<S: Subject>() -> impl Iterator<Item = (&'static str, &'static [&'s
 /// Puts a shape at the name, with an expiry that any renewal or loss of it would show.
 async fn put<S: Subject>(bed: &Bed<S>, command: &str, words: &[&str], us: &str) {
     let words: Vec<_> = words.iter().map(|word| word.replace(US, us)).collect();
-    // At once: somebody may wait for a lock that is not there.
+    // At once: a waiter may be there for a lock that is not there.
     let mut moment = redis::pipe();
     moment.atomic().del(&bed.name).ignore();
     moment.cmd(command).arg(&bed.name).arg(words).ignore();
@@ -137,7 +137,7 @@ pub async fn what_is_no_lock_of_this_kind_is_refused_and_left_alone<S: Subject>(
     }
 }
 
-/// However odd: it is of this kind, so it is a lock that somebody holds, or that nobody does.
+/// However odd: it is of this kind, so it is a lock, held or free.
 pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
@@ -165,7 +165,7 @@ pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
     }
 }
 
-/// Somebody replaced the key of a lock that is held: the hold is lost, and what is there now stays.
+/// A foreign command replaced the key of a lock that is held: the hold is lost, and what is there now stays.
 pub async fn what_replaced_a_held_lock_is_left_alone<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
@@ -188,7 +188,7 @@ pub async fn what_replaced_a_held_lock_is_left_alone<S: Subject>() {
             "{unlocked:?}"
         );
         assert_eq!(snapshot(&bed).await, before);
-        // A dropped guard has nobody to tell: what follows shows when its release is over.
+        // A dropped guard has no caller to tell: what follows shows when its release is over.
         bed.ask::<()>(&["DEL", &bed.name]).await;
         drop(lock.lock().await.unwrap());
         put(&bed, command, words, &bed.owner(owner)).await;

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::rights::Admitted;
 
-/// Nobody is to take a busy machine's node for dead.
+/// A busy machine's node is not to be taken for dead.
 const PATIENT: [&str; 2] = ["--cluster-node-timeout", "60000"];
 
 /// Of a cluster.
@@ -36,7 +36,7 @@ impl Ground {
         SHARED.get_or_init(start).await.clone()
     }
 
-    /// That nobody else uses.
+    /// For this test alone.
     pub async fn own() -> Arc<Self> {
         Arc::new(match topology() {
             Topology::Single => Self::single().await,
@@ -49,7 +49,7 @@ impl Ground {
         Self::Single(Box::new(Server::start().await))
     }
 
-    /// For a user who has no other rights than locks of these kinds need (P-T8).
+    /// For a user with no more rights than locks of these kinds need (P-T8).
     pub async fn admit(&self, kinds: &[&str]) -> String {
         let set_up: &[&str] = match self {
             Self::Single(_) => &[],

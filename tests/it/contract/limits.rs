@@ -127,7 +127,7 @@ pub async fn a_release_at_about_the_limit_is_told_right<S: Subject>() {
     println!("{granted} of 30 were granted");
 }
 
-/// P-A12: whoever waits for longer than the holder's lease waits on.
+/// P-A12: a waiter with more time than the holder's lease waits on.
 pub async fn a_holders_short_lease_does_not_end_a_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let short = bed.rival().await.with_lease(Duration::from_millis(100));

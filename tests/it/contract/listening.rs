@@ -17,7 +17,7 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     bed.server.reset_calls().await;
     let first = waits(&rival);
     bed.parked(1).await;
-    // The others may wait behind the first without asking.
+    // The rest may wait behind the first without asking.
     let waiters = [first, waits(&rival), waits(&rival)];
     let listeners: String = bed.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
     let ours = |line: &&str| !line.contains("name=sentinel-");

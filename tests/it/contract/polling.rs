@@ -33,7 +33,7 @@ pub async fn nobody_listens<S: Subject>() {
     drop(gets_in(waiter).await);
 }
 
-/// For those who listen, on the same name by another kind of lock.
+/// For waiters that listen, on the same name by another kind of lock.
 pub async fn a_release_is_announced_all_the_same<S: Subject>() {
     let bed = Bed::<S>::alone_beside::<Reentrant>(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();

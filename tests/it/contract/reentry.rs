@@ -1,4 +1,4 @@
-//! Who holds the lock enters again, and the counts are exact.
+//! The holder of the lock enters again, and the counts are exact.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub async fn guards_may_end_in_any_order<S: Subject>() {
     assert!(bed.is_free().await);
 }
 
-pub async fn nobody_else_enters_before_the_last_guard_ends<S: Subject>() {
+pub async fn no_other_owner_enters_before_the_last_guard_ends<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let rival = bed.rival().await;
     let mut guards = Vec::new();

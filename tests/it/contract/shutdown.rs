@@ -180,7 +180,7 @@ pub async fn it_may_be_asked_for_again<S: Subject>() {
     assert_eq!(third.unreleased, []);
 }
 
-pub async fn clones_end_together_and_others_go_on<S: Subject>() {
+pub async fn clones_end_together_and_other_clients_go_on<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other = bed.another_client().await;
     assert_ne!(other.id(), bed.client.id());

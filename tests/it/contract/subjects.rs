@@ -5,7 +5,7 @@ use redisson_lock::{Kind, Lock, LockClient};
 /// A kind of lock, and how it looks on the server.
 pub trait Subject: Send + Sync + 'static {
     type Kind: Kind;
-    /// The kind that excludes this one under the same name, whoever holds either: itself, unless it can be shared.
+    /// The kind that excludes this one under the same name, whichever of both is held: itself, unless it can be shared.
     type Rival: Subject;
     /// In the names of its locks.
     const NAME: &'static str;
@@ -17,7 +17,7 @@ pub trait Subject: Send + Sync + 'static {
     const REENTRANT: bool = true;
     /// Whether many may hold it at once.
     const SHARED: bool = false;
-    /// Whether those who wait listen to a channel, or only ask again and again.
+    /// Whether waiters listen to a channel, or only ask again and again.
     const LISTENS: bool = true;
 
     fn lock(client: &LockClient, name: &str) -> Lock<Self::Kind>;

@@ -69,7 +69,7 @@ pub async fn a_release_lets_a_waiter_of_the_same_client_in<S: Subject>() {
     follows(&rival, &bed.lock).await;
 }
 
-/// P-W5, and every message wakes somebody of every client.
+/// P-W5, and every message wakes a waiter of every client.
 pub async fn releases_let_every_waiter_in<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let elsewhere = bed.elsewhere().await;
@@ -112,7 +112,7 @@ pub async fn a_dropped_guard_lets_a_waiter_in<S: Subject>() {
     assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn the_end_of_a_nested_hold_wakes_nobody<S: Subject>() {
+pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let rival = bed.rival().await;
     let outer = bed.lock.lock().await.unwrap();
@@ -132,7 +132,7 @@ pub async fn the_end_of_a_nested_hold_wakes_nobody<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// Nobody tells of the end of a lease: the waiter goes by what it was told.
+/// The end of a lease is not announced: the waiter goes by what it was told.
 pub async fn a_lease_that_runs_out_lets_a_waiter_in<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let lease = std::time::Duration::from_millis(300);

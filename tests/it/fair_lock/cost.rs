@@ -59,7 +59,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// A queue of this many, which nobody waits in.
+    /// A queue of this many, without a live waiter.
     async fn of(waiters: usize) -> Self {
         let line = Line::new().await;
         let mut admin = line.witness.server.admin().await;

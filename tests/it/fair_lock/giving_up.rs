@@ -1,4 +1,4 @@
-//! Whoever stops waiting leaves the queue, in every way to stop, and costs nobody else anything.
+//! A waiter that stops leaves the queue, in every way to stop, and costs the rest nothing.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(60);
 #[tokio::test]
 async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
     let line = Line::new().await;
-    // Nobody asks again while this test looks at scores.
+    // No waiter asks again while this test looks at scores.
     let client = line.witness.client(polling(SOON)).await;
     let guard = line.held().await;
     let (first, first_waiter) = line.join(&client).await;
@@ -50,7 +50,7 @@ async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
     line.nothing_left().await;
 }
 
-/// The head that gives up on a free lock passes its turn on: whoever freed the lock told nobody else.
+/// The head that gives up on a free lock passes its turn on: the release told only the head.
 #[tokio::test]
 async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
     let line = Line::new().await;

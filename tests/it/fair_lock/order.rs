@@ -1,4 +1,4 @@
-//! Whose turn it is: first come, first served, however long it takes and whoever stands between.
+//! Whose turn it is: first come, first served, however long it takes and whatever stands between.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came() {
     line.nothing_left().await;
 }
 
-/// One who does not wait does not overtake either.
+/// A try without a wait does not overtake either.
 #[tokio::test]
-async fn trying_once_overtakes_nobody_and_takes_no_place() {
+async fn trying_once_overtakes_no_waiter_and_takes_no_place() {
     let line = Line::new().await;
     let client = line.witness.a_client().await;
     let java = line.java_joins(1, 60_000).await;
@@ -46,9 +46,9 @@ async fn trying_once_overtakes_nobody_and_takes_no_place() {
     line.nothing_left().await;
 }
 
-/// P-F8: the hold lasts longer than the places of those who wait.
+/// P-F8: the hold lasts longer than the places of the waiters.
 #[tokio::test]
-async fn p_f8_a_long_hold_costs_nobody_its_place() {
+async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
@@ -72,7 +72,7 @@ async fn p_f8_a_long_hold_costs_nobody_its_place() {
     line.nothing_left().await;
 }
 
-/// The same with waiters of Redisson's between ours: each that enters takes 300 s off the scores of all others.
+/// The same with waiters of Redisson's between ours: each that enters takes 300 s off the scores of the rest.
 #[tokio::test]
 async fn p_f8_redissons_grants_cost_ours_no_place() {
     let line = Line::new().await;
@@ -149,7 +149,7 @@ async fn p_f7_an_unlock_of_a_lost_lock_is_lost() {
         let unlocked = guard.unlock().await;
         assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
     };
-    // Nobody waits; somebody waits; somebody else is in.
+    // No waiter; one waiter; another owner is in.
     let guard = line.held().await;
     let () = line.witness.ask(&["DEL", &line.name]).await;
     gone(guard).await;

@@ -1,4 +1,4 @@
-//! Beside waiters of Redisson's that sleep: nobody tells them that a lease has run out (P-F10).
+//! Beside waiters of Redisson's that sleep: they are not told that a lease has run out (P-F10).
 
 use std::time::Duration;
 
@@ -67,9 +67,9 @@ async fn p_f10_a_head_whose_holder_died_is_told() {
     line.nothing_left().await;
 }
 
-/// One who does not wait tells nobody: it may come as often as it likes.
+/// A try without a wait tells no waiter: it may come as often as it likes.
 #[tokio::test]
-async fn p_f10_trying_once_tells_nobody() {
+async fn p_f10_trying_once_tells_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let java = line.java_joins(1, 60_000).await;

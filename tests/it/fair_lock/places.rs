@@ -14,7 +14,7 @@ use tokio::{
 use super::{Line, PATIENCE, PLACE, brisk, inside, unlock};
 use crate::witness::{SOON, connect, let_pass};
 
-/// Waiters of a process that is no more: its runtime ends with everything in it, and tells nobody.
+/// Waiters of a process that is no more: its runtime ends with everything in it, and the server hears nothing.
 async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
     let (url, name) = (line.witness.server.url(), line.name.clone());
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -77,7 +77,7 @@ async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
         until > PATIENCE / 2,
         "its place outlasts Redisson's: {until}"
     );
-    // Redisson's gives up, by the book but for what it would take off the others' scores.
+    // Redisson's gives up, by the book but for what it would take off the scores of the rest.
     let () = line.witness.ask(&["ZREM", &line.places, &java]).await;
     let () = line.witness.ask(&["LREM", &line.queue, "0", &java]).await;
     let (_, waiter) = line.join(&client).await;
@@ -101,7 +101,7 @@ async fn p_f1_a_dead_waiter_of_redissons_is_honoured_to_its_score() {
     line.nothing_left().await;
 }
 
-/// While the lock is held, places that are over cost nobody anything.
+/// While the lock is held, places that are over cost no waiter anything.
 #[tokio::test]
 async fn p_f1_no_place_ends_while_the_lock_is_held() {
     let line = Line::new().await;
@@ -121,7 +121,7 @@ async fn p_f1_no_place_ends_while_the_lock_is_held() {
 
 /// Every poll of Redisson's is answered "0 ms" then, and its clients spin.
 #[tokio::test]
-async fn p_f2_behind_a_dead_head_of_a_free_lock_nobody_spins() {
+async fn p_f2_no_waiter_spins_behind_a_dead_head_of_a_free_lock() {
     let line = Line::new().await;
     line.java_joins(1, 60_000).await;
     let client = line.witness.a_client().await;
@@ -141,7 +141,7 @@ async fn p_f2_behind_a_dead_head_of_a_free_lock_nobody_spins() {
 
 /// A head that is dead for sure at any moment, over and over: what is left of its place is short, or over.
 #[tokio::test]
-async fn p_f2_short_places_make_nobody_spin_either() {
+async fn p_f2_short_places_make_no_waiter_spin_either() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     line.java_joins(1, 300).await;
@@ -258,7 +258,7 @@ async fn p_f4_an_entry_without_score_in_the_middle_gets_one_that_ends() {
     line.nothing_left().await;
 }
 
-/// One of ours that loses its score, by whatever hand, gets another one where it stands: it overtakes nobody.
+/// One of ours that loses its score, by whatever hand, gets another one where it stands: it overtakes no waiter.
 #[tokio::test]
 async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
     let line = Line::new().await;

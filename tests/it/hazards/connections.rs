@@ -1,4 +1,4 @@
-//! Connections killed and cut, scripts flushed: whoever waits gets in, whoever holds keeps holding (P-W4, P-T1).
+//! Connections killed and cut, scripts flushed: waiters get in, holders keep holding (P-W4, P-T1).
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ async fn kill(server: &Server, kind: &str) -> u64 {
 }
 
 /// While one holds and another waits, connections are killed; the release comes right behind the last kill, when its
-/// message finds nobody to hear it.
+/// message finds no subscriber.
 async fn kill_while_waiting<S: Subject>(kinds: &[&str]) {
     let stage = Stage::new().await;
     let (holder, waiter) = (
@@ -219,7 +219,7 @@ pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
     let client = connect(&server.url(), woken_only()).await;
     let lock = client.kind::<S>(unique_name("replica"));
     lock.run(async |_| ()).await.unwrap();
-    // Asked on one connection, so that all others are the client's.
+    // Asked on one connection, so that the rest are the client's.
     let admin = server.admin().await;
     let connections = async || {
         let stats: String = redis::cmd("INFO")

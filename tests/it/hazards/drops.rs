@@ -55,7 +55,7 @@ async fn drop_one<S: Subject>(lock: &Lock<S::Kind>, room: &Room, random: &mut Ra
 }
 
 /// A quarter of the drops, by one task. Most are by owners of their own: what one leaves behind stands in the way of
-/// all others.
+/// the rest.
 async fn drop_many<S: Subject>(
     client: LockClient,
     rooms: Arc<[(String, Room)]>,

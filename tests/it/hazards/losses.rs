@@ -14,7 +14,7 @@ use super::stage::{
 const TASKS: usize = 8;
 const NAMES: usize = 3;
 
-/// Pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested, and by chance by one who excludes the others.
+/// Pairs by 8 tasks of 2 clients on 3 names, each pair by chance nested, and by chance by an owner that excludes the rest.
 async fn contend<S: Subject>(stage: &Stage, mut random: Random, pairs: u64) {
     let config = || watched(Duration::from_secs(30));
     let clients = [stage.client(config()).await, stage.client(config()).await];

@@ -1,4 +1,4 @@
-//! Servers that stop, start over or cannot be reached: who holds hears of it in time, who waits gets in.
+//! Servers that stop, start over or cannot be reached: holders hear of it in time, waiters get in.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -205,7 +205,7 @@ pub async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back<S: Su
 }
 
 /// The stall outlasts the connection, which is given up: what was on it may still arrive, before or after its end.
-pub async fn what_a_stall_held_back_harms_nobody_when_it_arrives<S: Subject>() {
+pub async fn what_a_stall_held_back_does_no_harm_when_it_arrives<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
     let held = client.kind::<S>(unique_name("stall"));
@@ -229,7 +229,7 @@ pub async fn what_a_stall_held_back_harms_nobody_when_it_arrives<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Somebody's script keeps the server busy: it answers nothing but `BUSY`, and is not taken for dead (P-T2).
+/// A foreign script keeps the server busy: it answers nothing but `BUSY`, and is not taken for dead (P-T2).
 pub async fn p_t2_a_busy_server_is_waited_for<S: Subject>() {
     let options = ["--busy-reply-threshold", "50"];
     let server = Server::start_with(&options).await;

@@ -35,7 +35,7 @@ async fn connections_made(server: &Server) -> u64 {
         .expect("INFO counts connections")
 }
 
-/// Nobody may subscribe: waiters poll, and the refusals never shift anybody's answers (P-FR7).
+/// No client may subscribe: waiters poll, and the refusals never shift the answers of another command (P-FR7).
 pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let mut config = watched(Duration::from_secs(60));
@@ -48,7 +48,7 @@ pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
         let lock = client.kind::<S>(&name);
         tasks.spawn(async move {
             if task % 2 == 0 {
-                // Slow: where nobody is woken, each waits for a poll.
+                // Slow: where no waiter is woken, each waits for a poll.
                 for _ in 0..5 {
                     pair::<S>(&lock, &shared).await;
                 }
@@ -65,7 +65,7 @@ pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
     assert_eq!(ours.count(), 2, "{clients}");
 }
 
-/// Pairs on names that nobody else uses, each with answers of its own.
+/// Pairs on names without contention, each with answers of its own.
 async fn alone<S: Subject>(client: &LockClient) {
     for _ in 0..100 {
         let lock = client.kind::<S>(unique_name("alone"));
@@ -97,8 +97,8 @@ pub async fn a_refused_channel_costs_a_connection_once<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// The only refused channel among many: those who may listen are woken.
-pub async fn one_refused_channel_leaves_the_others_their_messages<S: Subject>() {
+/// The only refused channel among many: waiters that may listen are woken.
+pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
     let allowed = format!("&{}*", S::channel("ok:").trim_end_matches('}'));
     let (server, url) = restricted(&["+@all", "resetchannels", &allowed]).await;
     let client = connect(&url, woken_only()).await;
@@ -136,7 +136,7 @@ pub async fn one_refused_channel_leaves_the_others_their_messages<S: Subject>() 
 async fn stayed_out<K: Kind>(lock: Lock<K>) {
     // On a busy machine the answer can be late.
     let busy = lock.try_lock_for(Duration::from_millis(50)).await;
-    // Who may not announce a release, may not take the lock either.
+    // A user that may not announce a release may not take the lock either.
     let is_out = matches!(
         busy,
         Ok(None) | Err(Error::Unavailable { .. } | Error::Redis { .. })
@@ -149,7 +149,7 @@ async fn got_in<K: Kind>(lock: Lock<K>) {
     assert_eq!(got.unwrap().unlock().await, Ok(Released::Fully));
 }
 
-/// Without the right to any channel nobody can be told of a release: it says so before anything is held (P-A9).
+/// Without the right to any channel no waiter can be told of a release: it says so before anything is held (P-A9).
 pub async fn p_a9_a_user_without_channels_is_told_and_takes_nothing<S: Subject>() {
     let (server, url) = restricted(&["+@all", "resetchannels"]).await;
     let client = connect(&url, watched(Duration::from_secs(1))).await;

@@ -232,7 +232,7 @@ pub async fn p_r9_a_stopped_process_sees_its_loss_first<S: Subject>() {
 }
 
 /// As the first thing after the stop, the holder unlocks instead of looking.
-pub async fn p_r9_a_late_unlock_harms_nobody<S: Subject>() {
+pub async fn p_r9_a_late_unlock_harms_no_successor<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(60))).await;
     let name = unique_name("stopped");

@@ -31,7 +31,7 @@ async fn spoil<S: Subject>(server: &Server, name: &str, way: usize) {
 
 const WAYS: usize = 5;
 
-pub async fn p_r1_bad_entries_cost_nobody_else_a_renewal<S: Subject>() {
+pub async fn p_r1_bad_entries_cost_no_other_lock_a_renewal<S: Subject>() {
     let stage = Stage::new().await;
     let lease = Duration::from_secs(2);
     let client = stage.direct(watched(lease)).await;

@@ -87,7 +87,7 @@ impl Locks for LockClient {
     }
 }
 
-/// Lets somebody who will say nothing hold a lock of kind `S`, without expiry.
+/// Lets a silent owner hold a lock of kind `S`, without expiry.
 pub async fn hold_as<S: Subject>(server: &Server, name: &str, owner: &str) {
     for words in held_by::<S>(name, owner) {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -134,7 +134,7 @@ pub async fn subscriptions(server: &Server) -> Vec<String> {
     server.command(&["PUBSUB", "CHANNELS"]).await
 }
 
-/// Somebody listens for the release of `name`, or, where nobody does, asks for something.
+/// A client listens for the release of `name`, or, where none does, asks for something.
 pub async fn is_waited_for<S: Subject>(server: &Server, name: &str) -> bool {
     if S::LISTENS {
         let channel = S::channel(name);
@@ -168,11 +168,11 @@ pub async fn let_pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What one lock protects: it notices two inside at once who should not be, and one who is alone counts in a way that
+/// What one lock protects: it notices two inside at once that should not be, and one that is alone counts in a way that
 /// loses counts when it is not.
 #[derive(Default)]
 pub struct Room {
-    /// How many share it, or -1 while somebody has it alone.
+    /// How many share it, or -1 while one owner has it alone.
     inside: AtomicI64,
     visits: AtomicU64,
 }
@@ -185,7 +185,7 @@ impl Room {
         self.visits.store(visits + 1, SeqCst);
     }
 
-    /// As whoever holds a lock of kind `S` may.
+    /// As the holder of a lock of kind `S` may.
     pub async fn visit_as<S: Subject>(&self) {
         if !S::SHARED {
             return self.visit().await;

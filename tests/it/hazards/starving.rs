@@ -1,4 +1,4 @@
-//! Futures that are not polled and runtimes that are blocked: nobody else suffers, and a loss is seen at once.
+//! Futures that are not polled and runtimes that are blocked: no other task suffers, and a loss is seen at once.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ async fn forgotten<S: Subject>(client: &LockClient, random: &mut Random) -> Vec<
     futures
 }
 
-pub async fn forgotten_futures_hold_up_nobody_else<S: Subject>() {
+pub async fn forgotten_futures_hold_no_other_task_up<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     let client = stage.client(watched(Duration::from_secs(60))).await;
@@ -76,7 +76,7 @@ pub async fn forgotten_futures_hold_up_nobody_else<S: Subject>() {
 }
 
 /// The waiter at the front is told and does nothing about it: the next poll passes over it.
-pub async fn a_forgotten_waiter_holds_others_up_for_a_poll_at_most<S: Subject>() {
+pub async fn a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("front");

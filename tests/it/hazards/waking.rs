@@ -23,7 +23,7 @@ use super::stage::{
     watched, woken_only,
 };
 
-/// A task that takes the lock as an owner of its own, once somebody is known to wait for it.
+/// A task that takes the lock as an owner of its own, once it is known to have a waiter.
 async fn waiter<S: Subject>(
     server: &Server,
     lock: &Lock<S::Kind>,
@@ -59,7 +59,7 @@ pub async fn p_w11_with_every_message_muted_waiters_poll<S: Subject>() {
     nothing_left(&stage.server, PROMPT).await;
 }
 
-/// Messages are lost, and newcomers are refused all the time: that does not put off the poll of who came before.
+/// Messages are lost, and newcomers are refused all the time: that does not put off the poll of a task that came before.
 pub async fn p_w4_newcomers_do_not_put_off_a_waiters_poll<S: Subject>() {
     let stage = Stage::new().await;
     stage.faults().mute_messages(true);
@@ -141,7 +141,7 @@ pub async fn p_w3_a_woken_waiter_that_gives_up_passes_it_on<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// Many give up at about the time of the release; who does not is woken.
+/// Many give up at about the time of the release; one that does not is woken.
 pub async fn p_w3_a_patient_waiter_among_impatient_ones_gets_in<S: Subject>() {
     let server = Server::start().await;
     let mut random = Random::new();
@@ -206,7 +206,7 @@ pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
     server.reset_calls().await;
     let_pass(Duration::from_secs(3)).await;
     let asked = scripts(&server).await;
-    // A waiting writer also asks, ever more seldom, whether it is readers who keep it out.
+    // A waiting writer also asks, ever more seldom, whether it is readers that keep it out.
     assert!((1..=8).contains(&asked), "{asked} scripts in 3 s");
     assert!(!waiting.is_finished());
     server.command::<()>(&["DEL", lock.name()]).await;
@@ -214,7 +214,7 @@ pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
     nothing_left(&server, PROMPT).await;
 }
 
-/// Somebody takes the lock over and over for a moment and frees it silently, as a spin lock does: each refusal names
+/// A client takes the lock over and over for a moment and frees it silently, as a spin lock does: each refusal names
 /// next to no remaining lease, and the waiter still asks at a bounded rate.
 pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject>() {
     let server = Server::start().await;

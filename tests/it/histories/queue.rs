@@ -33,7 +33,7 @@ pub async fn watch(mut admin: MultiplexedConnection, scene: Arc<Scene>) {
     }
 }
 
-/// Who waits for the lock, by the server's list.
+/// The waiters for the lock, by the server's list.
 async fn look(admin: &mut MultiplexedConnection, scene: &Scene, name: usize) -> Vec<u64> {
     let spot = place(0, name);
     let queue = format!("redisson_lock_queue:{{{}}}", scene.names[name]);
@@ -57,7 +57,7 @@ fn place(owner: u64, name: usize) -> Spot {
     }
 }
 
-/// One who waits in a line, or whom it waits for.
+/// One that waits in a line, or the one it waits for.
 #[derive(Clone)]
 struct Comer {
     scene: Arc<Scene>,
@@ -108,7 +108,7 @@ impl Comer {
     }
 }
 
-/// Lines form behind one who is inside: each comer is seen in the queue before the next one comes, some leave again, and
+/// Lines form behind one that is inside: each comer is seen in the queue before the next one comes, some leave again, and
 /// then the one inside leaves, or its lease has ended meanwhile.
 pub async fn lines(
     scene: &Arc<Scene>,

@@ -160,7 +160,7 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
     }
 }
 
-/// Answers as a sentinel that says the master is at `port`, and that `others` sentinels know the same.
+/// Answers as a sentinel that says the master is at `port`, and that `others` (so many) sentinels know the same.
 async fn sentinel(port: u16, others: usize) -> Impostor {
     Impostor::start(None, move |words| match words {
         [b"SENTINEL", b"MASTER", ..] => Fate::text(&format!(

@@ -73,7 +73,7 @@ impl Impostor {
         format!("redis://{}", self.address)
     }
 
-    /// How often anybody has connected.
+    /// How many connections there have been.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

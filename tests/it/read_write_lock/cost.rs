@@ -5,7 +5,7 @@ use super::Shelf;
 const READERS: [u32; 3] = [10, 1_000, 5_000];
 const ROUNDS: usize = 200;
 
-/// What the release of a reader takes beside so many others, in microseconds of the server: the median.
+/// What the release of a reader takes beside so many more, in microseconds of the server: the median.
 async fn release_beside(others: u32) -> f64 {
     let shelf = Shelf::new().await;
     let server = &shelf.witness.server;
@@ -48,7 +48,7 @@ async fn release_beside(others: u32) -> f64 {
     micros[micros.len() / 2] as f64
 }
 
-/// Every reader's release used to look at all the others: 10 us beside 10 of them, 521 us beside 5,000.
+/// Every reader's release used to look at all the rest: 10 us beside 10 of them, 521 us beside 5,000.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_costs_as_much_beside_many_readers_as_beside_a_few() {
     let mut costs = Vec::new();

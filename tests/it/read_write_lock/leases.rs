@@ -185,7 +185,7 @@ async fn p_rw5_a_dead_reader_keeps_a_writer_out_for_its_lease_at_most() {
 
 /// Readers with and without a lease, of two clients: what one has left neither cuts nor lengthens the other's.
 #[tokio::test]
-async fn a_reader_that_leaves_cuts_nobody_elses_time() {
+async fn a_reader_that_leaves_cuts_no_other_lease() {
     let shelf = Shelf::new().await;
     let [one, two] = [
         shelf.lock(&shelf.witness.a_client().await),
@@ -203,10 +203,10 @@ async fn a_reader_that_leaves_cuts_nobody_elses_time() {
     shelf.witness.nothing_left().await;
 }
 
-/// No message follows a lease that runs out, so who waits must know when that is: Redisson's waiters count on the lease
+/// No message follows a lease that runs out, so a waiter must know when that is: Redisson's waiters count on the lease
 /// that they heard of when they were refused.
 #[tokio::test]
-async fn who_waits_is_told_when_only_shorter_leases_are_left() {
+async fn a_waiter_is_told_when_only_shorter_leases_are_left() {
     let shelf = Shelf::new().await;
     let client = shelf.witness.client(only_messages()).await;
     let lock = shelf.lock(&client);
@@ -217,7 +217,7 @@ async fn who_waits_is_told_when_only_shorter_leases_are_left() {
     let write = lock.write().owned_by(&Owner::new());
     let writer = tokio::spawn(async move { write.lock().await });
     shelf.witness.have_run(2).await;
-    shelf.witness.hears_somebody(&shelf.channel()).await;
+    shelf.witness.has_a_subscriber(&shelf.channel()).await;
     assert_eq!(long.unlock().await, Ok(Released::Fully));
     let writing = done("the shorter lease is over", writer).await.unwrap();
     assert!(short.is_lost());
@@ -244,7 +244,7 @@ async fn a_read_lease_that_runs_out_inside_a_write_hold_ends_alone() {
     shelf.witness.nothing_left().await;
 }
 
-/// One that ran out is not carried on by a downgrade: nobody reads any more.
+/// One that ran out is not carried on by a downgrade: no reader is left.
 #[tokio::test]
 async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
     let shelf = Shelf::new().await;
@@ -266,7 +266,7 @@ async fn a_read_lease_that_ran_out_does_not_outlive_the_write_hold() {
 }
 
 /// The key of both sides lives as long as the longer of them: what the clock has ended is taken away by hand. Found by
-/// the histories, as a lock that nobody held and nobody got.
+/// the histories, as a lock that was held by none and taken by none.
 #[tokio::test]
 async fn a_write_hold_that_ran_out_does_not_live_on_by_a_read_hold() {
     let shelf = Shelf::new().await;

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::{Shelf, entry};
 use crate::witness::{SOON, only_messages, watched};
 
-/// With one message, all that wait in this process and in others.
+/// With one message, all waiters of this process and of other ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiting_readers_enter_when_a_writer_leaves() {
     let shelf = Shelf::new().await;
@@ -75,7 +75,7 @@ async fn the_last_reader_lets_a_writer_in() {
         let write = shelf.lock(client).write().owned_by(&Owner::new());
         let writer = tokio::spawn(async move { write.lock().await });
         shelf.witness.have_run(2).await;
-        shelf.witness.hears_somebody(&shelf.channel()).await;
+        shelf.witness.has_a_subscriber(&shelf.channel()).await;
         for reading in readers {
             assert!(!writer.is_finished(), "it writes while somebody reads");
             assert_eq!(reading.unlock().await, Ok(Released::Fully));
@@ -103,7 +103,7 @@ async fn p_rw6_one_owner_has_a_thousand_read_holds_at_most() {
         let most = matches!(&refused, Err(Error::TooManyHolds { most: 1000, .. }));
         assert!(most, "{refused:?}");
     }
-    // Others have their own.
+    // The rest have their own.
     let other = lock.read().owned_by(&Owner::new()).lock().await.unwrap();
     drop(guards.pop());
     guards.push(lock.read().lock().await.expect("one is free again"));
@@ -136,7 +136,7 @@ async fn p_rw6_a_strangers_count_costs_no_more() {
     assert!(shelf.is_free().await, "nobody reads any more");
 }
 
-/// Peers from 3.44 to 3.52 delete the hash under others whose markers they do not find (seen).
+/// Peers from 3.44 to 3.52 delete the hash under other readers whose markers they do not find (seen).
 #[tokio::test]
 async fn p_rw4_a_reader_whose_field_is_gone_is_told() {
     let shelf = Shelf::new().await;
@@ -160,7 +160,7 @@ async fn p_rw4_a_reader_whose_field_is_gone_is_told() {
     assert_eq!(count, 1, "the other one reads on");
 }
 
-/// The marker of a live reader is gone, its field is not: it has lost its lease by what others can see.
+/// The marker of a live reader is gone, its field is not: it has lost its lease by what other clients can see.
 #[tokio::test]
 async fn p_rw4_a_reader_without_its_marker_is_told() {
     let shelf = Shelf::new().await;
@@ -186,7 +186,7 @@ async fn a_dead_reader_does_not_starve_writers() {
     shelf.java_reads(1, 1000).await;
     let write = shelf.lock(&client).write().owned_by(&Owner::new());
     let writer = tokio::spawn(async move { write.lock().await });
-    // Readers one after the other, with moments between them in which nobody lives.
+    // Readers one after the other, with moments between them in which none lives.
     let lock = shelf.lock(&client);
     let readers = tokio::spawn(async move {
         loop {

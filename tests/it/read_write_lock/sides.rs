@@ -54,7 +54,7 @@ async fn both_sides_are_entered_again_and_left_in_any_order() {
     }
 }
 
-/// Redisson tells nobody of a downgrade (seen: 0 messages): waiting readers sleep on.
+/// Redisson does not announce a downgrade (seen: 0 messages): waiting readers sleep on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p_w10_a_downgrade_lets_waiting_readers_in() {
     let shelf = Shelf::new().await;
@@ -139,7 +139,7 @@ async fn p_rw3_an_upgrade_is_refused_at_once() {
         0,
         "the server need not be asked"
     );
-    // Neither others nor one who reads inside a write hold are meant.
+    // Neither other owners nor a reader inside a write hold are meant.
     let other = lock.write().owned_by(&Owner::new()).try_lock().await;
     assert!(other.unwrap().is_none());
     assert_eq!(reading.unlock().await, Ok(Released::Fully));

@@ -41,7 +41,7 @@ async fn problem<S: Subject>(
     works.await.err()
 }
 
-/// The life of a lock, between two clients whom only a message can wake.
+/// The life of a lock, between two clients that only a message can wake.
 async fn lives<S: Subject>(
     server: &Server,
     url: &str,

@@ -167,7 +167,7 @@ async fn the_rights_on_a_cluster() {
     }
 }
 
-/// Nobody can be asked then whether a subscription is still there; that is no reason to connect again and again.
+/// Whether a subscription is still there cannot be asked then; that is no reason to connect again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at_it() {
     let cluster = Clustered::masters(1).await;
@@ -198,7 +198,7 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
 
-/// Who may not wait for replicas goes on without, and is told nothing of any.
+/// A user that may not wait for replicas goes on without, and is told nothing of any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_to_wait_for_replicas() {
     let set_up = Replicated::start(1).await;
@@ -222,7 +222,7 @@ async fn the_rights_to_wait_for_replicas() {
     }
 }
 
-/// Servers that know the command; others are not asked for it twice.
+/// Servers that know the command; the rest are not asked for it twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_right_to_wait_for_disks() {
     let set_up = Replicated::start_with(1, &["--appendonly", "yes"]).await;

@@ -10,7 +10,7 @@ const BUSY: i64 = 1;
 const ABSENT: i64 = 2;
 const FAILED: i64 = 4;
 
-/// Owners of this crate, who have 19 digits.
+/// Owners of this crate, which have 19 digits.
 const A: &str = "11111111-1111-4111-8111-111111111111:4611686018427387905";
 const B: &str = "22222222-2222-4222-8222-222222222222:4611686018427387906";
 /// In milliseconds.
@@ -48,7 +48,7 @@ pub fn files(script: &str) -> impl Iterator<Item = &str> {
     ["batch"].into_iter().chain(shared).chain([script, "run"])
 }
 
-/// One lock, whoever has limited rights to it, and the administrator.
+/// One lock, its user with limited rights to it, and the administrator.
 struct Steps {
     user: MultiplexedConnection,
     admin: MultiplexedConnection,

@@ -1,4 +1,4 @@
-//! Many operations in one call, and one that goes wrong (P-R1): the others never notice.
+//! Many operations in one call, and one that goes wrong (P-R1): the rest never notice.
 
 use redisson_lock::{Error, LockClient};
 use testbed::Server;

@@ -18,7 +18,7 @@ pub const RELEASE: &str = script!("shorten", "fair_release");
 pub const ABANDON: &str = script!("fair_abandon");
 pub const FORCE_RELEASE: &str = script!("fair_force_release");
 
-/// One who takes part.
+/// One that takes part.
 pub struct Fair<'a>(pub &'a Caller);
 
 impl Fair<'_> {
@@ -119,7 +119,7 @@ async fn a_free_lock_is_granted_and_nothing_queued() {
 }
 
 #[tokio::test]
-async fn who_waits_queues_in_order_and_only_the_first_learns_of_the_lease() {
+async fn waiters_queue_in_order_and_only_the_first_learns_of_the_lease() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     assert_eq!(fair.acquire(C, 1, 0).await, Reply::Done);
@@ -135,7 +135,7 @@ async fn who_waits_queues_in_order_and_only_the_first_learns_of_the_lease() {
     }
     assert_eq!(fair.acquire(JAVA, 1, -1).await, Reply::Busy(-1));
     assert_eq!(bed.queue().await, [A, B], "it did not want to wait");
-    // Nobody overtakes: freed, it is A's, and after that B's.
+    // No owner overtakes: freed, it is A's, and after that B's.
     assert_eq!(fair.release(C, 0).await, Reply::Done);
     assert!(matches!(fair.acquire(B, 1, 10).await, Reply::Busy(_)));
     assert!(matches!(fair.acquire(JAVA, 1, -1).await, Reply::Busy(_)));
@@ -225,7 +225,7 @@ async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
     bed.enqueue(B, PLACE).await;
     let second = fair.acquire(B, 1, 10).await;
     assert!(matches!(second, Reply::Busy(1..=8000)), "{second:?}");
-    // While the lock is held nobody is removed.
+    // While the lock is held no entry is removed.
     bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
     bed.ask::<()>(&["ZADD", PLACES, "1", JAVA]).await;
     assert!(matches!(fair.acquire(C, 1, 0).await, Reply::Busy(_)));
@@ -233,7 +233,7 @@ async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
 }
 
 #[tokio::test]
-async fn the_head_is_told_of_a_release_and_nobody_else() {
+async fn only_the_head_is_told_of_a_release() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     let mut all = Listener::on(&bed.server, CHANNEL).await;
@@ -316,7 +316,7 @@ async fn what_is_sent_twice_is_done_once() {
         assert_eq!(fair.abandon(B).await, Reply::Done);
     }
     assert_eq!(bed.queue().await, [""; 0]);
-    // A late repetition of a release, with others before: nobody's hold, nobody's place.
+    // A late repetition of a release, with other ones before: no hold and no place is touched.
     assert!(matches!(fair.acquire(B, 1, 0).await, Reply::Busy(1..)));
     let before = bed.everything().await;
     assert_eq!(fair.release(C, 0).await, Reply::Absent);

@@ -24,7 +24,7 @@ async fn without_the_right_to_tell_nothing_is_freed() {
     }
 }
 
-/// Nobody else would release it: what is answered as refused must not be held.
+/// No owner would release it: what is answered as refused must not be held.
 #[tokio::test]
 async fn without_the_right_to_tell_a_grant_is_a_grant_or_nothing() {
     let bed = Bed::new().await;
@@ -63,7 +63,7 @@ async fn without_the_right_to_set_a_lease_nothing_is_taken() {
     assert_eq!(bed.queue().await, [A, B], "its place is lost");
 }
 
-/// What is held is released and told, who waits goes on waiting or leaves, and nothing new is taken.
+/// What is held is released and announced, waiters wait on or leave, and nothing new is taken.
 #[tokio::test]
 async fn out_of_memory() {
     let bed = Bed::new().await;

@@ -59,7 +59,7 @@ async fn what_is_sent_twice_is_counted_once() {
     bed.ask::<()>(&["HSET", LOCK, US, "7"]).await;
     assert_eq!(repeat(admin, US, 1).await, Reply::Counted(4));
     bed.is_held_by(US, 1).await;
-    // What stands there is left of an earlier hold: nobody is to take that one's work for this one's.
+    // What stands there is left of an earlier hold: its work is not to be taken for this one's.
     assert_eq!(acquire(admin, US, 1).await, Reply::Counted(5));
     bed.is_held_by(US, 1).await;
 }

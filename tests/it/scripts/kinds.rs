@@ -11,7 +11,7 @@ async fn a_lock_without_expiry_is_busy_for_ever() {
     assert_eq!(bed.pttl().await, -1);
 }
 
-/// A hash that nobody made for locking: its owner, whoever that is, holds it.
+/// A hash that was not made for locking: its field's owner, whichever that is, holds it.
 #[tokio::test]
 async fn a_strangers_hash_is_busy() {
     let bed = Bed::new().await;

@@ -17,7 +17,7 @@ pub const WRITE_RENEW: &str = script!("expiry", "write_renew");
 pub const WRITE_FORCE_RELEASE: &str = script!("write_force_release");
 pub const WRITE_INSPECT: &str = script!("write_inspect");
 
-/// One who takes part.
+/// One that takes part.
 pub struct Sides<'a>(pub &'a Caller);
 
 impl Sides<'_> {
@@ -127,7 +127,7 @@ async fn readers_share_and_writers_are_alone() {
 }
 
 #[tokio::test]
-async fn who_writes_may_read_and_goes_on_reading() {
+async fn a_writer_may_read_and_goes_on_reading() {
     let bed = Bed::new().await;
     let sides = Sides(&bed.admin);
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -152,7 +152,7 @@ async fn who_writes_may_read_and_goes_on_reading() {
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     let heard = listener.messages().await;
     assert_eq!(heard, ["0"], "who waits has heard of a longer lease");
-    // One that has nearly the same lease says nothing when it leaves others.
+    // One that has nearly the same lease says nothing when it leaves the rest.
     assert_eq!(sides.read(US, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);
     assert_eq!(listener.messages().await, [""; 0]);
@@ -192,7 +192,7 @@ async fn leases_of_readers_and_writer() {
     bed.expires_in_about(9 * LEASE).await;
 }
 
-/// P-R3, P-R7: each side by itself, and of the readers nobody else's.
+/// P-R3, P-R7: each side by itself, and of the readers only its own.
 #[tokio::test]
 async fn renewals_concern_ones_own_side() {
     let bed = Bed::new().await;

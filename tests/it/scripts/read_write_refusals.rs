@@ -32,7 +32,7 @@ async fn without_the_right_to_tell_nothing_is_freed() {
         refused(sides.write_end(US, 0).await, before.clone()).await;
         refused(caller.run(WRITE_FORCE_RELEASE, &[CHANNEL]).await, before).await;
     }
-    // Where nobody need be told, it works: another reads on.
+    // Where no message is due, it works: another reads on.
     assert_eq!(all.write_end(US, 0).await, Reply::Done);
     assert_eq!(sides.read(THEM, 1).await, Reply::Done);
     assert_eq!(sides.read_end(US, 0).await, Reply::Done);

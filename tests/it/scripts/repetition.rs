@@ -53,7 +53,7 @@ async fn a_release_counts_once_however_often_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_late_repetition_harms_nobody() {
+async fn a_late_repetition_does_no_harm() {
     let bed = Bed::new().await;
     assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
     assert_eq!(bed.admin.release(US, 0).await, Reply::Done);

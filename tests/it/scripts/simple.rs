@@ -22,7 +22,7 @@ async fn renew(caller: &Caller, owner: &str, lease: i64) -> Reply {
 }
 
 #[tokio::test]
-async fn whose_value_stands_there_holds_it() {
+async fn the_owner_of_the_value_holds_it() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;

@@ -1,4 +1,4 @@
-//! The scripts of semaphores and latches: repetitions, late commands, refusals, and others' data.
+//! The scripts of semaphores and latches: repetitions, late commands, refusals, and foreign data.
 
 use super::{Bed, Caller, LOCK, Listener, Reply};
 
@@ -58,7 +58,7 @@ async fn an_attempt_is_run_once_and_not_after_a_later_one() {
     assert_eq!(attempt(admin, ACQUIRE, &["1"], 5).await, Reply::Busy(0));
     let left: i64 = bed.ask(&["PTTL", ATTEMPT]).await;
     assert!((1..=60_000).contains(&left), "{left}");
-    // What somebody else has written there is no attempt.
+    // What a foreign command has written there is no attempt.
     bed.ask::<()>(&["SET", ATTEMPT, "odd"]).await;
     assert_eq!(
         attempt(admin, RELEASE, &["1", CHANNEL], 1).await,

@@ -13,7 +13,7 @@ async fn a_free_lock_is_granted() {
 }
 
 #[tokio::test]
-async fn a_held_lock_is_busy_for_others() {
+async fn a_held_lock_is_busy_for_other_owners() {
     let bed = Bed::new().await;
     assert_eq!(bed.admin.acquire(US, 1).await, Reply::Done);
     let before = bed.snapshot().await;
@@ -140,7 +140,7 @@ async fn a_renewal_sets_the_lease_of_its_owner() {
 }
 
 #[tokio::test]
-async fn forcing_frees_whoever_holds_and_tells() {
+async fn forcing_frees_the_lock_and_tells() {
     let bed = Bed::new().await;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
     assert_eq!(bed.admin.force_release().await, Reply::Absent);

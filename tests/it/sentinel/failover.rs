@@ -1,4 +1,4 @@
-//! The master fails over by order, by its death and by its sleep, while holds of all kinds go on and others wait.
+//! The master fails over by order, by its death and by its sleep, while holds of all kinds go on and waiters wait.
 
 use std::{
     sync::Arc,
@@ -26,7 +26,7 @@ const WAITERS: usize = 4;
 
 type HeldBy<S> = Guard<<<S as Subject>::Rival as Subject>::Kind>;
 
-/// One who holds a lock to the end, another who holds one until the failover, and those who wait for that.
+/// One that holds a lock to the end, another that holds one until the failover, and the waiters for that.
 struct Line<S: Subject> {
     kept: HeldBy<S>,
     held: HeldBy<S>,
@@ -51,7 +51,7 @@ impl<S: Subject> Line<S> {
                 entered
             });
         }
-        // A fair lock has a channel per waiter, the others one for all of a client.
+        // A fair lock has a channel per waiter, the other kinds one for all of a client.
         let ears = if S::NAME == Fair::NAME {
             WAITERS
         } else {

@@ -33,7 +33,7 @@ async fn the_master_is_found_by_any_sentinel_that_is_up() {
     set_up.sentinels[1].resume();
 }
 
-/// One sentinel is named; the others are heard of from it, and are enough when it is gone.
+/// One sentinel is named; the rest are heard of from it, and are enough when it is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_other_sentinels_are_learned_of() {
     let set_up = Watched::start().await;
@@ -128,7 +128,7 @@ async fn users_and_passwords_of_servers_and_sentinels() {
     works(&client, &unique_name("new")).await;
 }
 
-/// A user who may not ask is told so, not that there is no such service.
+/// A user that may not ask is told so, not that there is no such service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_the_right_to_ask() {
     let set_up = Watched::start().await;

@@ -1,4 +1,4 @@
-//! Who held what, when: written down by tasks that lock all the time, and judged afterwards.
+//! The holds of each owner and their times: written down by tasks that lock all the time, and judged afterwards.
 
 use std::{
     fmt,

@@ -28,7 +28,7 @@ async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
         .await
         .unwrap();
     set_up.replicated.caught_up(0).await;
-    // The replicas hear nothing from here on: their connections are closed, and they cannot make others.
+    // The replicas hear nothing from here on: their connections are closed, and they cannot make new ones.
     for replica in &servers[1..] {
         replica.pause();
     }
@@ -156,7 +156,7 @@ async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
     );
 }
 
-/// Everything is killed and starts over, empty: who held is told, who waited gets in.
+/// Everything is killed and starts over, empty: holders are told, waiters get in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_starts_over() {
     let set_up = Watched::start().await;

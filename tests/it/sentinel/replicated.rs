@@ -46,7 +46,7 @@ async fn the_master_is_moved_by_hand() {
     assert!(!exists(&set_up.servers[1], &name).await);
 }
 
-/// One that is dead, or does not answer, holds nobody up.
+/// One that is dead, or does not answer, holds no client up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_and_then_the_master_die() {
     let set_up = Replicated::start(2).await;
@@ -93,7 +93,7 @@ async fn an_old_master_that_wakes_up_is_not_believed() {
 }
 
 /// Two that have nothing to do with each other: the one that more follow is the master, and where that does not tell,
-/// nobody new is let in, and who is there stays where it is.
+/// no newcomer is let in, and what is there stays where it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_strangers_the_one_that_more_follow_is_believed_or_else_none() {
     let set_up = Replicated::start(1).await;

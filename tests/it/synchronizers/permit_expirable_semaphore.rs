@@ -103,7 +103,7 @@ async fn permits_of_the_dead_come_back() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_woken() {
+async fn waiters_are_woken() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");

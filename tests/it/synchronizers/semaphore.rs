@@ -55,7 +55,7 @@ async fn permits_are_taken_counted_and_given_back() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_woken_by_message() {
+async fn waiters_are_woken_by_message() {
     let server = Server::start().await;
     let (client, other) = (
         without_polls(&server.url()).await,
@@ -101,7 +101,7 @@ async fn those_who_wait_are_woken_by_message() {
 
 /// In Redisson, the one keeps the other waiting.
 #[tokio::test]
-async fn one_who_wants_much_keeps_nobody_waiting_who_wants_little() {
+async fn a_large_wish_keeps_no_small_one_waiting() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.semaphore("pool");

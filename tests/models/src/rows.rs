@@ -14,7 +14,7 @@ use crate::{
     sync::{AtomicUsize, Clock, Mutex, Ordering, explore, lock},
 };
 
-/// A hold: the number of its tenure. Dropped by somebody who does not know of it, it goes on to the next.
+/// A hold: the number of its tenure. Dropped by a caller that does not know of it, it goes on to the next.
 struct Hold {
     model: Model,
     number: Option<u64>,
@@ -22,7 +22,7 @@ struct Hold {
 
 type Local = LocalLock<u64, (), Hold>;
 
-/// A client, and a server that has one lock, which nobody else wants.
+/// A client, and a server that has one lock, which no other client wants.
 #[derive(Clone)]
 struct Model {
     local: Arc<Local>,
@@ -166,7 +166,7 @@ impl Drop for Hold {
         });
         if passed.is_none() {
             local.releases(now());
-            // What others send from here on goes behind the release.
+            // What other tasks send from here on goes behind the release.
             *lock(is_held) = false;
             drop(local.ended(number));
         }
@@ -203,7 +203,7 @@ pub fn passed_to_one_that_goes() {
     });
 }
 
-/// The one who asks gives up while another one comes: that one asks.
+/// The one that asks gives up while another one comes: that one asks.
 pub fn asker_goes_while_another_comes() {
     explore(None, || {
         let model = Model::new();
@@ -215,7 +215,7 @@ pub fn asker_goes_while_another_comes() {
     });
 }
 
-/// Within a row, whoever waits when the lock is given back has it without the server's hearing of it.
+/// Within a row, a waiter has the lock as it is given back, without the server's hearing of it.
 pub fn passed_on() {
     explore(None, || {
         let model = Model::new();

@@ -231,7 +231,7 @@ pub fn two_messages() {
     });
 }
 
-/// A message arrives while the first of three waiters goes: one of the others is told, and one only.
+/// A message arrives while the first of three waiters goes: one of the other two is told, and one only.
 pub fn message_while_one_goes() {
     explore(None, || {
         let model = Model::new();
@@ -244,7 +244,7 @@ pub fn message_while_one_goes() {
     });
 }
 
-/// The echo of a release by this client wakes nobody, whenever it arrives, and the message after it one.
+/// The echo of a release by this client wakes no waiter, whenever it arrives, and the message after it one.
 pub fn release_and_its_echo() {
     explore(Some(3), || {
         let model = Model::new();
@@ -280,7 +280,7 @@ pub fn polled_earlier() {
     });
 }
 
-/// The last waiter goes while another one comes: the subscription lasts as long as anybody waits, and no longer.
+/// The last waiter goes while another one comes: the subscription lasts as long as there is a waiter, and no longer.
 pub fn last_goes_while_another_joins() {
     explore(None, || {
         let model = Model::new();

@@ -14,12 +14,12 @@ mod rows {
     }
 
     #[test]
-    fn task_that_comes_while_the_one_who_asks_leaves_asks() {
+    fn task_that_comes_while_the_asker_leaves_asks() {
         rows::asker_goes_while_another_comes();
     }
 
     #[test]
-    fn lock_is_passed_on_to_whoever_waits_by_then() {
+    fn lock_is_passed_on_to_a_waiter_that_has_come_by_then() {
         rows::passed_on();
     }
 }
@@ -101,7 +101,7 @@ mod waits {
     }
 
     #[test]
-    fn echo_wakes_nobody_and_the_message_after_it_one_waiter() {
+    fn echo_wakes_no_waiter_and_the_message_after_it_one() {
         waits::release_and_its_echo();
     }
 

@@ -43,9 +43,9 @@ pub struct Clustered {
 pub struct Move {
     /// The slot.
     pub slot: u16,
-    /// Who had it.
+    /// The node that had it.
     pub from: usize,
-    /// Who gets it.
+    /// The node that gets it.
     pub to: usize,
 }
 
@@ -134,7 +134,7 @@ impl Clustered {
         index.expect("the port is one of theirs")
     }
 
-    /// Waits until those that run agree who has which slot, take each other for well, and replicas are up to date.
+    /// Waits until those that run agree on the node of each slot, take each other for well, and replicas are up to date.
     pub async fn settled(&self) {
         let running = self.running();
         self.all("the cluster is settled", async |node| {
@@ -187,7 +187,7 @@ impl Clustered {
         self.servers[replica].command::<()>(&order).await;
     }
 
-    /// Waits until everybody who runs takes `node` for a master with slots, and the cluster for complete.
+    /// Waits until each node that runs takes `node` for a master with slots, and the cluster for complete.
     pub async fn takes_over(&self, node: usize) {
         let port = self.servers[node].port();
         self.all("another takes over", async |other| {
@@ -201,7 +201,7 @@ impl Clustered {
         .await;
     }
 
-    /// Who has `slot`, as the first one that runs sees it.
+    /// The node of `slot`, as the first one that runs sees it.
     pub async fn owner_of(&self, slot: u16) -> usize {
         let seen = self.seen_by(self.running()[0]).await;
         let owner = seen.iter().find(|seen| seen.has(slot));
@@ -254,7 +254,7 @@ impl Clustered {
     /// Ends a move, of which every master is told.
     pub async fn end_move(&self, Move { slot, from, to }: Move) {
         let owner = self.id(to).await;
-        // Who gets it comes first: between the two, each would send a client to the other.
+        // The new node comes first: between the two, each would send a client to the other.
         self.set_slot(to, slot, &["NODE", &owner]).await;
         self.set_slot(from, slot, &["NODE", &owner]).await;
         for node in self.running() {
@@ -304,7 +304,7 @@ impl Clustered {
     }
 
     /// Forgets all that was, and makes a cluster of the first `masters` servers, without replicas, on the ports that they
-    /// had. The slots are shared out from the last to the first. The others stay dead.
+    /// had. The slots are shared out from the last to the first. The rest stay dead.
     pub async fn begin_anew(&mut self, masters: usize) {
         for node in 0..self.servers.len() {
             self.kill(node);
@@ -329,7 +329,7 @@ impl Clustered {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the others call a node, which need not answer.
+    /// What the other nodes call a node, which need not answer.
     async fn id(&self, node: usize) -> String {
         let port = self.servers[node].port();
         let mut asked = node;
@@ -383,7 +383,7 @@ fn read(line: &str) -> Option<Seen> {
     })
 }
 
-/// Valkey tells those who ask without TLS no port of a node that speaks nothing else; its bus is 10,000 above.
+/// Valkey tells clients that ask without TLS no port of a node that speaks nothing else; its bus is 10,000 above.
 fn read_port(address: &str) -> Option<u16> {
     let (address, bus) = address.split_once('@')?;
     let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
@@ -394,7 +394,7 @@ fn read_port(address: &str) -> Option<u16> {
     bus.checked_sub(10_000)
 }
 
-/// Who has what, in one order for all who say so.
+/// The nodes and their slots, in one order for all that report them.
 fn slots_of(seen: &[Seen]) -> BTreeSet<(u16, u16, u16)> {
     let mut slots = BTreeSet::new();
     for node in seen {

@@ -48,7 +48,7 @@ pub(crate) enum Answer {
     Reply(Fate),
     /// A published message.
     Message,
-    /// Anything else that nobody waits for as a reply: confirmations, invalidations, a refusal on connecting.
+    /// Anything else that is no reply to a command: confirmations, invalidations, a refusal on connecting.
     Push,
 }
 
@@ -108,7 +108,7 @@ impl Conversation {
         } else {
             set.remove(channel);
         }
-        // A confirmation that nobody asked for tells of a slot that has moved away.
+        // A confirmation without a request tells of a slot that has moved away.
         if let Some(Asked {
             verb: Verb::Subscription { change, awaited },
             ..

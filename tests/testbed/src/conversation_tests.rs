@@ -84,7 +84,7 @@ fn a_subscriber_in_resp2_gets_arrays_that_are_no_replies() {
 }
 
 #[test]
-fn an_array_that_looks_like_a_message_is_a_reply_to_who_has_not_subscribed() {
+fn an_array_that_looks_like_a_message_is_a_reply_without_a_subscription() {
     let mut resp2 = ask_all(&["LRANGE l 0 -1"]);
     assert_eq!(told(&mut resp2, "message a hello"), REPLY);
     let mut resp3 = in_resp3();

@@ -64,7 +64,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Who waits for which answer; `None` once no more will come.
+/// The callers that wait, by answer; `None` once no more will come.
 #[derive(Debug)]
 struct Answers {
     next_id: u64,

@@ -236,7 +236,7 @@ async fn launch(port: u16, dir: &Path, options: &[String]) -> Option<Process> {
     loop {
         let ended = process.ended();
         let logged = fs::read_to_string(&log).unwrap_or_default();
-        // Its own log, and not a connection: whoever else has the port might answer that.
+        // Its own log, and not a connection: another process that has the port might answer that.
         if logged.contains(READY) || logged.contains(SENTINEL_READY) {
             return Some(process);
         }
@@ -287,8 +287,8 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
     })
 }
 
-/// A port that is free now, below those that the kernel gives to outgoing connections: nobody takes it during a restart.
-/// The port of a cluster's bus, 10,000 above, is below them too, and is nobody's main port.
+/// A port that is free now, below those that the kernel gives to outgoing connections: it is not taken during a restart.
+/// The port of a cluster's bus, 10,000 above, is below them too, and is no server's main port.
 fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(11_000..21_000)).take(1000);
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

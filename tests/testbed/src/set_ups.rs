@@ -44,7 +44,7 @@ impl Replicated {
         this
     }
 
-    /// Waits until all others follow `master`, up to date.
+    /// Waits until the rest follow `master`, up to date.
     pub async fn all_follow(&self, master: usize) {
         let replicas = self.servers.len() - 1;
         eventually("the replicas follow", SETTLED_WITHIN, async || {
@@ -161,7 +161,7 @@ impl Watched {
         this
     }
 
-    /// Waits until every sentinel knows the others and the replicas, and that all are up.
+    /// Waits until every sentinel knows the other ones and the replicas, and that all are up.
     pub async fn settled(&self) {
         let others = (self.sentinels.len() - 1).to_string();
         let replicas = (self.replicated.servers.len() - 1).to_string();

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 pub struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// Files that git knows or would add. Others, such as build outputs, are not read.
+    /// Files that git knows or would add. The rest, such as build outputs, are not read.
     pub fn read() -> Self {
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -221,7 +221,7 @@ async fn a_dropped_proxy_closes_everything() {
 }
 
 #[tokio::test]
-async fn a_lost_segment_is_late_and_lost_for_nobody() {
+async fn a_lost_segment_is_late_and_not_lost() {
     let bed = Bed::new().await;
     let mut connection = bed.connect().await;
     bed.faults.lose_segments(1.0);

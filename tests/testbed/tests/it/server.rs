@@ -203,7 +203,7 @@ async fn forget_a_paused_server() {
     std::mem::forget(server);
 }
 
-/// In a container nobody may reap orphans.
+/// In a container orphans may not be reaped.
 fn is_zombie(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.contains("State:\tZ")
