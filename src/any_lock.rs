@@ -21,7 +21,7 @@ pub struct AnyLock {
 
 impl AnyLock {
     /// What to ask of the server for `owner`; a lease of the group's goes before the lock's own.
-    pub(crate) fn ask(
+    pub(crate) fn request(
         &self,
         owner: Owner,
         lease: Option<&Result<Lease, Error>>,

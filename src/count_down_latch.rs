@@ -158,8 +158,8 @@ impl CountDownLatch {
         self.open_at(Deadline::of(wait)).await
     }
 
-    async fn open_at(&self, limit: Deadline) -> Result<bool, Error> {
-        self.engine.wait_for_opening(self.site()?, limit).await
+    async fn open_at(&self, deadline: Deadline) -> Result<bool, Error> {
+        self.engine.wait_for_opening(self.site()?, deadline).await
     }
 
     /// Removes the latch, which opens it. Says whether there was one.

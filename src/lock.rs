@@ -325,10 +325,10 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    async fn acquire(&self, limit: Deadline) -> Result<Option<Guard<K>>, Error> {
-        let ask = AcquireRequest::new(self.subject()?.clone(), self.owner())?;
-        let acquisition = self.engine.acquisition(&ask);
-        let held = self.engine.acquire(&ask, limit).await;
+    async fn acquire(&self, deadline: Deadline) -> Result<Option<Guard<K>>, Error> {
+        let request = AcquireRequest::new(self.subject()?.clone(), self.owner())?;
+        let acquisition = self.engine.acquisition(&request);
+        let held = self.engine.acquire(&request, deadline).await;
         if let Some(mut acquisition) = acquisition {
             acquisition.ended(&held);
         }

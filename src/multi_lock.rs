@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::{
     any_lock::AnyLock,
-    engine::{Deadline, Group, Member, seats},
+    engine::{Deadline, Group, Member, send_permits},
     error::Error,
     multi_guard::{MultiGuard, summed_up},
     owner::Owner,
@@ -349,29 +349,32 @@ impl<Q: Quorum> GroupLock<Q> {
         let owner = self.owner();
         let members = self.members(owner)?;
         let need = Q::need(members.len());
-        let seats = seats(
+        let send_permits = send_permits(
             members
                 .iter()
-                .map(|member| (&member.engine, &*member.ask.spec.name)),
+                .map(|member| (&member.engine, &*member.request.spec.name)),
         );
-        let releases = members.iter().zip(seats).map(async |(member, seat)| {
-            let Member { engine, ask } = member;
-            if engine.is_closed() {
-                return Err(Error::Closed);
-            }
-            engine.release_leaked(&ask.spec, owner, seat).await
-        });
+        let releases = members
+            .iter()
+            .zip(send_permits)
+            .map(async |(member, permit)| {
+                let Member { engine, request } = member;
+                if engine.is_closed() {
+                    return Err(Error::Closed);
+                }
+                engine.release_leaked(&request.spec, owner, permit).await
+            });
         summed_up(join_all(releases).await, need)
     }
 
-    async fn acquire(&self, limit: Deadline) -> Result<Option<MultiGuard>, Error> {
+    async fn acquire(&self, deadline: Deadline) -> Result<Option<MultiGuard>, Error> {
         let members = self.members(self.owner())?;
         let need = Q::need(members.len());
         let group = Group {
             members: &members,
             need,
         };
-        let taken = group.acquire(limit).await?;
+        let taken = group.acquire(deadline).await?;
         Ok(taken.map(|parts| MultiGuard::new(parts, need)))
     }
 
@@ -396,7 +399,7 @@ impl<Q: Quorum> GroupLock<Q> {
         let member = |lock: &AnyLock| {
             Ok(Member {
                 engine: lock.engine.clone(),
-                ask: lock.ask(owner, self.lease.as_ref())?,
+                request: lock.request(owner, self.lease.as_ref())?,
             })
         };
         self.members.iter().map(member).collect()

@@ -293,13 +293,13 @@ impl PermitExpirableSemaphore {
         &self,
         permits: u32,
         lease: Duration,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
         let (site, lease) = (self.site()?, lease_of(lease)?);
         check_many(permits as usize)?;
         let taken = self
             .engine
-            .acquire_ids(site, permits, lease, self.is_renewed, limit);
+            .acquire_ids(site, permits, lease, self.is_renewed, deadline);
         let guard = |held: HeldPermit| ExpirablePermit {
             id: shown(held.id()),
             held,

@@ -189,8 +189,8 @@ impl Semaphore {
         self.take(permits, Deadline::of(wait)).await
     }
 
-    async fn take(&self, permits: u32, limit: Deadline) -> Result<Option<Permit>, Error> {
-        let taken = self.engine.acquire_permits(self.site()?, permits, limit);
+    async fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<Permit>, Error> {
+        let taken = self.engine.acquire_permits(self.site()?, permits, deadline);
         let engine = || self.engine.clone();
         Ok(taken.await?.map(|held| Permit {
             held,

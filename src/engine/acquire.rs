@@ -63,72 +63,76 @@ impl Engine {
     )]
     pub(crate) fn acquire<'a>(
         self: &'a Arc<Self>,
-        ask: &'a AcquireRequest,
-        limit: Deadline,
+        request: &'a AcquireRequest,
+        deadline: Deadline,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             runtime::check()?;
-            let waits = !matches!(limit, Deadline::Once);
-            let until = limit.earlier(Instant::now() + self.config.command_wait);
-            if let Some(released) = self.dropped.released(&ask.spec.name, until)
+            let waits = !matches!(deadline, Deadline::Once);
+            let until = deadline.earlier(Instant::now() + self.config.command_wait);
+            if let Some(released) = self.dropped.released(&request.spec.name, until)
                 && !released.await
                 && !waits
             {
                 let reason = "the release of a dropped guard was not answered in time";
-                return Err(self.unavailable(&ask.spec, reason));
+                return Err(self.unavailable(&request.spec, reason));
             }
-            let mut turn = None;
+            let mut local_entry = None;
             if waits {
-                match self.way(ask, limit).await? {
-                    Way::Asks(entry) => turn = entry,
+                match self.way(request, deadline).await? {
+                    Way::Asks(entry) => local_entry = entry,
                     Way::Adds => {}
                     Way::Has(held) => return Ok(Some(held)),
                     Way::TimedOut => return Ok(None),
                 }
-                if let Some(left) = self.leaves_to_pollers(ask, limit) {
+                if let Some(left) = self.leaves_to_pollers(request, deadline) {
                     left.await;
                 }
             }
-            let in_line = waits.then(|| FairQueueEntry::enter(self, ask)).flatten();
+            let in_line = waits
+                .then(|| FairQueueEntry::enter(self, request))
+                .flatten();
             let mut pause = waits
-                .then(|| Pause::before(self, ask, turn.as_ref()))
+                .then(|| Pause::before(self, request, local_entry.as_ref()))
                 .flatten();
             // Boxed, as most kinds have no use for it.
-            let counts = waits && ask.spec.counts_tries();
+            let counts = waits && request.spec.counts_tries();
             let mut tries = counts.then(|| Box::new(AttemptHistory::new(self)));
             let (mut rests, mut has_asked) = (true, false);
-            let mut was_busy = turn.as_ref().is_some_and(LocalEntry::has_waited);
+            let mut was_busy = local_entry.as_ref().is_some_and(LocalEntry::has_waited);
             loop {
                 if let Some(pause) = &mut pause
                     && rests
                 {
                     // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-                    let is_time = self.is_closed() || pause.over(self, turn.as_ref(), limit).await;
+                    let is_time =
+                        self.is_closed() || pause.over(self, local_entry.as_ref(), deadline).await;
                     if self.is_closed() {
                         return Err(Error::Closed);
                     }
                     if !is_time {
-                        if !has_asked && !self.batcher.is_ready(&ask.spec) {
+                        if !has_asked && !self.batcher.is_ready(&request.spec) {
                             let reason = "there is no connection, and the lock was not asked for";
-                            return Err(self.unavailable(&ask.spec, reason));
+                            return Err(self.unavailable(&request.spec, reason));
                         }
                         return Ok(None);
                     }
                 }
                 // It was woken by a release that is not of this client: a tenure of its own may have been forced open.
-                if has_asked && let Some(tenure) = turn.as_ref().and_then(LocalEntry::tenure) {
+                if has_asked && let Some(tenure) = local_entry.as_ref().and_then(LocalEntry::tenure)
+                {
                     self.verify(vec![tenure]);
                 }
                 pause.iter().for_each(Pause::trying);
-                if let Some(turn) = &turn {
-                    turn.asks();
+                if let Some(local_entry) = &local_entry {
+                    local_entry.asks();
                 }
                 let next = tries.as_mut().map(|tries| tries.next(self));
                 has_asked = true;
-                let tried = self.try_until(ask, self.patience(limit), next, None);
+                let tried = self.try_until(request, self.answer_deadline(deadline), next, None);
                 let tried = tried.await.inspect_err(|error| {
-                    if let Some(turn) = &mut turn {
-                        turn.failed(error);
+                    if let Some(local_entry) = &mut local_entry {
+                        local_entry.failed(error);
                     }
                 });
                 match (tried?, &mut pause) {
@@ -145,12 +149,12 @@ impl Engine {
                     (AttemptOutcome::Busy { .. }, None) if !waits => return Ok(None),
                     // It has asked out of turn, as its owner had the lock, or has taken too long: it waits as all do.
                     (AttemptOutcome::Busy { .. }, _)
-                        if ask.spec.has_one_holder()
-                            && !turn.as_ref().is_some_and(LocalEntry::has_turn) =>
+                        if request.spec.has_one_holder()
+                            && !local_entry.as_ref().is_some_and(LocalEntry::has_turn) =>
                     {
-                        (pause, turn, was_busy, rests) = (None, None, true, true);
-                        match self.way(ask, limit).await? {
-                            Way::Asks(entry) => turn = entry,
+                        (pause, local_entry, was_busy, rests) = (None, None, true, true);
+                        match self.way(request, deadline).await? {
+                            Way::Asks(entry) => local_entry = entry,
                             Way::Adds => {}
                             Way::Has(held) => return Ok(Some(held)),
                             Way::TimedOut => return Ok(None),
@@ -158,20 +162,22 @@ impl Engine {
                     }
                     (AttemptOutcome::Busy { remaining }, None) => {
                         was_busy = true;
-                        pause = Some(Pause::begin(self, ask, turn.as_ref(), remaining));
+                        pause = Some(Pause::begin(self, request, local_entry.as_ref(), remaining));
                     }
                     (AttemptOutcome::Busy { remaining }, Some(pause)) => {
                         was_busy = true;
-                        rests = !pause.refused(remaining) || limit.is_over();
+                        rests = !pause.refused(remaining) || deadline.is_over();
                     }
                     // It was busy when last heard of.
-                    (AttemptOutcome::Unanswered { .. }, Some(_)) if was_busy && limit.is_over() => {
+                    (AttemptOutcome::Unanswered { .. }, Some(_))
+                        if was_busy && deadline.is_over() =>
+                    {
                         return Ok(None);
                     }
                     (AttemptOutcome::Unanswered { reason }, _) => {
-                        let error = self.unavailable(&ask.spec, reason);
-                        if let Some(turn) = &mut turn {
-                            turn.failed(&error);
+                        let error = self.unavailable(&request.spec, reason);
+                        if let Some(local_entry) = &mut local_entry {
+                            local_entry.failed(&error);
                         }
                         return Err(error);
                     }
@@ -190,10 +196,10 @@ impl Engine {
         }
     }
 
-    /// Until when an answer is waited for: as long as the limit and our patience with an unreachable server allow.
-    pub(super) fn patience(&self, limit: Deadline) -> Instant {
+    /// Until when an answer is waited for: as long as the caller's deadline and the settings for an unreachable server allow.
+    pub(super) fn answer_deadline(&self, deadline: Deadline) -> Instant {
         let now = Instant::now();
-        match limit {
+        match deadline {
             Deadline::Once => now + self.config.command_wait,
             Deadline::Until(deadline) => {
                 (deadline.max(now) + GRACE).min(now + self.config.outage_wait)

@@ -55,18 +55,18 @@ impl Attempt {
 }
 
 impl Engine {
-    /// One attempt, which is sent at once if it has a `seat` in the batch.
+    /// One attempt, which is sent at once if it has a `permit` in the batch.
     ///
     /// No `async fn`: its future would store the arguments twice, and every waiting task has such a future.
     pub(super) fn try_until(
         self: &Arc<Self>,
-        ask: &AcquireRequest,
+        request: &AcquireRequest,
         until: Instant,
         wait: Option<Attempt>,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> impl Future<Output = Result<AttemptOutcome, Error>> + use<'_> {
         let caller = Caller::default();
-        let attempt = attempt(self.clone(), ask.clone(), wait, seat, caller.clone());
+        let attempt = attempt(self.clone(), request.clone(), wait, permit, caller.clone());
         let attempt = DetachOnDrop::new(self, caller.clone(), attempt);
         timeout_at(until, attempt).map(move |tried| match tried {
             Ok(tried) => tried,
@@ -88,19 +88,19 @@ impl Engine {
         self: &Arc<Self>,
         slot: &OwnerEntryRef,
         local: Option<&LocalRef>,
-        ask: &AcquireRequest,
+        request: &AcquireRequest,
         tenure: Option<Arc<Tenure>>,
         sent: Instant,
         token: Option<i64>,
     ) -> Option<Held> {
         let grant = Grant {
-            spec: &ask.spec,
+            spec: &request.spec,
             local,
             row_ends: Instant::now() + self.config.local_hand_off,
             sent,
-            lease: &ask.lease,
-            watched: ask.watched,
-            durability: ask.durability,
+            lease: &request.lease,
+            watched: request.watched,
+            durability: request.durability,
             token,
         };
         let (tenure, id) = match self.slots.grant(slot, tenure, grant) {
@@ -116,10 +116,10 @@ impl Engine {
                 return None;
             }
         };
-        let kind = ask.spec.protocol.kind();
+        let kind = request.spec.protocol.kind();
         let seen = tenure.seen();
         seen.begin(|| self.gauges.holds(kind, tenure.since));
-        self.wakeups.asked(&ask.spec, true);
+        self.wakeups.asked(&request.spec, true);
         self.watch(&tenure);
         Some(Held::new(self.clone(), tenure, id))
     }
@@ -145,14 +145,14 @@ impl Engine {
     fn may_add(
         self: &Arc<Self>,
         slot: &OwnerEntryRef,
-        ask: &AcquireRequest,
+        request: &AcquireRequest,
         tenure: Option<&Tenure>,
     ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
-            return self.may_wait(&ask.spec, slot.key().1);
+            return self.may_wait(&request.spec, slot.key().1);
         };
         let name = tenure.name().clone();
-        match ask.spec.protocol.most_holds() {
+        match request.spec.protocol.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
             most if tenure.count() >= most => Err(Error::TooManyHolds { name, most }),
             _ => Ok(()),
@@ -195,11 +195,11 @@ impl Engine {
         self: &Arc<Self>,
         local: Option<&LocalRef>,
         slot: &OwnerEntryRef,
-        ask: &AcquireRequest,
+        request: &AcquireRequest,
     ) -> Standing {
-        let owner = OwnerId::new(self.id, ask.owner);
+        let owner = OwnerId::new(self.id, request.owner);
         let Some(local) = local else {
-            return match self.live_tenure(&ask.spec, ask.spec.count, owner) {
+            return match self.live_tenure(&request.spec, request.spec.count, owner) {
                 Some(tenure) => Standing::Adds(tenure),
                 None => Standing::Asks,
             };
@@ -209,18 +209,18 @@ impl Engine {
         let Some((holder, tenure)) = live else {
             return match slot.key().1 == owner {
                 true => Standing::Asks,
-                false => Standing::Elsewhere(self.slot(&ask.spec, ask.owner)),
+                false => Standing::Elsewhere(self.slot(&request.spec, request.owner)),
             };
         };
         let is_lent = tenure.slot().key().1 == owner;
-        if holder == ask.owner {
+        if holder == request.owner {
             return match tenure.slot().key() == slot.key() {
                 true => Standing::Adds(tenure),
                 false => Standing::Elsewhere(tenure.slot().clone()),
             };
         }
         // What has a queue on the server takes its place there, but not by a name that another task uses.
-        if ask.spec.has_one_holder() || is_lent {
+        if request.spec.has_one_holder() || is_lent {
             return Standing::Behind(tenure);
         }
         Standing::Asks
@@ -267,14 +267,14 @@ const OUTDATED: &str = "the lock was granted, and the grant was over when the an
 /// ([`DetachOnDrop`]); a hold that its caller no longer takes is given back.
 fn attempt(
     engine: Arc<Engine>,
-    ask: AcquireRequest,
+    request: AcquireRequest,
     wait: Option<Attempt>,
-    seat: Option<SendPermit>,
+    permit: Option<SendPermit>,
     caller: Caller,
 ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
-    let slot = engine.slot(&ask.spec, ask.owner);
-    let local = engine.slots.local(&ask.spec);
-    attempt_as(engine, slot, local, ask, wait, seat, caller)
+    let slot = engine.slot(&request.spec, request.owner);
+    let local = engine.slots.local(&request.spec);
+    attempt_as(engine, slot, local, request, wait, permit, caller)
 }
 
 /// The same, by another slot.
@@ -282,12 +282,14 @@ fn attempt_elsewhere(
     engine: Arc<Engine>,
     slot: OwnerEntryRef,
     local: Option<LocalRef>,
-    ask: AcquireRequest,
+    request: AcquireRequest,
     wait: Option<Attempt>,
-    seat: Option<SendPermit>,
+    permit: Option<SendPermit>,
     caller: Caller,
 ) -> BoxFuture<Result<AttemptOutcome, Error>> {
-    Box::pin(attempt_as(engine, slot, local, ask, wait, seat, caller))
+    Box::pin(attempt_as(
+        engine, slot, local, request, wait, permit, caller,
+    ))
 }
 
 #[expect(
@@ -298,29 +300,29 @@ fn attempt_as(
     engine: Arc<Engine>,
     slot: OwnerEntryRef,
     local: Option<LocalRef>,
-    ask: AcquireRequest,
+    request: AcquireRequest,
     mut wait: Option<Attempt>,
-    mut seat: Option<SendPermit>,
+    mut permit: Option<SendPermit>,
     caller: Caller,
 ) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
     async move {
         if engine.is_closed() {
             return Err(Error::Closed);
         }
-        let turn = slot.take_turn().await;
-        engine.release_all_dropped(&ask.spec, &slot).await;
+        let op_lock = slot.take_op_lock().await;
+        engine.release_all_dropped(&request.spec, &slot).await;
         // An earlier sending was not answered, and may have been granted.
         let mut doubt = false;
         let done = loop {
-            if !engine.batcher.is_ready(&ask.spec) {
+            if !engine.batcher.is_ready(&request.spec) {
                 // Nothing has been sent that would have to be taken back.
                 let caller = (!doubt).then_some(&caller);
-                Box::pin(engine.reachable(&ask.spec, caller)).await;
+                Box::pin(engine.reachable(&request.spec, caller)).await;
             }
-            if let Some(asking) = engine.batcher.may_announce(&ask.spec)
+            if let Some(asking) = engine.batcher.may_announce(&request.spec)
                 && !asking.await
             {
-                break Err(no_right(&ask.spec));
+                break Err(no_right(&request.spec));
             }
             if engine.is_closed() {
                 break Err(Error::Closed);
@@ -330,12 +332,12 @@ fn attempt_as(
                     reason: NO_ANSWER.into(),
                 });
             }
-            let tenure = match engine.standing(local.as_ref(), &slot, &ask) {
+            let tenure = match engine.standing(local.as_ref(), &slot, &request) {
                 Standing::Asks => None,
                 Standing::Adds(tenure) => Some(tenure),
                 Standing::Behind(other) => {
                     if let Err(error) =
-                        engine.may_wait(&ask.spec, OwnerId::new(engine.id, ask.owner))
+                        engine.may_wait(&request.spec, OwnerId::new(engine.id, request.owner))
                     {
                         break Err(error);
                     }
@@ -348,15 +350,15 @@ fn attempt_as(
                 }
                 Standing::Elsewhere(other) => {
                     if doubt {
-                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
+                        Box::pin(engine.give_back(&request.spec, &slot)).await;
                     }
-                    drop(turn);
+                    drop(op_lock);
                     let elsewhere =
-                        attempt_elsewhere(engine, other, local, ask, wait, seat, caller);
+                        attempt_elsewhere(engine, other, local, request, wait, permit, caller);
                     return elsewhere.await;
                 }
             };
-            if let Err(error) = engine.may_add(&slot, &ask, tenure.as_deref()) {
+            if let Err(error) = engine.may_add(&slot, &request, tenure.as_deref()) {
                 break Err(error);
             }
             if wait.is_some() {
@@ -364,38 +366,41 @@ fn attempt_as(
             }
             let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
             let sent = Instant::now();
-            let request = {
-                let owner = OwnerId::new(engine.id, ask.owner);
+            let message = {
+                let owner = OwnerId::new(engine.id, request.owner);
                 let claim = AcquireArgs {
                     owner: &slot.owner,
-                    lease: &ask.lease,
+                    lease: &request.lease,
                     holds,
                     fresh: !doubt,
-                    writes: ask.spec.count == HoldMode::Read
+                    writes: request.spec.count == HoldMode::Read
                         && engine
-                            .live_tenure(&ask.spec, HoldMode::Write, owner)
+                            .live_tenure(&request.spec, HoldMode::Write, owner)
                             .is_some(),
                     wait: wait.map(|wait| wait.as_sent(sent)),
                 };
-                ask.spec.protocol.acquire(&ask.spec, &claim)
+                request.spec.protocol.acquire(&request.spec, &claim)
             };
-            let seat = seat.take();
-            let answer = engine.batcher.run_from(seat, request, ask.durability).await;
+            let permit = permit.take();
+            let answer = engine
+                .batcher
+                .run_from(permit, message, request.durability)
+                .await;
             let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
             let refusal = match answer {
-                Ok(reply) => match ask.spec.protocol.attempt(reply) {
+                Ok(reply) => match request.spec.protocol.attempt(reply) {
                     Ok(AcquireOutcome::Granted { .. }) if engine.is_short(acknowledged) => {
-                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
-                        return Err(too_few(&ask.spec, acknowledged));
+                        Box::pin(engine.give_back(&request.spec, &slot)).await;
+                        return Err(too_few(&request.spec, acknowledged));
                     }
                     // A closed client renews no hold.
                     Ok(AcquireOutcome::Granted { .. }) if engine.is_closed() => {
-                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
+                        Box::pin(engine.give_back(&request.spec, &slot)).await;
                         return Err(Error::Closed);
                     }
                     Ok(AcquireOutcome::Granted { token }) => {
                         if let Some(mut held) =
-                            engine.note_grant(&slot, local.as_ref(), &ask, tenure, sent, token)
+                            engine.note_grant(&slot, local.as_ref(), &request, tenure, sent, token)
                         {
                             held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
                             // The grant has ended it. The next try in this slot begins after this turn.
@@ -405,19 +410,19 @@ fn attempt_as(
                             }
                             // Released in this turn: the owner's next operation would count it as a hold.
                             drop(held);
-                            engine.release_all_dropped(&ask.spec, &slot).await;
+                            engine.release_all_dropped(&request.spec, &slot).await;
                             return Ok(AttemptOutcome::Unanswered {
                                 reason: NO_ANSWER.into(),
                             });
                         }
                         caller.tell(OUTDATED);
-                        Box::pin(engine.give_back(&ask.spec, &slot)).await;
+                        Box::pin(engine.give_back(&request.spec, &slot)).await;
                         // It had its turn: as one that had never waited, it goes behind the waiters that are told now.
                         wait = wait.map(|wait| Attempt { last: None, ..wait });
                         continue;
                     }
                     Ok(AcquireOutcome::Busy { remaining }) => {
-                        engine.wakeups.asked(&ask.spec, false);
+                        engine.wakeups.asked(&request.spec, false);
                         if let Some(local) = &local {
                             local.refused(sent.elapsed());
                         }
@@ -441,13 +446,13 @@ fn attempt_as(
                 Err(CallError::Closed) => return Err(Error::Closed),
             };
             let Refusal::Transient { message } = refusal else {
-                break Err(refused(&ask.spec, refusal));
+                break Err(refused(&request.spec, refusal));
             };
             caller.tell(&message);
             tokio::time::sleep(PASSING_PAUSE).await;
         };
         if doubt {
-            Box::pin(engine.give_back(&ask.spec, &slot)).await;
+            Box::pin(engine.give_back(&request.spec, &slot)).await;
         }
         done
     }

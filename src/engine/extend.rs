@@ -55,7 +55,7 @@ impl Engine {
         then: Then,
     ) -> Result<(), Error> {
         runtime::check()?;
-        let _turn = tenure.slot().take_turn().await;
+        let _op_lock = tenure.slot().take_op_lock().await;
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
             return Err(tenure.lost_error(reason));

@@ -22,10 +22,10 @@ impl FairQueueEntry {
     /// Before the first try, for a kind of lock that has a queue.
     ///
     /// Boxed, as most kinds have none.
-    pub(super) fn enter(engine: &Arc<Engine>, ask: &AcquireRequest) -> Option<Box<Self>> {
-        let abandon = ask.spec.protocol.abandon()?;
-        let slot = engine.slot(&ask.spec, ask.owner);
-        let abandon = abandon(&ask.spec, &slot.owner);
+    pub(super) fn enter(engine: &Arc<Engine>, request: &AcquireRequest) -> Option<Box<Self>> {
+        let abandon = request.spec.protocol.abandon()?;
+        let slot = engine.slot(&request.spec, request.owner);
+        let abandon = abandon(&request.spec, &slot.owner);
         slot.in_line.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(Self {
             engine: engine.clone(),
@@ -56,7 +56,7 @@ impl Drop for FairQueueEntry {
             let until = Instant::now() + engine.config.outage_wait;
             loop {
                 // An attempt that is on its way is seen to its end before.
-                let _turn = slot.take_turn().await;
+                let _op_lock = slot.take_op_lock().await;
                 // The same owner may have come again, to the same place.
                 if slot.in_line.load(Ordering::Relaxed) != 0 {
                     return;

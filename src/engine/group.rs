@@ -45,7 +45,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 /// A lock of a group.
 pub(crate) struct Member {
     pub(crate) engine: EngineHandle,
-    pub(crate) ask: AcquireRequest,
+    pub(crate) request: AcquireRequest,
 }
 
 /// A hold on one of the locks of a group.
@@ -126,35 +126,35 @@ impl Group<'_> {
     }
 
     /// Acquires enough of the locks, or returns `None` when other owners still held too many at the limit.
-    pub(crate) async fn acquire(&self, limit: Deadline) -> Result<Option<Vec<Part>>, Error> {
+    pub(crate) async fn acquire(&self, deadline: Deadline) -> Result<Option<Vec<Part>>, Error> {
         runtime::check()?;
-        self.dropped_guards_released(limit).await;
+        self.wait_for_dropped_guards(deadline).await;
         // One wait for all members, as their yields began together: for the one that ends last.
-        let mut first = match (limit, self.longest_yield()) {
+        let mut first = match (deadline, self.longest_yield()) {
             (Deadline::Once, _) | (_, None) => None,
-            (_, Some(index)) => self.wait_for(index, limit, 0).await?,
+            (_, Some(index)) => self.wait_for(index, deadline, 0).await?,
         };
         let mut rounds = 0;
         let mut failing_since = None;
         let mut was_busy = false;
         loop {
             let keeps = rounds > 0 && !self.is_majority();
-            let missed = match self.round(first.take(), limit, keeps).await {
+            let missed = match self.round(first.take(), deadline, keeps).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
             let error = missed.too_many_failures(self);
-            let is_last = matches!(limit, Deadline::Once) || limit.is_over();
+            let is_last = matches!(deadline, Deadline::Once) || deadline.is_over();
             match error {
                 Some(error @ Error::Unavailable { .. }) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    // Of a group that needs all, one lock's own patience decides.
-                    let patience = self.members[0].engine.config.outage_wait;
+                    // Of a group that needs all, the deadline of one lock's answer decides.
+                    let answer_wait = self.members[0].engine.config.outage_wait;
                     if is_last && was_busy {
                         // As for a single lock: it was busy when last heard of.
                         return Ok(None);
                     }
-                    if is_last || self.is_majority() && since.elapsed() >= patience {
+                    if is_last || self.is_majority() && since.elapsed() >= answer_wait {
                         return Err(error);
                     }
                 }
@@ -171,9 +171,9 @@ impl Group<'_> {
             match awaited {
                 Some(index) => {
                     rounds += 1;
-                    first = self.wait_for(index, limit, rounds).await?;
+                    first = self.wait_for(index, deadline, rounds).await?;
                 }
-                None => pause(limit, UNREACHED_PAUSE).await,
+                None => pause(deadline, UNREACHED_PAUSE).await,
             }
         }
     }
@@ -182,20 +182,20 @@ impl Group<'_> {
     async fn wait_for(
         &self,
         index: usize,
-        limit: Deadline,
+        deadline: Deadline,
         rounds: u32,
     ) -> Result<Option<Part>, Error> {
         if rounds > 1 {
             // A random pause keeps two groups that have collided from colliding again and again.
             let most = Duration::from_millis(5 << rounds.min(5));
-            pause(limit, most.mul_f64(fastrand::f64())).await;
+            pause(deadline, most.mul_f64(fastrand::f64())).await;
         }
-        let Member { engine, ask } = &self.members[index];
-        let limit = match self.is_majority() {
-            true => Deadline::Until(limit.earlier(Instant::now() + MAJORITY_WAIT)),
-            false => limit,
+        let Member { engine, request } = &self.members[index];
+        let deadline = match self.is_majority() {
+            true => Deadline::Until(deadline.earlier(Instant::now() + MAJORITY_WAIT)),
+            false => deadline,
         };
-        match engine.acquire(ask, limit).await {
+        match engine.acquire(request, deadline).await {
             Ok(held) => Ok(held.map(|held| self.part(index, held))),
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
@@ -203,24 +203,27 @@ impl Group<'_> {
     }
 
     /// As for a single lock. A majority does not wait for a server that does not answer.
-    async fn dropped_guards_released(&self, limit: Deadline) {
-        let dropped = self.members.iter().filter_map(|Member { engine, ask }| {
-            let longest = match self.is_majority() {
-                true if !engine.batcher.is_ready(&ask.spec) => return None,
-                true => majority_patience(engine, &ask.lease),
-                false => engine.config.command_wait,
-            };
-            let until = limit.earlier(Instant::now() + longest);
-            engine.dropped.released(&ask.spec.name, until)
-        });
+    async fn wait_for_dropped_guards(&self, deadline: Deadline) {
+        let dropped = self
+            .members
+            .iter()
+            .filter_map(|Member { engine, request }| {
+                let longest = match self.is_majority() {
+                    true if !engine.batcher.is_ready(&request.spec) => return None,
+                    true => majority_wait(engine, &request.lease),
+                    false => engine.config.command_wait,
+                };
+                let until = deadline.earlier(Instant::now() + longest);
+                engine.dropped.released(&request.spec.name, until)
+            });
         join_all(dropped).await;
     }
 
     /// The member that is left to other clients for longest, if any is.
     fn longest_yield(&self) -> Option<usize> {
         let yields = self.members.iter().enumerate();
-        let until = yields.filter_map(|(index, Member { engine, ask })| {
-            Some((engine.wakeups.yields_until(&ask.spec)?, index))
+        let until = yields.filter_map(|(index, Member { engine, request })| {
+            Some((engine.wakeups.yields_until(&request.spec)?, index))
         });
         until.max().map(|(_, index)| index)
     }
@@ -239,13 +242,13 @@ impl Group<'_> {
     async fn round(
         &self,
         first: Option<Part>,
-        limit: Deadline,
+        deadline: Deadline,
         keeps: bool,
     ) -> Result<Vec<Part>, Missed> {
         let mut missed = Missed::default();
-        let mut taken = self.try_all(first, limit, &mut missed).await;
+        let mut taken = self.try_all(first, deadline, &mut missed).await;
         if keeps && missed.failures.is_empty() {
-            self.wait_for_rest(&mut taken, limit).await;
+            self.wait_for_rest(&mut taken, deadline).await;
         }
         taken.sort_by_key(|part| part.index);
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
@@ -261,19 +264,22 @@ impl Group<'_> {
 
     /// Waits for the locks that are missing, one after the other, for a moment in all. Whether that was enough is seen by what is
     /// there.
-    async fn wait_for_rest(&self, taken: &mut Vec<Part>, limit: Deadline) {
-        let leases = self.members.iter().map(|member| member.ask.lease.duration);
+    async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline) {
+        let leases = self
+            .members
+            .iter()
+            .map(|member| member.request.lease.duration);
         let longest = leases.min().unwrap_or_default() / KEPT_PART;
         // Two groups that wait for each other do not give up together.
         let moment = longest.min(KEPT_FOR).mul_f64(0.5 + fastrand::f64() / 2.0);
-        let until = Deadline::Until(limit.earlier(Instant::now() + moment));
+        let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
         let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
         let missing: Vec<_> = (0..self.members.len())
             .filter(|index| !is_there(*index))
             .collect();
         for index in missing {
-            let Member { engine, ask } = &self.members[index];
-            match engine.acquire(ask, until).await {
+            let Member { engine, request } = &self.members[index];
+            match engine.acquire(request, until).await {
                 Ok(Some(held)) => taken.push(self.part(index, held)),
                 _ => return,
             }
@@ -284,13 +290,13 @@ impl Group<'_> {
     async fn try_all(
         &self,
         first: Option<Part>,
-        limit: Deadline,
+        deadline: Deadline,
         missed: &mut Missed,
     ) -> Vec<Part> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
         let began = Instant::now();
-        let mut tries = self.tries(skipped, limit);
+        let mut tries = self.tries(skipped, deadline);
         let mut until = None;
         loop {
             let next = async {
@@ -310,8 +316,8 @@ impl Group<'_> {
                 }
                 Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),
                 Ok(AttemptOutcome::Unanswered { reason }) => {
-                    let Member { engine, ask } = &self.members[index];
-                    missed.fail(index, engine.unavailable(&ask.spec, reason));
+                    let Member { engine, request } = &self.members[index];
+                    missed.fail(index, engine.unavailable(&request.spec, reason));
                 }
                 Err(error) => missed.fail(index, error),
             }
@@ -324,38 +330,43 @@ impl Group<'_> {
     fn tries(
         &self,
         skipped: Option<usize>,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> FuturesUnordered<impl Future<Output = (usize, Result<AttemptOutcome, Error>)>> {
         let rest = || {
             let members = self.members.iter().enumerate();
             members.filter(|(index, _)| Some(*index) != skipped)
         };
-        let seats = seats(rest().map(|(_, member)| (&member.engine, &*member.ask.spec.name)));
+        let send_permits =
+            send_permits(rest().map(|(_, member)| (&member.engine, &*member.request.spec.name)));
         let is_majority = self.is_majority();
-        let tries = rest().zip(seats).map(move |((index, member), seat)| {
-            let Member { engine, ask } = member;
-            let patience = if !is_majority {
-                engine.config.command_wait
-            } else if engine.batcher.is_ready(&ask.spec) {
-                majority_patience(engine, &ask.lease)
-            } else {
-                Duration::ZERO
-            };
-            let until = engine.patience(limit).min(Instant::now() + patience);
-            async move { (index, engine.try_until(ask, until, None, seat).await) }
-        });
+        let tries = rest()
+            .zip(send_permits)
+            .map(move |((index, member), permit)| {
+                let Member { engine, request } = member;
+                let answer_wait = if !is_majority {
+                    engine.config.command_wait
+                } else if engine.batcher.is_ready(&request.spec) {
+                    majority_wait(engine, &request.lease)
+                } else {
+                    Duration::ZERO
+                };
+                let until = engine
+                    .answer_deadline(deadline)
+                    .min(Instant::now() + answer_wait);
+                async move { (index, engine.try_until(request, until, None, permit).await) }
+            });
         tries.collect()
     }
 }
 
 /// Lets `time` pass, or what is left of the limit.
-async fn pause(limit: Deadline, time: Duration) {
-    let until = limit.earlier(Instant::now() + time);
+async fn pause(deadline: Deadline, time: Duration) {
+    let until = deadline.earlier(Instant::now() + time);
     tokio::time::sleep_until(until).await;
 }
 
 /// How long one server of a majority may take to answer: short beside the lease, as the leases of acquired members run meanwhile.
-fn majority_patience(engine: &Engine, lease: &Lease) -> Duration {
+fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
         .max(LEAST_PATIENCE)
         .min(engine.config.command_wait)
@@ -378,16 +389,16 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
         .iter()
         .map(|part| part.held.tenure().name().clone())
         .collect();
-    let seats = seats(
+    let send_permits = send_permits(
         parts
             .iter()
             .zip(&names)
             .map(|(part, name)| (&part.engine, &**name)),
     );
-    let releases = parts.into_iter().zip(seats).map(|(part, seat)| {
+    let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
         let Part { held, engine, .. } = part;
         async move {
-            let released = held.release_from(seat).await;
+            let released = held.release_from(permit).await;
             drop(engine);
             released
         }
@@ -395,13 +406,13 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
     join_all(releases).await
 }
 
-/// Seats for operations on locks of several clients: those of one client travel together. A second operation on one name
+/// Rights to send for operations on locks of several clients: those of one client travel together. A second operation on one name
 /// gets none, as it has to wait for the first.
-pub(crate) fn seats<'a>(
+pub(crate) fn send_permits<'a>(
     locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
 ) -> Vec<Option<SendPermit>> {
     let locks: Vec<_> = locks.collect();
-    let mut seats: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
+    let mut send_permits: Vec<Option<SendPermit>> = locks.iter().map(|_| None).collect();
     let mut seen = crate::hash::HashSet::default();
     let mut by_client: crate::hash::HashMap<_, Vec<usize>> = Default::default();
     for (index, (engine, name)) in locks.iter().enumerate() {
@@ -411,9 +422,12 @@ pub(crate) fn seats<'a>(
     }
     for indices in by_client.values().filter(|indices| indices.len() > 1) {
         let engine = locks[indices[0]].0;
-        for (index, seat) in indices.iter().zip(engine.batcher.seats(indices.len())) {
-            seats[*index] = Some(seat);
+        for (index, permit) in indices
+            .iter()
+            .zip(engine.batcher.send_permits(indices.len()))
+        {
+            send_permits[*index] = Some(permit);
         }
     }
-    seats
+    send_permits
 }

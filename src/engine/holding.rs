@@ -33,7 +33,7 @@ struct Hold {
     /// When this hold ends by its own lease. Another hold of the same owner may keep the lock for longer.
     until: Instant,
     /// The end that the server has been told: later than the lease gives when the hold was extended.
-    told: Instant,
+    server_until: Instant,
     phase: Phase,
 }
 
@@ -41,12 +41,12 @@ impl Hold {
     /// The server has been told at `sent` to keep the lock for this lease at least.
     fn lasts_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
-        self.told = self.told.max(sent + self.lease.duration);
+        self.server_until = self.server_until.max(sent + self.lease.duration);
     }
 
     /// The lease that, sent at `now`, takes nothing from it.
     fn lease_at(&self, now: Instant) -> Lease {
-        let left = self.told.saturating_duration_since(now);
+        let left = self.server_until.saturating_duration_since(now);
         let longer = (left > self.lease.duration).then(|| Lease::new(left).ok());
         longer.flatten().unwrap_or_else(|| self.lease.clone())
     }
@@ -124,7 +124,7 @@ impl Holding {
             lease: lease.clone(),
             watched,
             until,
-            told: sent + lease.duration,
+            server_until: sent + lease.duration,
             phase: Phase::Guarded,
         });
         self.valid_until = self.valid_until.max(until);
@@ -305,7 +305,7 @@ impl Holding {
                 hold.lease = lease.clone();
             }
             hold.until = hold.until.max(until);
-            hold.told = hold.told.max(sent + lease.duration);
+            hold.server_until = hold.server_until.max(sent + lease.duration);
         }
         Ok(())
     }

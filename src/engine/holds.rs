@@ -39,7 +39,7 @@ pub(crate) struct OwnerEntry {
     /// The owner as it travels.
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) op_lock: tokio::sync::Mutex<()>,
     /// What the owner reads.
     reading: Mutex<Option<Arc<Tenure>>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
@@ -76,7 +76,7 @@ impl OwnerTable {
     pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> OwnerEntryRef {
         self.table.enter((name.clone(), owner), || OwnerEntry {
             owner: owner.field(),
-            turn: tokio::sync::Mutex::new(()),
+            op_lock: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
             in_line: AtomicUsize::new(0),
             has_place: AtomicBool::new(false),
@@ -156,7 +156,7 @@ impl OwnerTable {
     pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
         let held = |count: &HoldMode| self.tenure(spec, *count, owner).is_some();
         counts_beside(spec).iter().any(held)
-            || self.enter(&spec.name, owner).turn.try_lock().is_err()
+            || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
     }
 
     /// What `of` finds in the locks that one owner has at a time. They are locked meanwhile: `of` must not end a use.
@@ -179,11 +179,11 @@ impl OwnerTable {
 
 impl OwnerEntry {
     /// Completes when the owner's other operations are done.
-    pub(super) async fn take_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        match self.turn.try_lock() {
-            Ok(turn) => turn,
+    pub(super) async fn take_op_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        match self.op_lock.try_lock() {
+            Ok(op_lock) => op_lock,
             // Boxed, as it is seldom needed.
-            Err(_) => Box::pin(self.turn.lock()).await,
+            Err(_) => Box::pin(self.op_lock.lock()).await,
         }
     }
 }
@@ -596,8 +596,8 @@ impl Tenure {
 
     /// Whether a renewal may go ahead, given whether it has the operation lock: it is put off once and not twice. A future that
     /// is kept and never polled keeps the operation lock indefinitely.
-    pub(super) fn may_renew(&self, has_turn: bool) -> bool {
-        self.put_off.swap(!has_turn, Ordering::Relaxed) || has_turn
+    pub(super) fn may_renew(&self, has_op_lock: bool) -> bool {
+        self.put_off.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
     }
 
     /// The same, for the first time.

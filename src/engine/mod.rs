@@ -67,7 +67,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub(crate) use extend::Then;
-pub(crate) use group::{Group, Member, Part, release_all, seats, valid_until};
+pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;

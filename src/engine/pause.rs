@@ -24,24 +24,24 @@ pub(super) enum Pause {
 impl Engine {
     /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
     /// operation on its way, asks at once.
-    fn yields(self: &Arc<Self>, ask: &AcquireRequest) -> Option<Instant> {
-        let until = self.wakeups.yields_until(&ask.spec)?;
-        let owner = OwnerId::new(self.id, ask.owner);
-        (!self.slots.concerns(&ask.spec, owner)).then_some(until)
+    fn yields(self: &Arc<Self>, request: &AcquireRequest) -> Option<Instant> {
+        let until = self.wakeups.yields_until(&request.spec)?;
+        let owner = OwnerId::new(self.id, request.owner);
+        (!self.slots.concerns(&request.spec, owner)).then_some(until)
     }
 
     /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
     /// nothing to wait for.
     pub(super) fn leaves_to_pollers(
         self: &Arc<Self>,
-        ask: &AcquireRequest,
-        limit: Deadline,
+        request: &AcquireRequest,
+        deadline: Deadline,
     ) -> Option<BoxFuture<()>> {
-        if ask.spec.announced {
+        if request.spec.announced {
             return None;
         }
-        self.yields(ask)?;
-        let until = limit.earlier(self.wakeups.keep_yield(&ask.spec)?);
+        self.yields(request)?;
+        let until = deadline.earlier(self.wakeups.keep_yield(&request.spec)?);
         let closed = self.closed.clone();
         Some(Box::pin(async move {
             let _: Option<()> = closed.run_until_cancelled(sleep_until(until)).await;
@@ -53,16 +53,16 @@ impl Pause {
     /// What comes before the first try, if anything does.
     pub(super) fn before(
         engine: &Arc<Engine>,
-        ask: &AcquireRequest,
-        turn: Option<&Turn>,
+        request: &AcquireRequest,
+        local_entry: Option<&Turn>,
     ) -> Option<Self> {
         // Neighbours that poll say nothing: the time for them has passed already.
-        let until = engine.yields(ask).filter(|_| ask.spec.announced);
+        let until = engine.yields(request).filter(|_| request.spec.announced);
         until?;
-        let signal = signal(ask, turn);
-        let waiting = Waiting::yielding(engine, &ask.spec, signal.clone())?;
-        if let Some(turn) = turn {
-            turn.listens(&signal);
+        let signal = signal(request, local_entry);
+        let waiting = Waiting::yielding(engine, &request.spec, signal.clone())?;
+        if let Some(local_entry) = local_entry {
+            local_entry.listens(&signal);
         }
         Some(Pause::Listening(waiting))
     }
@@ -70,22 +70,22 @@ impl Pause {
     /// After the first refusal.
     pub(super) fn begin(
         engine: &Arc<Engine>,
-        ask: &AcquireRequest,
-        turn: Option<&Turn>,
+        request: &AcquireRequest,
+        local_entry: Option<&Turn>,
         remaining: Option<Duration>,
     ) -> Self {
-        if let Some(back_off) = &ask.back_off {
+        if let Some(back_off) = &request.back_off {
             return Pause::Spinning {
                 spinning: Spinning::new(back_off),
                 remaining,
-                _waiter: engine.gauges.waiter(ask.spec.protocol.kind()),
+                _waiter: engine.gauges.waiter(request.spec.protocol.kind()),
             };
         }
-        let owner = OwnerId::new(engine.id, ask.owner).field();
-        let spec = ask.spec.protocol.listens_at(&ask.spec, &owner);
-        let signal = signal(ask, turn);
-        if let Some(turn) = turn {
-            turn.listens(&signal);
+        let owner = OwnerId::new(engine.id, request.owner).field();
+        let spec = request.spec.protocol.listens_at(&request.spec, &owner);
+        let signal = signal(request, local_entry);
+        if let Some(local_entry) = local_entry {
+            local_entry.listens(&signal);
         }
         Pause::Listening(Waiting::begin(engine, &spec, signal))
     }
@@ -115,15 +115,15 @@ impl Pause {
     pub(super) async fn over(
         &mut self,
         engine: &Engine,
-        turn: Option<&Turn>,
-        limit: Deadline,
+        local_entry: Option<&Turn>,
+        deadline: Deadline,
     ) -> bool {
         match self {
             Pause::Listening(waiting) => {
                 let yields = waiting.takes_yield();
                 // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
                 if yields || !waiting.is_subscribing() {
-                    match limit {
+                    match deadline {
                         Deadline::Until(deadline) => {
                             let told = Box::pin(timeout_at(deadline, waiting.told())).await;
                             if told.is_err() {
@@ -134,12 +134,12 @@ impl Pause {
                     }
                 }
                 if !yields && !waiting.hears() {
-                    Box::pin(waiting.subscribed(limit)).await;
+                    Box::pin(waiting.subscribed(deadline)).await;
                 }
                 true
             }
             // Asked for the last time at the limit.
-            Pause::Spinning { .. } if limit.is_over() => false,
+            Pause::Spinning { .. } if deadline.is_over() => false,
             Pause::Spinning {
                 spinning,
                 remaining,
@@ -149,9 +149,9 @@ impl Pause {
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
-                let until = limit.earlier(Instant::now() + pause);
-                if let Some(turn) = turn {
-                    turn.asks_at(until);
+                let until = deadline.earlier(Instant::now() + pause);
+                if let Some(local_entry) = local_entry {
+                    local_entry.asks_at(until);
                 }
                 let slept = sleep_until(until);
                 Box::pin(engine.closed.run_until_cancelled(slept)).await;
@@ -169,7 +169,8 @@ impl Pause {
 }
 
 /// How the asker is notified: as before, if it has waited in the local queue.
-fn signal(ask: &AcquireRequest, turn: Option<&Turn>) -> Arc<Signal> {
-    turn.and_then(Turn::signal)
-        .unwrap_or_else(|| Signal::of(ask.owner))
+fn signal(request: &AcquireRequest, local_entry: Option<&Turn>) -> Arc<Signal> {
+    local_entry
+        .and_then(Turn::signal)
+        .unwrap_or_else(|| Signal::of(request.owner))
 }

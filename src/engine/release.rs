@@ -103,7 +103,7 @@ impl Held {
     /// As [`release`](Self::release), in a batch.
     pub(crate) async fn release_from(
         mut self,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         // Otherwise it is dropped, which needs no runtime.
         runtime::check()?;
@@ -112,7 +112,7 @@ impl Held {
         }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
-        engine.release(tenure, self.id, seat).await
+        engine.release(tenure, self.id, permit).await
     }
 
     /// Marks the hold as one that is about to be dropped: the owner's next operation releases it. To be kept until it is dropped.
@@ -138,7 +138,7 @@ impl Drop for Held {
         let dropped = self.gives_up();
         let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
-            let _turn = tenure.slot().take_turn().await;
+            let _op_lock = tenure.slot().take_op_lock().await;
             if tenure.take_this(id) {
                 engine.release_dropped(&tenure, id).await;
             }
@@ -190,7 +190,7 @@ impl Engine {
         self: &Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         tenure.ending(id);
         // Known without a request, and without waiting for those on their way.
@@ -202,7 +202,7 @@ impl Engine {
             return Err(error);
         }
         let until = tenure.valid_until();
-        let release = self.clone().run_release(tenure.clone(), id, seat);
+        let release = self.clone().run_release(tenure.clone(), id, permit);
         let released = self
             .within(&tenure.spec, DetachOnDrop::certain(self, release))
             .await;
@@ -220,7 +220,7 @@ impl Engine {
         self: &Arc<Self>,
         spec: &LockSpec,
         owner: Owner,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
@@ -235,7 +235,7 @@ impl Engine {
                 name: spec.name.clone(),
             });
         };
-        self.release(tenure, id, seat).await
+        self.release(tenure, id, permit).await
     }
 
     /// Releases `id`, sending as often as it takes. Renewal has stopped before (invariant 6).
@@ -246,18 +246,18 @@ impl Engine {
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        let _turn = tenure.slot().take_turn().await;
+        let _op_lock = tenure.slot().take_op_lock().await;
         self.release_all_dropped(&tenure.spec, tenure.slot()).await;
-        self.release_in_turn(&tenure, id, seat).await
+        self.release_in_turn(&tenure, id, permit).await
     }
 
     async fn release_in_turn(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
@@ -284,7 +284,7 @@ impl Engine {
             || self.wakeups.is_awaited() || tenure.local().is_some_and(|local| local.waiting() > 0);
         let handed = holds == 0 && spec.has_one_holder() && awaited();
         let handed = handed.then_some(tenure);
-        let sending = self.send_release(spec, request, holds, over, seat, handed);
+        let sending = self.send_release(spec, request, holds, over, permit, handed);
         match sending.await {
             Ok(Presence::Present) => {
                 tenure.released(Some(id), sent, lease.as_ref());
@@ -352,7 +352,7 @@ impl Engine {
     async fn hand_on(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
     ) -> Result<Reply, CallError> {
         let spec = &tenure.spec;
         let waiting = tenure.local().map_or(0, |local| local.waiting());
@@ -361,7 +361,7 @@ impl Engine {
         // The order of a batch is not known beforehand; and a release that waits for replicas has a connection of its own, on which
         // an attempt could overtake it.
         let is_first =
-            seat.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
+            permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
         let is_ours = !leaving.yields()
             && tenure
                 .local()
@@ -375,7 +375,7 @@ impl Engine {
             }
             false => {
                 self.batcher
-                    .run_from(seat, release, Durability::Local)
+                    .run_from(permit, release, Durability::Local)
                     .await
             }
         };
@@ -388,7 +388,7 @@ impl Engine {
     }
 
     /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
-    /// release. `seat` and `handed` are for the first sending.
+    /// release. `permit` and `handed` are for the first sending.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
@@ -399,17 +399,17 @@ impl Engine {
         request: impl Fn() -> Request + Send + 'a,
         holds: u32,
         over: impl Fn() -> bool + Send + 'a,
-        mut seat: Option<SendPermit>,
+        mut permit: Option<SendPermit>,
         mut handed: Option<&'a Arc<Tenure>>,
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
             let mut doubt = false;
             loop {
-                let seat = seat.take();
+                let permit = permit.take();
                 let answer = match handed.take() {
-                    Some(tenure) => self.hand_on(tenure, seat).await,
+                    Some(tenure) => self.hand_on(tenure, permit).await,
                     None => {
-                        let sending = self.batcher.run_from(seat, request(), Durability::Local);
+                        let sending = self.batcher.run_from(permit, request(), Durability::Local);
                         let answer = sending.await;
                         if let Ok(reply) = &answer
                             && holds == 0
@@ -463,7 +463,7 @@ impl Engine {
         let engine = self.clone();
         self.jobs.push(async move {
             let slot = tenure.slot();
-            let _turn = slot.take_turn().await;
+            let _op_lock = slot.take_op_lock().await;
             if engine.slots.sent_by(&tenure.spec, slot).is_none() {
                 engine.give_back(&tenure.spec, slot).await;
             }

@@ -60,7 +60,7 @@ impl Crowds {
         let mut marks = Vec::new();
         self.locks().retain(|local| {
             let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.spec, engine.config.poll_floor);
-            let can_ask = |ask: &AcquireRequest| engine.batcher.is_ready(&ask.spec);
+            let can_ask = |request: &AcquireRequest| engine.batcher.is_ready(&request.spec);
             let mark = |held: &Held| marks.push(held.gives_up());
             let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
@@ -158,33 +158,36 @@ impl Engine {
     /// Waits until it is this task's turn to ask for the lock, or until it has it.
     pub(super) fn way<'a>(
         self: &'a Arc<Self>,
-        ask: &'a AcquireRequest,
-        limit: Deadline,
+        request: &'a AcquireRequest,
+        deadline: Deadline,
     ) -> impl Future<Output = Result<Way, Error>> + Send + use<'a> {
         // Boxed if it has to wait, as most need not.
-        let entered = self.enter_row(ask);
+        let entered = self.enter_row(request);
         let waits = entered.map(|entered| match entered {
             Ok(way) => Either::Left(ready(Ok(way))),
-            Err(entry) => Either::Right(Box::pin(self.wait_for_turn(ask, entry, limit))),
+            Err(entry) => Either::Right(Box::pin(self.wait_for_turn(request, entry, deadline))),
         });
         waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
     }
 
     /// Says at once what it is to do, or gives it the place in which it waits.
-    fn enter_row(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Way, LocalEntry>, Error> {
+    fn enter_row(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<Result<Way, LocalEntry>, Error> {
         let Some(local) = self
             .slots
-            .local(&ask.spec)
-            .filter(|_| ask.spec.has_one_holder())
+            .local(&request.spec)
+            .filter(|_| request.spec.has_one_holder())
         else {
             return Ok(Ok(Way::Asks(None)));
         };
         let row = local.row();
-        if row.is_none_or(|(owner, _)| owner != ask.owner) {
-            self.may_wait(&ask.spec, OwnerId::new(self.id, ask.owner))?;
+        if row.is_none_or(|(owner, _)| owner != request.owner) {
+            self.may_wait(&request.spec, OwnerId::new(self.id, request.owner))?;
         }
-        let waits = || (ask.clone(), Signal::of(ask.owner));
-        let entered = local.enter(ask.owner, waits);
+        let waits = || (request.clone(), Signal::of(request.owner));
+        let entered = local.enter(request.owner, waits);
         match entered {
             Entered::IsIn => Ok(Ok(Way::Adds)),
             Entered::Asks(id) => Ok(Ok(Way::Asks(Some(LocalEntry {
@@ -213,11 +216,11 @@ impl Engine {
 
     async fn wait_for_turn(
         self: &Arc<Self>,
-        ask: &AcquireRequest,
+        request: &AcquireRequest,
         mut entry: LocalEntry,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> Result<Way, Error> {
-        let _waiter = self.gauges.waiter(ask.spec.protocol.kind());
+        let _waiter = self.gauges.waiter(request.spec.protocol.kind());
         let Some(signal) = entry.signal() else {
             return Ok(Way::Asks(Some(entry)));
         };
@@ -238,14 +241,14 @@ impl Engine {
                 }
                 Turn::Ask(_) => {
                     if let Some(until) = entry.local.rest_until() {
-                        sleep_until(limit.earlier(until)).await;
+                        sleep_until(deadline.earlier(until)).await;
                     }
                     return Ok(Way::Asks(Some(entry)));
                 }
                 Turn::Add => return Ok(Way::Adds),
             }
             let told = signal.told();
-            let in_time = match limit {
+            let in_time = match deadline {
                 Deadline::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
                 _ => {
                     told.await;
@@ -293,7 +296,7 @@ impl Engine {
                 return None;
             }
             // Whatever is on its way in the name of the field is to be over.
-            let _turn = tenure.slot().turn.try_lock().ok()?;
+            let _op_lock = tenure.slot().op_lock.try_lock().ok()?;
             let (follower, id) = self.slots.follow(tenure, id, wish, now)?;
             let mut held = Held::new(self.clone(), follower.clone(), id);
             held.acknowledged = acknowledged;

@@ -59,9 +59,9 @@ impl Engine {
     /// The span is not entered, which would make the future of every wait larger: no span begins inside.
     pub(crate) fn acquisition<'a>(
         &'a self,
-        ask: &'a AcquireRequest,
+        request: &'a AcquireRequest,
     ) -> Option<Box<Acquisition<'a>>> {
-        let spec = &*ask.spec;
+        let spec = &*request.spec;
         let span = tracing::info_span!(
             "lock.acquire",
             name = %spec.name,

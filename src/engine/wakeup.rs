@@ -279,7 +279,7 @@ impl Waiting {
     }
 
     /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
-    pub(super) async fn subscribed(&mut self, limit: Deadline) {
+    pub(super) async fn subscribed(&mut self, deadline: Deadline) {
         let wakeups = &self.engine.wakeups;
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
             Hearing::Sure | Hearing::Yielding(None) => return,
@@ -288,7 +288,7 @@ impl Waiting {
         let longest = Instant::now() + self.engine.config.poll_floor;
         // Refused, it is as when it is slow.
         let subscribed = self.engine.closed.run_until_cancelled(subscribed);
-        let done = timeout_at(limit.earlier(longest), subscribed).await;
+        let done = timeout_at(deadline.earlier(longest), subscribed).await;
         // A caller that timed out does not record a subscription result.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));

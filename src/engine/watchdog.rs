@@ -171,8 +171,8 @@ impl Engine {
         // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
         let turns: Vec<_> = renewals
             .iter()
-            .map(|renewal| (renewal, renewal.tenure.slot().turn.try_lock().ok()))
-            .filter(|(renewal, turn)| renewal.may_go(turn.is_some()))
+            .map(|renewal| (renewal, renewal.tenure.slot().op_lock.try_lock().ok()))
+            .filter(|(renewal, op_lock)| renewal.may_go(op_lock.is_some()))
             .filter(|(renewal, _)| renewal.is_due())
             .collect();
         let Some((first, _)) = turns.first() else {
@@ -185,7 +185,7 @@ impl Engine {
         let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
         let sent = Instant::now();
         let answers = self.batcher.run_together(requests, durability).await;
-        for ((renewal, _turn), answer) in turns.iter().zip(answers) {
+        for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {
                 Ok(reply) => {
                     let short = self.is_short(reply.acknowledged);
@@ -252,8 +252,8 @@ impl Engine {
 
 impl Renewal {
     /// Asking changes nothing, and needs no turn.
-    fn may_go(&self, has_turn: bool) -> bool {
-        self.lease.is_none() || self.tenure.may_renew(has_turn)
+    fn may_go(&self, has_op_lock: bool) -> bool {
+        self.lease.is_none() || self.tenure.may_renew(has_op_lock)
     }
 
     /// Its holds have not ended since it was made.

@@ -103,7 +103,7 @@ impl<T, R> Queue<T, R> {
     }
 
     /// The next call of a carrier, or `None`: the carrier ends.
-    pub(super) fn depart(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
+    pub(super) fn flush(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
         self.here -= 1;
         let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_TOGETHER));
         while batch.len() < MOST_TOGETHER

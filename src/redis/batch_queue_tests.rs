@@ -22,11 +22,11 @@ fn what_may_goes_alone_and_what_else_comes_goes_together() {
     let others = queue_up(&mut queue, 2 * MOST_TOGETHER - 1);
     let started = others.iter().filter(|(_, carrier)| *carrier).count();
     assert_eq!(started, 1, "as many as it takes");
-    let lengths = [(); 2].map(|()| queue.depart().map(|batch| batch.len()));
+    let lengths = [(); 2].map(|()| queue.flush().map(|batch| batch.len()));
     assert_eq!(lengths, [Some(MOST_TOGETHER); 2]);
     assert!(queue.come_back(), "a carrier is here for what comes now");
     assert!(!queue.come_back(), "two are not needed");
-    assert!(queue.depart().is_none());
+    assert!(queue.flush().is_none());
     assert_eq!(queue.carriers, 0);
 }
 
@@ -36,12 +36,12 @@ fn no_more_calls_are_made_than_the_server_can_use() {
     for _ in 0..MOST_CARRIERS {
         let asked = queue_up(&mut queue, 1);
         assert!(asked[0].1);
-        assert_eq!(queue.depart().map(|batch| batch.len()), Some(1));
+        assert_eq!(queue.flush().map(|batch| batch.len()), Some(1));
     }
     let asked = queue_up(&mut queue, 3);
     assert!(asked.iter().all(|(_, carrier)| !carrier));
     assert!(queue.come_back());
-    assert_eq!(queue.depart().map(|batch| batch.len()), Some(3));
+    assert_eq!(queue.flush().map(|batch| batch.len()), Some(3));
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn whose_caller_has_gone_is_not_carried() {
     let mut queue = Queue::<u32, ()>::default();
     drop(queue_up(&mut queue, MOST_TOGETHER - 1));
     let stays = queue_up(&mut queue, 1);
-    assert_eq!(queue.depart().map(|batch| batch.len()), Some(1));
+    assert_eq!(queue.flush().map(|batch| batch.len()), Some(1));
     drop((stays, queue_up(&mut queue, 1)));
-    assert!(queue.depart().is_none());
+    assert!(queue.flush().is_none());
 }
 
 /// What can happen to a lane, in any order.
@@ -94,7 +94,7 @@ proptest! {
                     }
                 }
                 Step::AloneEnds if queue.alone > 0 => queue.alone_is_over(),
-                Step::CarrierDeparts if queue.here > 0 => match queue.depart() {
+                Step::CarrierDeparts if queue.here > 0 => match queue.flush() {
                     Some(batch) => {
                         prop_assert!((1..=MOST_TOGETHER).contains(&batch.len()));
                         carried.extend(numbers(batch));
@@ -116,7 +116,7 @@ proptest! {
             if queue.here == 0 {
                 queue.come_back();
             }
-            carried.extend(numbers(queue.depart().unwrap_or_default()));
+            carried.extend(numbers(queue.flush().unwrap_or_default()));
         }
         prop_assert_eq!(carried, (0..asked).collect::<Vec<_>>());
     }

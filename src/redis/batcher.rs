@@ -155,20 +155,20 @@ impl Batcher {
     }
 
     /// The right to send `count` operations together.
-    pub(crate) fn seats(&self, count: usize) -> Vec<SendPermit> {
-        bundle::seats(&self.redis, &self.runtime, count)
+    pub(crate) fn send_permits(&self, count: usize) -> Vec<SendPermit> {
+        bundle::send_permits(&self.redis, &self.runtime, count)
     }
 
-    /// Runs one operation from a seat, or else in its lane.
+    /// Runs one operation by a right to send it in a bundle, or else in its lane.
     pub(crate) fn run_from(
         &self,
-        seat: Option<SendPermit>,
+        permit: Option<SendPermit>,
         request: Request,
         durability: Durability,
     ) -> impl Future<Output = Result<Reply, CallError>> {
-        match seat {
+        match permit {
             // Boxed, as it is larger than the other, and for groups only.
-            Some(seat) => Either::Left(Box::pin(seat.run(request, durability))),
+            Some(permit) => Either::Left(Box::pin(permit.run(request, durability))),
             None => Either::Right(self.run(request, durability)),
         }
     }
@@ -352,7 +352,7 @@ async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
         if !redis.is_ready(lane.slot) {
             redis.ready(lane.slot).await;
         }
-        let Some(batch) = lane.queue().depart() else {
+        let Some(batch) = lane.queue().flush() else {
             break;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();

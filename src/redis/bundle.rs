@@ -19,7 +19,7 @@ use crate::{
 /// Operations in one call. More than in a lane's: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
 /// How long the members of a bundle wait for another one: two bundles of one owner could wait for each other.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 struct PendingOp {
     request: Request,
@@ -44,8 +44,12 @@ struct State {
 /// The right to send one operation in the bundle.
 pub(crate) struct SendPermit(Arc<Bundle>);
 
-/// `count` seats; what is sent from them leaves when the last is taken or dropped.
-pub(super) fn seats(redis: &Arc<dyn Redis>, runtime: &Handle, count: usize) -> Vec<SendPermit> {
+/// `count` rights to send; what is sent by them leaves when the last is taken or dropped.
+pub(super) fn send_permits(
+    redis: &Arc<dyn Redis>,
+    runtime: &Handle,
+    count: usize,
+) -> Vec<SendPermit> {
     let bundle = Arc::new(Bundle {
         redis: redis.clone(),
         runtime: runtime.clone(),
@@ -69,14 +73,14 @@ impl SendPermit {
     ) -> Result<Reply, CallError> {
         let bundle = self.0.clone();
         let (answer, mut reply) = oneshot::channel();
-        bundle.board(request, durability, answer);
+        bundle.add(request, durability, answer);
         drop(self);
         while bundle.waits() {
-            let latest = bundle.state().last + PATIENCE;
+            let latest = bundle.state().last + LONGEST_WAIT;
             tokio::select! {
                 biased;
                 reply = &mut reply => return reply.unwrap_or(Err(CallError::Closed)),
-                () = tokio::time::sleep_until(latest) => bundle.depart_by(latest),
+                () = tokio::time::sleep_until(latest) => bundle.flush_by(latest),
             }
         }
         reply.await.unwrap_or(Err(CallError::Closed))
@@ -90,7 +94,7 @@ impl Drop for SendPermit {
         let last = state.open == 0;
         drop(state);
         if last {
-            self.0.depart();
+            self.0.flush();
         }
     }
 }
@@ -100,7 +104,7 @@ impl Bundle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn board(
+    fn add(
         &self,
         request: Request,
         durability: Durability,
@@ -121,14 +125,14 @@ impl Bundle {
     }
 
     /// Sends what waits, unless another has come since.
-    fn depart_by(&self, latest: Instant) {
-        if self.state().last + PATIENCE <= latest {
-            self.depart();
+    fn flush_by(&self, latest: Instant) {
+        if self.state().last + LONGEST_WAIT <= latest {
+            self.flush();
         }
     }
 
     /// Sends what waits.
-    fn depart(&self) {
+    fn flush(&self) {
         let mut waiting = std::mem::take(&mut self.state().waiting);
         while let Some(first) = waiting.first() {
             let course = first.course;

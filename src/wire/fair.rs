@@ -55,7 +55,7 @@ struct ExtraKeys<'a> {
     places: &'a Bytes,
     /// How long a place of ours lasts, and how long one of Redisson's.
     place_lasts: &'a Bytes,
-    patience: &'a Bytes,
+    answer_deadline: &'a Bytes,
 }
 
 impl<'a> ExtraKeys<'a> {
@@ -67,7 +67,7 @@ impl<'a> ExtraKeys<'a> {
             queue,
             places,
             place_lasts: ours,
-            patience: theirs,
+            answer_deadline: theirs,
         }
     }
 }
@@ -109,7 +109,7 @@ impl LockProtocol for FairProtocol {
                 decimal(claim.holds.into()),
                 waited,
                 extra_keys.place_lasts.clone(),
-                extra_keys.patience.clone(),
+                extra_keys.answer_deadline.clone(),
                 spec.channel.clone(),
                 decimal(nudge.into()),
             ],

@@ -201,9 +201,9 @@ impl<'a> Waiting<'a> {
     }
 
     /// Completes when it is to ask, or need not any more; `None` at the limit.
-    async fn told(&mut self, limit: Deadline) -> Option<State> {
+    async fn told(&mut self, deadline: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
-            let longest = limit.earlier(Instant::now() + self.engine.config.poll_floor);
+            let longest = deadline.earlier(Instant::now() + self.engine.config.poll_floor);
             let subscribed = self.engine.closed.run_until_cancelled(subscribed);
             // Refused or slow, polling has to do.
             let _ = timeout_at(longest, subscribed).await;
@@ -214,7 +214,7 @@ impl<'a> Waiting<'a> {
                 return Some(state);
             }
             let told = self.signal.notified();
-            match limit {
+            match deadline {
                 Deadline::Until(deadline) => timeout_at(deadline, told).await.ok()?,
                 _ => told.await,
             }
@@ -354,7 +354,7 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         permits: u32,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> Result<Option<HeldPermits>, Error> {
         if permits == 0 {
             self.check_open()?;
@@ -383,7 +383,8 @@ impl Engine {
         };
         let given = |row_ends| self.held_permits(site, permits, row_ends);
         let wanted = Wanted::Permits(permits);
-        self.acquire_by(site, wanted, limit, try_once, given).await
+        self.acquire_by(site, wanted, deadline, try_once, given)
+            .await
     }
 
     /// Notifies the waiters that have heard nothing for long, and hands on what was handed to a task that is not polled.
@@ -415,7 +416,7 @@ impl Engine {
         permits: u32,
         lease: Option<Lease>,
         is_renewed: bool,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> Result<Option<Vec<HeldPermit>>, Error> {
         if permits == 0 {
             self.check_open()?;
@@ -447,7 +448,8 @@ impl Engine {
         // Each has an id and an end of its own.
         let given = |_| unreachable!("permits with an end are not passed on");
         let wanted = Wanted::Ids(permits);
-        self.acquire_by(site, wanted, limit, try_once, given).await
+        self.acquire_by(site, wanted, deadline, try_once, given)
+            .await
     }
 
     /// The loop of both.
@@ -455,7 +457,7 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         wanted: Wanted,
-        limit: Deadline,
+        deadline: Deadline,
         try_once: impl Fn(Caller) -> F,
         given: impl Fn(Instant) -> T,
     ) -> Result<Option<T>, Error>
@@ -464,7 +466,7 @@ impl Engine {
         F: Future<Output = Result<AttemptOutcome<T>, Error>> + Send + 'static,
     {
         runtime::check()?;
-        let waits = !matches!(limit, Deadline::Once);
+        let waits = !matches!(deadline, Deadline::Once);
         let all = &self.synchronizers;
         let begin = |behind| Waiting::begin(self, site, wanted, behind);
         let behind = waits && all.waiters().would_wait(site, wanted);
@@ -472,7 +474,7 @@ impl Engine {
         let mut was_busy = behind;
         loop {
             if let Some(waiting) = &mut waiting {
-                match waiting.told(limit).await {
+                match waiting.told(deadline).await {
                     None => return Ok(None),
                     Some(State::Given { row_ends, .. }) => return Ok(Some(given(row_ends))),
                     Some(_) => waiting.asks(),
@@ -483,7 +485,7 @@ impl Engine {
             let _closing = self.tasks.token();
             let caller = Caller::default();
             let tried = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
-            let tried = match timeout_at(self.patience(limit), tried).await {
+            let tried = match timeout_at(self.answer_deadline(deadline), tried).await {
                 Ok(tried) => tried?,
                 Err(_) => AttemptOutcome::Unanswered {
                     reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
@@ -507,7 +509,7 @@ impl Engine {
                     was_busy = true;
                     waiting.refused(rest);
                 }
-                (AttemptOutcome::Unanswered { .. }, _) if was_busy && limit.is_over() => {
+                (AttemptOutcome::Unanswered { .. }, _) if was_busy && deadline.is_over() => {
                     return Ok(None);
                 }
                 (AttemptOutcome::Unanswered { reason }, _) => {
@@ -521,7 +523,7 @@ impl Engine {
     pub(crate) async fn wait_for_opening(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        limit: Deadline,
+        deadline: Deadline,
     ) -> Result<bool, Error> {
         runtime::check()?;
         let all = &self.synchronizers;
@@ -530,13 +532,13 @@ impl Engine {
             mark,
             is_marked: false,
         };
-        let mut waiting = match limit {
+        let mut waiting = match deadline {
             Deadline::Once => None,
             _ => Some(Waiting::begin(self, site, wanted, false)),
         };
         loop {
             if let Some(waiting) = &mut waiting {
-                match waiting.told(limit).await {
+                match waiting.told(deadline).await {
                     Some(State::Over) => return Ok(true),
                     Some(_) => waiting.asks(),
                     None => return Ok(false),
@@ -544,7 +546,7 @@ impl Engine {
             }
             self.check_open()?;
             let look = self.until_answered(site, latch::look(site, mark), None);
-            let looked = timeout_at(self.patience(limit), look).await;
+            let looked = timeout_at(self.answer_deadline(deadline), look).await;
             match looked {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
                     all.waiters().found_open(site, Instant::now());
@@ -556,7 +558,7 @@ impl Engine {
                 },
                 Ok(Ok(odd)) => return Err(odd_answer(odd)),
                 Ok(Err(error)) => return Err(error),
-                Err(_) if limit.is_over() => return Ok(false),
+                Err(_) if deadline.is_over() => return Ok(false),
                 Err(_) => return Err(self.no_answer(site, NO_ANSWER)),
             }
         }
