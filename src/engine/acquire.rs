@@ -11,16 +11,16 @@ use super::{
     pause::Pause,
     release::Held,
     request::{AcquireRequest, Deadline},
-    row::{LocalEntry, Way},
+    row::{Admission, LocalEntry},
     runtime,
 };
 use crate::error::Error;
 
-/// How long after its caller's limit an answer that is on its way is still waited for: a lock that was granted at the
+/// How long after its caller's deadline an answer that is on its way is still awaited: a lock that was granted at the
 /// last moment is not reported as busy (P-A12).
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The tries of one wait, as a queue on the server is told of them.
+/// The tries of one wait. The script of a fair lock is sent the time since the last one.
 struct AttemptHistory {
     last: Option<Instant>,
     nudged: Option<Instant>,
@@ -37,7 +37,7 @@ impl AttemptHistory {
         }
     }
 
-    /// The next try begins. The one whose turn it is is told so once per poll floor.
+    /// The next try begins. Once per poll floor it also has the script notify the head of the queue.
     fn next(&mut self, engine: &Engine) -> Attempt {
         let now = Instant::now();
         let nudge = self
@@ -56,7 +56,7 @@ impl AttemptHistory {
 }
 
 impl Engine {
-    /// Takes the lock, or answers `None` when it was still taken at the limit.
+    /// Takes the lock. Returns `None` if it was still taken at the deadline.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn stores its arguments twice, and every waiting task has one"
@@ -79,11 +79,11 @@ impl Engine {
             }
             let mut local_entry = None;
             if waits {
-                match self.way(request, deadline).await? {
-                    Way::Asks(entry) => local_entry = entry,
-                    Way::Adds => {}
-                    Way::Has(held) => return Ok(Some(held)),
-                    Way::TimedOut => return Ok(None),
+                match self.admission(request, deadline).await? {
+                    Admission::Asks(entry) => local_entry = entry,
+                    Admission::Adds => {}
+                    Admission::Has(held) => return Ok(Some(held)),
+                    Admission::TimedOut => return Ok(None),
                 }
                 if let Some(left) = self.leaves_to_pollers(request, deadline) {
                     left.await;
@@ -153,11 +153,11 @@ impl Engine {
                             && !local_entry.as_ref().is_some_and(LocalEntry::has_turn) =>
                     {
                         (pause, local_entry, was_busy, rests) = (None, None, true, true);
-                        match self.way(request, deadline).await? {
-                            Way::Asks(entry) => local_entry = entry,
-                            Way::Adds => {}
-                            Way::Has(held) => return Ok(Some(held)),
-                            Way::TimedOut => return Ok(None),
+                        match self.admission(request, deadline).await? {
+                            Admission::Asks(entry) => local_entry = entry,
+                            Admission::Adds => {}
+                            Admission::Has(held) => return Ok(Some(held)),
+                            Admission::TimedOut => return Ok(None),
                         }
                     }
                     (AttemptOutcome::Busy { remaining }, None) => {

@@ -35,7 +35,7 @@ pub(super) enum AttemptOutcome {
     },
 }
 
-/// One of the tries of a wait, as a queue on the server is told of it.
+/// One of the tries of a wait, as the script of a fair lock is sent it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     /// When the one before it was made, on the same connection.
@@ -124,7 +124,7 @@ impl Engine {
         Some(Held::new(self.clone(), tenure, id))
     }
 
-    /// Completes once there is a connection, or when `caller`, if there is one, or everybody has given up.
+    /// Completes once there is a connection, or when `caller` (if there is one) has given up or the client has closed.
     async fn reachable(&self, spec: &LockSpec, caller: Option<&Caller>) {
         let given_up = async {
             match caller {
@@ -190,7 +190,7 @@ impl Engine {
         None
     }
 
-    /// In which relation an owner asks at this moment.
+    /// Decides how an owner asks for the lock at this moment.
     fn standing(
         self: &Arc<Self>,
         local: Option<&LocalRef>,
@@ -227,15 +227,15 @@ impl Engine {
     }
 }
 
-/// The relation of an owner to the lock, when it asks for a hold.
+/// How an owner asks for a hold.
 enum Standing {
-    /// As itself, for a first one.
+    /// For its first hold.
     Asks,
-    /// For one more.
+    /// For one more hold of its tenure.
     Adds(Arc<Tenure>),
-    /// Another slot is to be used.
+    /// By another entry: the tenure stands on the server under another owner's field.
     Elsewhere(OwnerEntryRef),
-    /// Not at all: another owner of this client has the lock.
+    /// Not at all: another owner of this client holds the lock.
     Behind(Arc<Tenure>),
 }
 
@@ -277,7 +277,7 @@ fn attempt(
     attempt_as(engine, slot, local, request, wait, permit, caller)
 }
 
-/// The same, by another slot.
+/// The same, by another owner entry.
 fn attempt_elsewhere(
     engine: Arc<Engine>,
     slot: OwnerEntryRef,

@@ -16,7 +16,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::room::{Signal, ToTell};
+use super::room::{Signal, ToNotify};
 use crate::{
     error::Error,
     hash::HashMap,
@@ -30,9 +30,9 @@ pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 /// on behalf of the waiters behind it.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long an asker may take to send its attempt before the next waiter asks too: its future may be kept and not polled.
-const PATIENCE: Duration = Duration::from_millis(200);
+const ASKER_WAIT: Duration = Duration::from_millis(200);
 /// The same where answers take long.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
 /// After this long without a gap for other clients, none of which was heard, the lock is left free for [`REST`]:
 /// clients that poll, or listen at a replica, are not counted among the listeners.
 const LONGEST_CHAIN: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ pub(super) struct Row<T> {
 /// A waiter: the hold that it asks for, and how it is notified.
 pub(super) struct Waiter<W, O> {
     id: EntryId,
-    pub(super) wish: W,
+    pub(super) request: W,
     pub(super) signal: Arc<Signal<O>>,
 }
 
@@ -70,11 +70,11 @@ struct State<T, W, O> {
     /// Since when the server has not answered any asker.
     unanswered_since: Option<Instant>,
     /// Made for the first waiter; most locks have none.
-    crowd: Option<Box<Crowd<W, O>>>,
+    contention: Option<Box<Contention<W, O>>>,
 }
 
 /// The waiters, and what they need to know.
-struct Crowd<W, O> {
+struct Contention<W, O> {
     waiters: VecDeque<Waiter<W, O>>,
     /// How many of them each owner has.
     owners: HashMap<Owner, usize>,
@@ -104,7 +104,7 @@ struct Crowd<W, O> {
     looks_soon: bool,
 }
 
-impl<W, O> Default for Crowd<W, O> {
+impl<W, O> Default for Contention<W, O> {
     fn default() -> Self {
         Self {
             waiters: VecDeque::new(),
@@ -150,13 +150,13 @@ pub(super) enum Turn<O> {
     Add,
 }
 
-/// What a look after a crowd comes to.
+/// What a look at the waiters of a lock comes to.
 pub(super) struct Look<T, O> {
     /// What has been waited behind for so long that the server is to be asked about it.
     pub(super) doubtful: Option<T>,
     /// A hold that its waiter has not picked up, to be dropped after this lock's mutex is released.
     pub(super) withdrawn: Option<O>,
-    pub(super) told: ToTell<O>,
+    pub(super) notified: ToNotify<O>,
     /// When to look again.
     pub(super) next: Option<Instant>,
 }
@@ -170,12 +170,12 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
             asker: None,
             is_foreign: false,
             unanswered_since: None,
-            crowd: None,
+            contention: None,
         }))
     }
 }
 
-impl<W, O> Crowd<W, O> {
+impl<W, O> Contention<W, O> {
     fn push(&mut self, waiter: Waiter<W, O>) {
         *self.owners.entry(waiter.signal.owner).or_default() += 1;
         self.waiters.push_back(waiter);
@@ -204,13 +204,13 @@ impl<W, O> Crowd<W, O> {
     }
 
     /// All waiters of `owner`.
-    fn of(&self, owner: Owner) -> ToTell<O> {
-        let mut told = ToTell::nobody();
+    fn of(&self, owner: Owner) -> ToNotify<O> {
+        let mut notified = ToNotify::none();
         if self.owners.contains_key(&owner) {
             let its = self.waiters.iter().map(|waiter| &waiter.signal);
-            told.extend(its.filter(|signal| signal.owner == owner).cloned());
+            notified.extend(its.filter(|signal| signal.owner == owner).cloned());
         }
-        told
+        notified
     }
 }
 
@@ -221,18 +221,18 @@ impl<T, W, O> State<T, W, O> {
     }
 
     /// Notifies the asker, or makes one: no task of this client holds the lock.
-    fn tell_next(&mut self) -> ToTell<O> {
-        let Some(crowd) = &mut self.crowd else {
-            return ToTell::nobody();
+    fn notify_next(&mut self) -> ToNotify<O> {
+        let Some(contention) = &mut self.contention else {
+            return ToNotify::none();
         };
         if self.asker.is_none() {
-            let Some(next) = crowd.pop() else {
-                return ToTell::nobody();
+            let Some(next) = contention.pop() else {
+                return ToNotify::none();
             };
             self.asker = Some(next.id);
-            crowd.asker = Some(next.signal);
+            contention.asker = Some(next.signal);
         }
-        crowd.asker.clone().into_iter().collect()
+        contention.asker.clone().into_iter().collect()
     }
 }
 
@@ -263,31 +263,31 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         };
         let id = state.next_id();
         let nobody_waits = state
-            .crowd
+            .contention
             .as_ref()
-            .is_none_or(|crowd| crowd.waiters.is_empty());
+            .is_none_or(|contention| contention.waiters.is_empty());
         if is_free && nobody_waits {
             state.asker = Some(id);
-            if let Some(crowd) = &mut state.crowd {
-                crowd.asker = None;
+            if let Some(contention) = &mut state.contention {
+                contention.asker = None;
             }
             return Entered::Asks(id);
         }
         let has_row = state.row.is_some();
-        let crowd = state.crowd.get_or_insert_default();
+        let contention = state.contention.get_or_insert_default();
         if has_row {
-            crowd.busy = Some(Instant::now());
+            contention.busy = Some(Instant::now());
         }
-        let (wish, signal) = wait();
-        crowd.push(Waiter {
+        let (request, signal) = wait();
+        contention.push(Waiter {
             id,
-            wish,
+            request,
             signal: signal.clone(),
         });
         Entered::Waits {
             id,
             signal,
-            is_first: !std::mem::replace(&mut crowd.is_listed, true),
+            is_first: !std::mem::replace(&mut contention.is_listed, true),
         }
     }
 
@@ -298,7 +298,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             row,
             asker,
             unanswered_since,
-            crowd,
+            contention,
             ..
         } = &mut *state;
         // In one step with the rest: the lock may be passed to it at any time until it has left the queue.
@@ -306,20 +306,27 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return Turn::Has(hold);
         }
         if *asker == Some(id) {
-            let failed = crowd.as_mut().and_then(|crowd| crowd.failed.take());
+            let failed = contention
+                .as_mut()
+                .and_then(|contention| contention.failed.take());
             return Turn::Ask(failed.zip(*unanswered_since));
         }
         let is_in = row.as_ref().is_some_and(|row| row.owner == signal.owner);
-        let Some(crowd) = crowd else {
+        let Some(contention) = contention else {
             return Turn::Ask(None);
         };
         if is_in {
-            let waiter = crowd.remove(id);
+            let waiter = contention.remove(id);
             drop(state);
             drop(waiter);
             return Turn::Add;
         }
-        match crowd.waiters.iter().rev().any(|waiter| waiter.id == id) {
+        match contention
+            .waiters
+            .iter()
+            .rev()
+            .any(|waiter| waiter.id == id)
+        {
             true => Turn::Wait,
             // It was the asker, and another one was named since.
             false => Turn::Ask(None),
@@ -333,8 +340,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 
     /// The asker sends its attempt after a sleep.
     pub(super) fn asks_at(&self, id: EntryId, at: Instant) {
-        if let Some(crowd) = &mut self.state().crowd {
-            crowd.asks_since = Some((id, at));
+        if let Some(contention) = &mut self.state().contention {
+            contention.asks_since = Some((id, at));
         }
     }
 
@@ -342,8 +349,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn asks(&self, id: EntryId, now: Instant) {
         let mut state = self.state();
         state.unanswered_since.get_or_insert(now);
-        if let Some(crowd) = &mut state.crowd {
-            crowd.asks_since = Some((id, now));
+        if let Some(contention) = &mut state.contention {
+            contention.asks_since = Some((id, now));
         }
     }
 
@@ -351,10 +358,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn listens(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
-            let crowd = state.crowd.get_or_insert_default();
-            crowd.asker = Some(signal.clone());
+            let contention = state.contention.get_or_insert_default();
+            contention.asker = Some(signal.clone());
             // It subscribes, which takes a trip of its own.
-            crowd.asks_since = Some((id, now));
+            contention.asks_since = Some((id, now));
         }
     }
 
@@ -362,32 +369,35 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn refused(&self, took: Duration) {
         let mut state = self.state();
         (state.is_foreign, state.unanswered_since) = (true, None);
-        if let Some(crowd) = &mut state.crowd {
-            (crowd.chain_began, crowd.rest_until) = (None, None);
-            crowd.answer_takes = took;
+        if let Some(contention) = &mut state.contention {
+            (contention.chain_began, contention.rest_until) = (None, None);
+            contention.answer_takes = took;
         }
     }
 
     /// Whether the lock is known to have been taken at some time since then.
     pub(super) fn was_busy_since(&self, then: Instant) -> bool {
         let state = self.state();
-        let busy = state.crowd.as_ref().and_then(|crowd| crowd.busy);
+        let busy = state
+            .contention
+            .as_ref()
+            .and_then(|contention| contention.busy);
         state.row.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
     }
 
     /// Until when the asker is to leave the lock free.
     pub(super) fn rest_until(&self) -> Option<Instant> {
-        self.state().crowd.as_mut()?.rest_until.take()
+        self.state().contention.as_mut()?.rest_until.take()
     }
 
     /// A waiter or the asker leaves; it has `failed` if it leaves because it had no answer.
-    pub(super) fn leave(&self, id: EntryId, failed: Option<Error>) -> ToTell<O> {
+    pub(super) fn leave(&self, id: EntryId, failed: Option<Error>) -> ToNotify<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
-            if let Some(crowd) = &mut state.crowd {
-                crowd.remove(id);
+            if let Some(contention) = &mut state.contention {
+                contention.remove(id);
             }
-            return ToTell::nobody();
+            return ToNotify::none();
         }
         state.asker = None;
         // The other tasks find out by asking themselves.
@@ -395,13 +405,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             Some(_) => state.is_foreign = false,
             None => state.unanswered_since = None,
         }
-        if let Some(crowd) = &mut state.crowd {
-            crowd.asker = None;
-            crowd.failed = failed;
+        if let Some(contention) = &mut state.contention {
+            contention.asker = None;
+            contention.failed = failed;
         }
         match state.row {
-            Some(_) => ToTell::nobody(),
-            None => state.tell_next(),
+            Some(_) => ToNotify::none(),
+            None => state.notify_next(),
         }
     }
 
@@ -412,7 +422,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         row: Row<T>,
         ends: Instant,
         is_over: impl FnOnce(&T) -> bool,
-    ) -> Result<(ToTell<O>, Option<T>), T> {
+    ) -> Result<(ToNotify<O>, Option<T>), T> {
         let mut state = self.state();
         if let Some(other) = &state.row
             && other.owner != row.owner
@@ -424,59 +434,65 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let old = state.row.replace(row);
         state.row_ends = Some(ends);
         (state.is_foreign, state.unanswered_since) = (false, None);
-        let told = state.crowd.as_mut().map(|crowd| {
-            crowd.failed = None;
-            (crowd.of(owner), crowd.passed.take())
+        let notified = state.contention.as_mut().map(|contention| {
+            contention.failed = None;
+            (contention.of(owner), contention.passed.take())
         });
         // What is dropped is not dropped with the lock: it may be the last use of a slot.
         drop(state);
         let old = old.filter(|old| old.number != number).map(|old| old.tenure);
-        let (told, passed) = told.unwrap_or_else(|| (ToTell::nobody(), None));
+        let (notified, passed) = notified.unwrap_or_else(|| (ToNotify::none(), None));
         drop(passed);
-        Ok((told, old))
+        Ok((notified, old))
     }
 
     /// The row is about to be released. Says whether the next one may ask right behind the release, or is to leave a gap, which
     /// begins with the answer.
     pub(super) fn releases(&self, now: Instant) -> bool {
         let mut state = self.state();
-        let Some(crowd) = &mut state.crowd else {
+        let Some(contention) = &mut state.contention else {
             return true;
         };
-        if crowd.waiters.is_empty() {
-            crowd.chain_began = None;
+        if contention.waiters.is_empty() {
+            contention.chain_began = None;
             return true;
         }
-        let began = *crowd.chain_began.get_or_insert(now);
-        crowd.leaves_gap = now.saturating_duration_since(began) >= LONGEST_CHAIN;
-        !crowd.leaves_gap
+        let began = *contention.chain_began.get_or_insert(now);
+        contention.leaves_gap = now.saturating_duration_since(began) >= LONGEST_CHAIN;
+        !contention.leaves_gap
     }
 
     /// How many wait here.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state();
-        state.crowd.as_ref().map_or(0, |crowd| crowd.waiters.len())
+        state
+            .contention
+            .as_ref()
+            .map_or(0, |contention| contention.waiters.len())
     }
 
     /// The tenure of `number` is over, or its release goes before whatever the next one sends.
-    pub(super) fn ended(&self, number: u64) -> ToTell<O> {
+    pub(super) fn ended(&self, number: u64) -> ToNotify<O> {
         let mut state = self.state();
         let Some(row) = state.row.take_if(|row| row.number == number) else {
-            return ToTell::nobody();
+            return ToNotify::none();
         };
-        if let Some(crowd) = &mut state.crowd {
+        if let Some(contention) = &mut state.contention {
             let now = Instant::now();
-            crowd.busy = Some(now);
-            if std::mem::take(&mut crowd.leaves_gap) {
-                (crowd.chain_began, crowd.rest_until) = (None, Some(now + REST));
+            contention.busy = Some(now);
+            if std::mem::take(&mut contention.leaves_gap) {
+                (contention.chain_began, contention.rest_until) = (None, Some(now + REST));
             }
         }
-        let passed = state.crowd.as_mut().and_then(|crowd| crowd.passed.take());
-        let told = state.tell_next();
+        let passed = state
+            .contention
+            .as_mut()
+            .and_then(|contention| contention.passed.take());
+        let notified = state.notify_next();
         drop(state);
         // Dropped here, outside of the lock: it may be the last use of this one.
         drop((row, passed));
-        told
+        notified
     }
 
     /// The present row is to end with the next release.
@@ -499,27 +515,27 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             row,
             row_ends,
             asker,
-            crowd,
+            contention,
             ..
         } = &mut *state;
-        let crowd = crowd.as_mut()?;
+        let contention = contention.as_mut()?;
         let is_it = row.as_ref().is_some_and(|row| row.number == number);
         let in_time = row_ends.is_some_and(|ends| now < ends);
         if !is_it || !in_time || asker.is_some() {
             return None;
         }
-        let (next, hold) = pass(crowd.waiters.front()?)?;
+        let (next, hold) = pass(contention.waiters.front()?)?;
         let owner = next.owner;
         let old = row.replace(next);
-        let waiter = crowd.pop()?;
-        // In one step with its being told: from then on it may leave, and take the hold along.
+        let waiter = contention.pop()?;
+        // In one step with the notification: from then on it may leave, and take the hold along.
         waiter.signal.give(hold);
-        let mut told = crowd.of(owner);
-        told.extend([waiter.signal.clone()]);
-        let replaced = crowd.passed.replace(waiter);
-        let is_new = !std::mem::replace(&mut crowd.looks_soon, true);
+        let mut notified = contention.of(owner);
+        notified.extend([waiter.signal.clone()]);
+        let replaced = contention.passed.replace(waiter);
+        let is_new = !std::mem::replace(&mut contention.looks_soon, true);
         drop(state);
-        drop((old, replaced, told));
+        drop((old, replaced, notified));
         Some(is_new)
     }
 
@@ -535,61 +551,66 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     ) -> Look<T, O> {
         let mut state = self.state();
         let State {
-            row, asker, crowd, ..
+            row,
+            asker,
+            contention,
+            ..
         } = &mut *state;
         let mut look = Look {
             doubtful: None,
             withdrawn: None,
-            told: ToTell::nobody(),
+            notified: ToNotify::none(),
             next: None,
         };
-        let Some(crowd) = crowd else {
+        let Some(contention) = contention else {
             return look;
         };
-        crowd.looks_soon = false;
-        if let Some(passed) = crowd.passed.take_if(|passed| passed.signal.has_hold()) {
+        contention.looks_soon = false;
+        if let Some(passed) = contention.passed.take_if(|passed| passed.signal.has_hold()) {
             look.next = Some(now + PICK_UP);
-            crowd.looks_soon = true;
+            contention.looks_soon = true;
             if passed.signal.is_late(now) {
                 look.withdrawn = passed.signal.take().inspect(mark);
                 if look.withdrawn.is_some() {
-                    crowd.push(passed);
+                    contention.push(passed);
                 }
             } else {
-                crowd.passed = Some(passed);
+                contention.passed = Some(passed);
             }
         }
-        if crowd.waiters.is_empty() {
-            crowd.is_listed = look.next.is_some();
+        if contention.waiters.is_empty() {
+            contention.is_listed = look.next.is_some();
             return look;
         }
         look.next = look.next.or(Some(now + LOOK));
         if let Some(row) = row {
-            let since = crowd.verify_at.filter(|(number, _)| *number == row.number);
+            let since = contention
+                .verify_at
+                .filter(|(number, _)| *number == row.number);
             let (_, at) = since.unwrap_or((row.number, now + LOOK));
             let is_due = at <= now;
             look.doubtful = is_due.then(|| row.tenure.clone());
             let at = if is_due { now + pause(&row.tenure) } else { at };
-            crowd.verify_at = Some((row.number, at));
+            contention.verify_at = Some((row.number, at));
         }
-        let waits = crowd.asker.as_ref().filter(|asker| asker.waits());
+        let waits = contention.asker.as_ref().filter(|asker| asker.waits());
         let is_late = match (*asker, waits) {
             (_, Some(waits)) => waits.is_late(now),
             (Some(id), None) => {
-                let since = crowd.asks_since.filter(|(of, _)| *of == id);
-                let (_, since) = *crowd.asks_since.insert(since.unwrap_or((id, now)));
-                let answers = 4 * crowd.answer_takes;
-                since + answers.clamp(PATIENCE, LONGEST_PATIENCE) <= now
+                let since = contention.asks_since.filter(|(of, _)| *of == id);
+                let (_, since) = *contention.asks_since.insert(since.unwrap_or((id, now)));
+                let answers = 4 * contention.answer_takes;
+                since + answers.clamp(ASKER_WAIT, LONGEST_ASKER_WAIT) <= now
             }
             (None, None) => false,
         };
         if waits.is_some() {
-            crowd.asks_since = None;
+            contention.asks_since = None;
         }
-        let first = crowd.waiters.front();
-        if row.is_none() && is_late && first.is_some_and(|first| can_ask(&first.wish)) {
-            (*asker, crowd.asker) = (None, None);
-            look.told = state.tell_next();
+        let first = contention.waiters.front();
+        if row.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
+            (*asker, contention.asker) = (None, None);
+            look.notified = state.notify_next();
         }
         look
     }
@@ -597,21 +618,21 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     /// The task that has waited here for longest.
     pub(super) fn foremost(&self) -> Option<Arc<Signal<O>>> {
         let state = self.state();
-        let first = state.crowd.as_ref()?.waiters.front()?;
+        let first = state.contention.as_ref()?.waiters.front()?;
         Some(first.signal.clone())
     }
 
     /// All waiters, and a hold that was handed to one of them and not picked up, to be dropped after this lock's mutex is
     /// released.
-    pub(super) fn closes(&self) -> (ToTell<O>, Option<O>) {
+    pub(super) fn closes(&self) -> (ToNotify<O>, Option<O>) {
         let mut state = self.state();
-        let Some(crowd) = &mut state.crowd else {
-            return (ToTell::nobody(), None);
+        let Some(contention) = &mut state.contention else {
+            return (ToNotify::none(), None);
         };
-        let passed = crowd.passed.as_ref();
-        let waiters = crowd.waiters.iter().chain(passed);
-        let told = waiters.map(|waiter| waiter.signal.clone()).collect();
-        (told, passed.and_then(|passed| passed.signal.take()))
+        let passed = contention.passed.as_ref();
+        let waiters = contention.waiters.iter().chain(passed);
+        let notified = waiters.map(|waiter| waiter.signal.clone()).collect();
+        (notified, passed.and_then(|passed| passed.signal.take()))
     }
 }
 

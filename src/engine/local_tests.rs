@@ -15,8 +15,8 @@ fn row(owner: Owner, number: u64) -> Row<u64> {
 }
 
 fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u64> {
-    let (told, _) = lock.granted(row(owner, number), ends, |_| false)?;
-    drop(told);
+    let (notified, _) = lock.granted(row(owner, number), ends, |_| false)?;
+    drop(notified);
     Ok(())
 }
 
@@ -36,7 +36,9 @@ fn ask(lock: &Lock, owner: Owner) -> EntryId {
 
 fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
     lock.pass(number, now, |waiter| {
-        waiter.wish.then(|| (row(waiter.signal.owner, next), next))
+        waiter
+            .request
+            .then(|| (row(waiter.signal.owner, next), next))
     })
 }
 
@@ -58,7 +60,7 @@ fn one_asks_and_the_rest_wait_in_order() {
     assert!(!others.iter().any(|other| is_to_ask(&lock, other)));
     // It gives up: the next one asks, and is refused.
     drop(lock.leave(first, None));
-    assert!(others[0].1.is_told() && is_to_ask(&lock, &others[0]));
+    assert!(others[0].1.is_notified() && is_to_ask(&lock, &others[0]));
     assert!(!is_to_ask(&lock, &others[1]));
     lock.refused(Duration::ZERO);
     lock.listens(others[0].0, &others[0].1, Instant::now());
@@ -67,8 +69,8 @@ fn one_asks_and_the_rest_wait_in_order() {
     drop(lock.leave(others[0].0, None));
     assert!(!is_to_ask(&lock, &others[1]));
     drop(lock.ended(1));
-    assert!(others[1].1.is_told() && is_to_ask(&lock, &others[1]));
-    assert!(!others[2].1.is_told());
+    assert!(others[1].1.is_notified() && is_to_ask(&lock, &others[1]));
+    assert!(!others[2].1.is_notified());
     assert_eq!(lock.waiting(), 1);
 }
 
@@ -180,7 +182,7 @@ fn all_of_an_owner_have_the_lock_together() {
     let [first, again] = [(); 2].map(|()| wait(&lock, two));
     pass(&lock, 1, 2, now).unwrap();
     assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
-    assert!(again.1.is_told() && matches!(lock.turn(again.0, &again.1), Turn::Add));
+    assert!(again.1.is_notified() && matches!(lock.turn(again.0, &again.1), Turn::Add));
 }
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
@@ -193,14 +195,14 @@ async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_q
     let early = look(&lock, now);
     assert!(early.withdrawn.is_none() && early.next == Some(now + PICK_UP));
     // It waits to be told, in a future that is not polled again.
-    let mut waiting = Box::pin(first.1.told());
+    let mut waiting = Box::pin(first.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_ready());
     drop(waiting);
     first.1.give(2);
-    let mut waiting = Box::pin(first.1.told());
+    let mut waiting = Box::pin(first.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_pending());
-    let told: ToTell<u64> = [first.1.clone()].into_iter().collect();
-    drop(told);
+    let notified: ToNotify<u64> = [first.1.clone()].into_iter().collect();
+    drop(notified);
     let mut marked = None;
     let later = Instant::now() + PICK_UP;
     let late = lock.look(later, |_| LOOK, |_| true, |hold| marked = Some(*hold));
@@ -218,15 +220,18 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
     let first = ask(&lock, Owner::new());
     let [second, third] = [(); 2].map(|()| wait(&lock, Owner::new()));
     drop(lock.leave(first, None));
-    let mut waiting = Box::pin(second.1.told());
+    let mut waiting = Box::pin(second.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_ready());
     // It asks the server, and is given time for that; then its future is polled no more.
     drop(look(&lock, now));
-    drop(look(&lock, now + PATIENCE / 2));
-    assert!(!third.1.is_told());
-    drop(lock.look(now + PATIENCE, |_| LOOK, |_| false, |_| {}));
-    assert!(!third.1.is_told(), "without a connection no task can ask");
-    drop(look(&lock, now + PATIENCE));
+    drop(look(&lock, now + ASKER_WAIT / 2));
+    assert!(!third.1.is_notified());
+    drop(lock.look(now + ASKER_WAIT, |_| LOOK, |_| false, |_| {}));
+    assert!(
+        !third.1.is_notified(),
+        "without a connection no task can ask"
+    );
+    drop(look(&lock, now + ASKER_WAIT));
     assert!(is_to_ask(&lock, &third));
     // And the late task asks as well, if it ever does.
     assert!(is_to_ask(&lock, &second));

@@ -32,7 +32,7 @@ impl Engine {
         loop {
             tokio::select! {
                 () = self.wakeups.awaited() => {}
-                () = self.crowds.awaited() => {}
+                () = self.contended.awaited() => {}
             }
             tokio::time::sleep(period).await;
             let waits = self.waits(period);

@@ -95,7 +95,7 @@ use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
 use own_thread::OwnThread;
 use release::Jobs;
-use row::Crowds;
+use row::ContendedLocks;
 use synchronizers::Synchronizers;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
@@ -115,7 +115,7 @@ pub(crate) struct Engine {
     slots: OwnerTable,
     watchdog: Watchdog,
     wakeups: Wakeups,
-    crowds: Crowds,
+    contended: ContendedLocks,
     synchronizers: Synchronizers,
     jobs: Jobs,
     last_words: LastWords,
@@ -240,7 +240,7 @@ impl EngineHandle {
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
             slots: OwnerTable::default(),
-            crowds: Crowds::default(),
+            contended: ContendedLocks::default(),
             watchdog: Watchdog::default(),
             jobs,
             last_words,
@@ -303,7 +303,7 @@ impl Engine {
         self.closed.cancel();
         self.wakeups.close();
         self.synchronizers.close();
-        self.tell_crowds();
+        self.notify_contended();
     }
 
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was

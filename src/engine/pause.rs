@@ -125,12 +125,12 @@ impl Pause {
                 if yields || !waiting.is_subscribing() {
                     match deadline {
                         Deadline::Until(deadline) => {
-                            let told = Box::pin(timeout_at(deadline, waiting.told())).await;
-                            if told.is_err() {
+                            let notified = Box::pin(timeout_at(deadline, waiting.notified())).await;
+                            if notified.is_err() {
                                 return yields;
                             }
                         }
-                        _ => waiting.told().await,
+                        _ => waiting.notified().await,
                     }
                 }
                 if !yields && !waiting.hears() {

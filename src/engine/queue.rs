@@ -95,10 +95,10 @@ pub(super) enum State {
     Echoed,
     /// Asking, but something has happened since it began: a refusal will be out of date, and perhaps a grant.
     Outdated,
-    /// Refused, and waiting to be told to try again.
+    /// Refused, and waiting to be notified.
     Parked,
-    /// Told to try, and has not begun to.
-    Told,
+    /// Notified, and has not begun to try.
+    Notified,
 }
 
 impl<S: Clone> Waiter<S> {
@@ -107,10 +107,10 @@ impl<S: Clone> Waiter<S> {
         match self.state {
             State::Trying | State::Echoed => self.state = State::Outdated,
             State::Parked => {
-                self.state = State::Told;
+                self.state = State::Notified;
                 return Some(self.signal.clone());
             }
-            State::Outdated | State::Told => {}
+            State::Outdated | State::Notified => {}
         }
         None
     }
@@ -180,11 +180,11 @@ impl<S: Clone> Queue<S> {
     /// release would cost as many attempts as there are.
     pub(super) fn wake(&mut self, wake: Wake) -> Vec<S> {
         self.polls = 0;
-        let told = self.tell(wake);
-        if told.is_empty() || wake == Wake::All {
+        let notified = self.notify(wake);
+        if notified.is_empty() || wake == Wake::All {
             self.mark_trying(most(wake), State::Outdated);
         }
-        told
+        notified
     }
 
     fn mark_trying(&mut self, most: usize, as_what: State) {
@@ -197,7 +197,7 @@ impl<S: Clone> Queue<S> {
         }
     }
 
-    fn tell(&mut self, wake: Wake) -> Vec<S> {
+    fn notify(&mut self, wake: Wake) -> Vec<S> {
         let parked = self
             .waiters
             .iter_mut()
@@ -205,7 +205,7 @@ impl<S: Clone> Queue<S> {
         parked
             .take(most(wake))
             .map(|waiter| {
-                waiter.state = State::Told;
+                waiter.state = State::Notified;
                 waiter.signal.clone()
             })
             .collect()

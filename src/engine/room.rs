@@ -17,19 +17,19 @@ use crate::{
     wire::LockSpec,
 };
 
-/// How a waiter is told to try, and the hold that it is passed, if any.
+/// How a waiter is notified to try, and the hold that it is passed, if any.
 pub(super) struct Signal<O> {
     /// The owner that waits, and since when.
     pub(super) owner: Owner,
     pub(super) since: Instant,
-    told: Notify,
+    notify: Notify,
     inbox: Mutex<Inbox<O>>,
 }
 
 struct Inbox<O> {
-    /// When it was told, if its task has not been polled since.
-    told_at: Option<Instant>,
-    /// Its task waits to be told; otherwise it is about something else, such as asking the server.
+    /// When it was notified, if its task has not been polled since.
+    notified_at: Option<Instant>,
+    /// Its task waits to be notified; otherwise it is about something else, such as asking the server.
     waits: bool,
     hold: Option<O>,
 }
@@ -39,34 +39,36 @@ impl<O> Signal<O> {
         Arc::new(Self {
             owner,
             since: Instant::now(),
-            told: Notify::new(),
+            notify: Notify::new(),
             inbox: Mutex::new(Inbox {
-                told_at: None,
+                notified_at: None,
                 waits: false,
                 hold: None,
             }),
         })
     }
 
-    fn tell(&self) {
-        lock(&self.inbox).told_at.get_or_insert_with(Instant::now);
-        self.told.notify_one();
+    fn notify(&self) {
+        lock(&self.inbox)
+            .notified_at
+            .get_or_insert_with(Instant::now);
+        self.notify.notify_one();
     }
 
     /// Completes when the waiter is to try.
-    pub(super) async fn told(&self) {
+    pub(super) async fn notified(&self) {
         lock(&self.inbox).waits = true;
-        self.told.notified().await;
+        self.notify.notified().await;
         let mut inbox = lock(&self.inbox);
-        (inbox.told_at, inbox.waits) = (None, false);
+        (inbox.notified_at, inbox.waits) = (None, false);
     }
 
-    /// Whether its task waits to be told.
+    /// Whether its task waits to be notified.
     pub(super) fn waits(&self) -> bool {
         lock(&self.inbox).waits
     }
 
-    /// Passes it a hold, of which it is to be told.
+    /// Passes it a hold; the notification follows.
     pub(super) fn give(&self, hold: O) {
         lock(&self.inbox).hold = Some(hold);
     }
@@ -81,25 +83,25 @@ impl<O> Signal<O> {
         lock(&self.inbox).hold.is_some()
     }
 
-    /// Whether it was told, and its task has not been polled since.
+    /// Whether it was notified, and its task has not been polled since.
     #[cfg(test)]
-    pub(super) fn is_told(&self) -> bool {
-        lock(&self.inbox).told_at.is_some()
+    pub(super) fn is_notified(&self) -> bool {
+        lock(&self.inbox).notified_at.is_some()
     }
 
     /// Whether that was so long ago, for one that waits, that it may never be.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let inbox = lock(&self.inbox);
-        let told_at = inbox.told_at.filter(|_| inbox.waits);
-        told_at.is_some_and(|told| told + PICK_UP <= now)
+        let notified_at = inbox.notified_at.filter(|_| inbox.waits);
+        notified_at.is_some_and(|notified| notified + PICK_UP <= now)
     }
 }
 
-/// Waiters that are told when this is dropped.
-pub(super) struct ToTell<O>(SmallVec<[Arc<Signal<O>>; 1]>);
+/// Waiters that are notified when this is dropped.
+pub(super) struct ToNotify<O>(SmallVec<[Arc<Signal<O>>; 1]>);
 
-impl<O> ToTell<O> {
-    pub(super) fn nobody() -> Self {
+impl<O> ToNotify<O> {
+    pub(super) fn none() -> Self {
         Self(SmallVec::new())
     }
 
@@ -108,16 +110,16 @@ impl<O> ToTell<O> {
     }
 }
 
-impl<O> FromIterator<Arc<Signal<O>>> for ToTell<O> {
+impl<O> FromIterator<Arc<Signal<O>>> for ToNotify<O> {
     fn from_iter<I: IntoIterator<Item = Arc<Signal<O>>>>(signals: I) -> Self {
         Self(signals.into_iter().collect())
     }
 }
 
-impl<O> Drop for ToTell<O> {
+impl<O> Drop for ToNotify<O> {
     fn drop(&mut self) {
         for signal in std::mem::take(&mut self.0) {
-            signal.tell();
+            signal.notify();
         }
     }
 }
@@ -133,7 +135,7 @@ pub(super) struct WaitingRoom<O> {
     unsubscribe: Box<dyn Fn(Bytes) + Send + Sync>,
 }
 
-/// What a waiter that goes leaves to be done. What it was told, and made no use of, is passed on when this is dropped.
+/// What a waiter that goes leaves to be done. A notification that it made no use of is passed on when this is dropped.
 pub(super) struct Left<O> {
     /// Locks at which an intent is to be withdrawn.
     pub(super) withdrawn: Vec<Arc<LockSpec>>,
@@ -141,7 +143,7 @@ pub(super) struct Left<O> {
     pub(super) contradicted: Vec<Arc<LockSpec>>,
     /// Locks that were granted although no release was heard of.
     pub(super) unheard: Vec<Arc<LockSpec>>,
-    _told: ToTell<O>,
+    _notified: ToNotify<O>,
 }
 
 impl<O> WaitingRoom<O> {
@@ -199,22 +201,22 @@ impl<O> WaitingRoom<O> {
         changed
     }
 
-    /// As [`change`](Self::change), and tells those that the change returns.
-    pub(super) fn change_and_tell(
+    /// As [`change`](Self::change), and notifies the waiters that the change returns.
+    pub(super) fn change_and_notify(
         &self,
         change: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
     ) {
-        drop(self.change(change).into_iter().collect::<ToTell<O>>());
+        drop(self.change(change).into_iter().collect::<ToNotify<O>>());
     }
 
     /// Tells the waiters that `wake` returns, and says how many. Only the task that waits for [`due`](Self::due) may make a poll earlier here.
-    pub(super) fn tell(
+    pub(super) fn notify(
         &self,
         wake: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
     ) -> usize {
-        let told = wake(&mut self.waiters());
-        let count = told.len();
-        drop(told.into_iter().collect::<ToTell<O>>());
+        let notified = wake(&mut self.waiters());
+        let count = notified.len();
+        drop(notified.into_iter().collect::<ToNotify<O>>());
         count
     }
 
@@ -239,17 +241,17 @@ impl<O> WaitingRoom<O> {
         now: Instant,
     ) -> Left<O> {
         self.change(|waiters| {
-            let mut told = Vec::new();
+            let mut notified = Vec::new();
             if let Some(until) = granted {
                 waiters.taken(spec, until, now);
-                told = waiters.entered(spec, Some(id), |other| other.owner == signal.owner);
+                notified = waiters.entered(spec, Some(id), |other| other.owner == signal.owner);
             }
-            told.extend(waiters.leave(spec, id, granted.is_some(), now));
+            notified.extend(waiters.leave(spec, id, granted.is_some(), now));
             Left {
                 withdrawn: waiters.take_withdrawn(),
                 contradicted: waiters.take_contradicted(),
                 unheard: waiters.take_unheard(),
-                _told: told.into_iter().collect(),
+                _notified: notified.into_iter().collect(),
             }
         })
     }
@@ -272,9 +274,9 @@ impl<O> WaitingRoom<O> {
     /// Notifies the waiters that have heard nothing for long. Returns their number, and the locks at which a writer is to leave an
     /// intent and for how long.
     pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
-        let (told, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
-        let count = told.len();
-        drop(told.into_iter().collect::<ToTell<O>>());
+        let (notified, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
+        let count = notified.len();
+        drop(notified.into_iter().collect::<ToNotify<O>>());
         (count, intents)
     }
 }

@@ -1,4 +1,5 @@
-//! The way of a task to its turn at a lock ([`local`](super::local)), and of the lock from one task to the next.
+//! The local queue at work ([`local`](super::local)): a task waits until it may ask the server or is handed the lock, and a holder
+//! hands the lock to the next task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,18 +22,18 @@ use super::{
 };
 use crate::{error::Error, owner::OwnerId};
 
-/// How a waiter is told.
+/// How a waiter is notified.
 pub(super) type Signal = room::Signal<Held>;
 
-/// The locks that several tasks of this client want, for the task that looks after them.
+/// The locks with a local queue. One background task looks after all of them.
 #[derive(Default)]
-pub(super) struct Crowds {
+pub(super) struct ContendedLocks {
     locks: Mutex<Vec<LocalRef>>,
     changed: Notify,
     begun: Notify,
 }
 
-impl Crowds {
+impl ContendedLocks {
     fn locks(&self) -> std::sync::MutexGuard<'_, Vec<LocalRef>> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +57,7 @@ impl Crowds {
         let mut doubtful = Vec::new();
         let mut over = Vec::new();
         let mut withdrawn = Vec::new();
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut marks = Vec::new();
         self.locks().retain(|local| {
             let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.spec, engine.config.poll_floor);
@@ -65,7 +66,7 @@ impl Crowds {
             let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
             withdrawn.extend(look.withdrawn);
-            told.push(look.told);
+            notified.push(look.notified);
             next = [next, look.next].into_iter().flatten().min();
             if look.next.is_none() {
                 over.push(local.clone());
@@ -73,7 +74,7 @@ impl Crowds {
             look.next.is_some()
         });
         // A hold that was not picked up is handed to the next waiter, or released.
-        drop((withdrawn, told, over, marks));
+        drop((withdrawn, notified, over, marks));
         (next, doubtful)
     }
 }
@@ -87,20 +88,20 @@ pub(super) struct LocalEntry {
     failed: Option<Box<Error>>,
 }
 
-/// What the way to a turn ends with.
-pub(super) enum Way {
-    /// The task asks the server, in its turn if there are turns.
+/// What a task does when its wait in the local queue is over.
+pub(super) enum Admission {
+    /// It asks the server: as the asker of the local queue, if the lock has one.
     Asks(Option<LocalEntry>),
-    /// Its owner has the lock already: the task asks out of turn, and comes back if it is refused all the same.
+    /// It asks the server out of turn, as its owner holds the lock already. If it is refused all the same, it comes back.
     Adds,
-    /// A task of this client has passed it the lock.
+    /// It has the lock, handed on by another task of this client.
     Has(Held),
-    /// The limit is over.
+    /// Its deadline is over.
     TimedOut,
 }
 
 impl LocalEntry {
-    /// How the task is told, while it asks.
+    /// How the task is notified, while it asks.
     pub(super) fn listens(&self, signal: &Arc<Signal>) {
         self.local.listens(self.id, signal, Instant::now());
     }
@@ -131,7 +132,7 @@ impl LocalEntry {
         since.is_some_and(|since| self.local.was_busy_since(since))
     }
 
-    /// The same signal by which it was told before.
+    /// The signal by which it was notified before.
     pub(super) fn signal(&self) -> Option<Arc<Signal>> {
         self.signal.clone()
     }
@@ -144,43 +145,43 @@ impl LocalEntry {
 
 impl Drop for LocalEntry {
     fn drop(&mut self) {
-        let told = self
+        let notified = self
             .local
             .leave(self.id, self.failed.take().map(|error| *error));
         // What it was passed and has not taken goes to the next.
         let passed = self.signal.as_ref();
         drop(passed.and_then(|signal| signal.take()));
-        drop(told);
+        drop(notified);
     }
 }
 
 impl Engine {
-    /// Waits until it is this task's turn to ask for the lock, or until it has it.
-    pub(super) fn way<'a>(
+    /// Waits in the local queue, until this task may ask the server or has the lock.
+    pub(super) fn admission<'a>(
         self: &'a Arc<Self>,
         request: &'a AcquireRequest,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<Way, Error>> + Send + use<'a> {
+    ) -> impl Future<Output = Result<Admission, Error>> + Send + use<'a> {
         // Boxed if it has to wait, as most need not.
         let entered = self.enter_row(request);
         let waits = entered.map(|entered| match entered {
-            Ok(way) => Either::Left(ready(Ok(way))),
+            Ok(admission) => Either::Left(ready(Ok(admission))),
             Err(entry) => Either::Right(Box::pin(self.wait_for_turn(request, entry, deadline))),
         });
         waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
     }
 
-    /// Says at once what it is to do, or gives it the place in which it waits.
+    /// Returns at once what the task is to do, or the entry in which it waits.
     fn enter_row(
         self: &Arc<Self>,
         request: &AcquireRequest,
-    ) -> Result<Result<Way, LocalEntry>, Error> {
+    ) -> Result<Result<Admission, LocalEntry>, Error> {
         let Some(local) = self
             .slots
             .local(&request.spec)
             .filter(|_| request.spec.has_one_holder())
         else {
-            return Ok(Ok(Way::Asks(None)));
+            return Ok(Ok(Admission::Asks(None)));
         };
         let row = local.row();
         if row.is_none_or(|(owner, _)| owner != request.owner) {
@@ -189,8 +190,8 @@ impl Engine {
         let waits = || (request.clone(), Signal::of(request.owner));
         let entered = local.enter(request.owner, waits);
         match entered {
-            Entered::IsIn => Ok(Ok(Way::Adds)),
-            Entered::Asks(id) => Ok(Ok(Way::Asks(Some(LocalEntry {
+            Entered::IsIn => Ok(Ok(Admission::Adds)),
+            Entered::Asks(id) => Ok(Ok(Admission::Asks(Some(LocalEntry {
                 local,
                 id,
                 signal: None,
@@ -202,7 +203,7 @@ impl Engine {
                 is_first,
             } => {
                 if is_first {
-                    self.crowds.add(&local);
+                    self.contended.add(&local);
                 }
                 Ok(Err(LocalEntry {
                     local,
@@ -219,10 +220,10 @@ impl Engine {
         request: &AcquireRequest,
         mut entry: LocalEntry,
         deadline: Deadline,
-    ) -> Result<Way, Error> {
+    ) -> Result<Admission, Error> {
         let _waiter = self.gauges.waiter(request.spec.protocol.kind());
         let Some(signal) = entry.signal() else {
-            return Ok(Way::Asks(Some(entry)));
+            return Ok(Admission::Asks(Some(entry)));
         };
         loop {
             // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
@@ -231,7 +232,7 @@ impl Engine {
             }
             match entry.local.turn(entry.id, &signal) {
                 Turn::Wait => {}
-                Turn::Has(held) => return Ok(Way::Has(held)),
+                Turn::Has(held) => return Ok(Admission::Has(held)),
                 // No task has had an answer for this long, and this one has waited for as long.
                 Turn::Ask(Some((error, since)))
                     if since.max(signal.since).elapsed() >= self.config.outage_wait =>
@@ -243,24 +244,24 @@ impl Engine {
                     if let Some(until) = entry.local.rest_until() {
                         sleep_until(deadline.earlier(until)).await;
                     }
-                    return Ok(Way::Asks(Some(entry)));
+                    return Ok(Admission::Asks(Some(entry)));
                 }
-                Turn::Add => return Ok(Way::Adds),
+                Turn::Add => return Ok(Admission::Adds),
             }
-            let told = signal.told();
+            let notified = signal.notified();
             let in_time = match deadline {
-                Deadline::Until(deadline) => timeout_at(deadline, told).await.is_ok(),
+                Deadline::Until(deadline) => timeout_at(deadline, notified).await.is_ok(),
                 _ => {
-                    told.await;
+                    notified.await;
                     true
                 }
             };
             if !in_time {
                 if let Some(held) = signal.take() {
-                    return Ok(Way::Has(held));
+                    return Ok(Admission::Has(held));
                 }
                 if entry.local.was_busy_since(signal.since) {
-                    return Ok(Way::TimedOut);
+                    return Ok(Admission::TimedOut);
                 }
                 let reason = "the lock could not be asked for in time";
                 return Err(Error::unavailable(reason));
@@ -288,16 +289,17 @@ impl Engine {
         let now = Instant::now();
         let mut next = None;
         let passed = local.pass(tenure.number, now, |waiter| {
-            let wish = &waiter.wish;
-            let alike = wish.watched && wish.spec.protocol.is_passed_on();
+            let request = &waiter.request;
+            let alike = request.watched && request.spec.protocol.is_passed_on();
             let listed = || self.batcher.replicas(&tenure.spec);
             // Asked here, as a client that closes looks after this for holds that were passed and not picked up.
-            if self.is_closed() || !alike || !tenure.is_durable_enough(wish.durability, listed()) {
+            if self.is_closed() || !alike || !tenure.is_durable_enough(request.durability, listed())
+            {
                 return None;
             }
             // Whatever is on its way in the name of the field is to be over.
             let _op_lock = tenure.slot().op_lock.try_lock().ok()?;
-            let (follower, id) = self.slots.follow(tenure, id, wish, now)?;
+            let (follower, id) = self.slots.follow(tenure, id, request, now)?;
             let mut held = Held::new(self.clone(), follower.clone(), id);
             held.acknowledged = acknowledged;
             next = Some(follower.clone());
@@ -316,18 +318,18 @@ impl Engine {
             self.watch(&next);
         }
         if is_new {
-            self.crowds.changed.notify_one();
+            self.contended.changed.notify_one();
         }
         true
     }
 
     /// Keeps waiters from being stuck behind a notified task that is not polled, for as long as this is polled itself. All local queues
     /// are looked at, so there is a pause between two looks however often locks are handed on.
-    pub(super) async fn look_after_crowds(self: &Arc<Self>) {
+    pub(super) async fn look_after_contended(self: &Arc<Self>) {
         loop {
-            let changed = self.crowds.changed.notified();
+            let changed = self.contended.changed.notified();
             let now = Instant::now();
-            let (next, doubtful) = self.crowds.look(self, now);
+            let (next, doubtful) = self.contended.look(self, now);
             for tenure in doubtful {
                 self.watch_over(tenure);
             }
@@ -365,7 +367,7 @@ impl Engine {
     }
 
     /// Notifies all waiters, which see that the client is closed.
-    pub(super) fn tell_crowds(&self) {
+    pub(super) fn notify_contended(&self) {
         drop(self.slots.locals(|_, local| [local.closes()]));
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Waiters<S> {
     intents: Intents,
     /// Writers that wait no longer, and may have left an intent.
     withdrawn: Vec<Arc<LockSpec>>,
-    /// Locks that this client has, or had, and of which a message has told that it is not its own.
+    /// Locks that this client has, or had, and of which a message says that it is not its own.
     contradicted: Vec<Arc<LockSpec>>,
     /// Locks that were granted to a waiter that had asked by itself, and not as it heard of a release.
     unheard: Vec<Arc<LockSpec>>,
@@ -49,7 +49,7 @@ pub(super) struct Waiters<S> {
 /// Whether a refused waiter may rest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Until it is told.
+    /// Until it is notified.
     Parked,
     /// Something has happened since it asked.
     TryAgain,
@@ -174,13 +174,13 @@ impl<S: Clone> Waiters<S> {
         if queue.stays == Stays::WhileHeld {
             queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.comes_back_by));
         }
-        let told = match ticket.is_some_and(|ticket| queue.echoes.answered(ticket, published, now))
-        {
-            true => queue.wake(Wake::One),
-            false => Vec::new(),
-        };
+        let notified =
+            match ticket.is_some_and(|ticket| queue.echoes.answered(ticket, published, now)) {
+                true => queue.wake(Wake::One),
+                false => Vec::new(),
+            };
         self.may_be_over(spec, now);
-        told
+        notified
     }
 
     /// A hold of this client was lost.
@@ -189,9 +189,9 @@ impl<S: Clone> Waiters<S> {
             return Vec::new();
         };
         queue.ends_rest();
-        let told = queue.wake(Wake::One);
+        let notified = queue.wake(Wake::One);
         self.hold_is_over(spec, now);
-        told
+        notified
     }
 
     /// One of the waiters has been granted the lock until then, and will leave.
@@ -258,7 +258,7 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A waiter goes, because it was `granted` the lock or for another reason. What it was told and made no use of is
+    /// A waiter goes, because it was `granted` the lock or for another reason. A notification that it made no use of is
     /// passed on.
     pub(super) fn leave(
         &mut self,
@@ -405,7 +405,7 @@ impl<S: Clone> Waiters<S> {
 
     /// A message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
     pub(super) fn message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut stand_back = Vec::new();
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
             let key = queue.key.clone();
@@ -425,13 +425,13 @@ impl<S: Clone> Waiters<S> {
                     queue.rest(until);
                     stand_back.push((key, until));
                 }
-                _ => told.extend(queue.wake(wake)),
+                _ => notified.extend(queue.wake(wake)),
             }
         }
         for (key, until) in stand_back {
             self.poll_by(key.spec(), until, now);
         }
-        told
+        notified
     }
 
     /// Of each lock the waiter that has waited longest.
@@ -479,7 +479,7 @@ impl<S: Clone> Waiters<S> {
     /// The waiters that are to try at `now` without having been notified. The next such attempt of each name comes after the poll
     /// interval at the latest, whatever becomes of this one.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         while self.next_poll().is_some_and(|at| at <= now) {
             let Some((_, key)) = self.polls.pop_first() else {
                 break;
@@ -509,13 +509,13 @@ impl<S: Clone> Waiters<S> {
                     true => Wake::All,
                     false => Wake::One,
                 };
-                told.extend(queue.wake(wake));
+                notified.extend(queue.wake(wake));
                 queue.polls = polls + 1;
                 queue.poll_at = Some(next);
                 self.polls.insert((next, key));
             }
         }
-        told
+        notified
     }
 }
 

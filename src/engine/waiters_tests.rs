@@ -284,8 +284,8 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
         granted(&mut waiters, &spec, now);
         let ticket = waiters.releases(&spec, now);
         assert!(ticket.is_some(), "an echo will come");
-        let told = waiters.answered(&spec, ticket, heard, (false, true), now);
-        assert_eq!(told, [0; 0]);
+        let notified = waiters.answered(&spec, ticket, heard, (false, true), now);
+        assert_eq!(notified, [0; 0]);
         assert_eq!(waiters.take_unneeded(), [&spec.channel]);
         assert_eq!(waiters.len(), 0);
     }
@@ -344,8 +344,8 @@ fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     assert_eq!(waiters.take_contradicted().len(), 0);
     waiters.message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 1);
-    let told = waiters.answered(&spec, ticket, Some(Neighbours::None), (false, true), now);
-    assert_eq!(told, [0; 0]);
+    let notified = waiters.answered(&spec, ticket, Some(Neighbours::None), (false, true), now);
+    assert_eq!(notified, [0; 0]);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
 }
 

@@ -64,7 +64,7 @@ impl Wakeups {
 
     /// Everybody is to see that the client is closed.
     pub(super) fn close(&self) {
-        self.room.tell(|waiters| waiters.everybody());
+        self.room.notify(|waiters| waiters.everybody());
     }
 
     /// Whether the client waits for any lock, or listens.
@@ -121,10 +121,10 @@ impl Wakeups {
     pub(super) fn entered(&self, listens: &LockSpec, owner: Owner) {
         let is_its = |other: &Arc<Signal>| other.owner == owner;
         self.room
-            .tell(|waiters| waiters.entered(listens, None, is_its));
+            .notify(|waiters| waiters.entered(listens, None, is_its));
     }
 
-    /// The last hold at `spec` was released, of which no waiter here was told.
+    /// The last hold at `spec` was released, of which no waiter here was notified.
     pub(super) fn released(&self, spec: &Arc<LockSpec>, reply: &Reply) {
         // Without a listener, here or elsewhere, nothing changes.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
@@ -155,15 +155,15 @@ impl Wakeups {
         leaving: (Option<bool>, bool),
         reply: Option<&Reply>,
     ) {
-        self.room.change_and_tell(|waiters| {
+        self.room.change_and_notify(|waiters| {
             let now = Instant::now();
             let (due, alone) = leaving;
             let due = due.unwrap_or_else(|| waiters.yields.is_due(spec, 0, now));
             let heard = reply.map(|reply| self.neighbours(waiters, spec, reply));
-            let told = waiters.answered(spec, ticket, heard, (due, alone), now);
+            let notified = waiters.answered(spec, ticket, heard, (due, alone), now);
             let any = !waiters.yields.is_empty();
             self.any_neighbours.store(any, Ordering::Relaxed);
-            told
+            notified
         });
     }
 
@@ -309,8 +309,8 @@ impl Waiting {
     }
 
     /// Completes when it is time to try again.
-    pub(super) async fn told(&mut self) {
-        self.signal.told().await;
+    pub(super) async fn notified(&mut self) {
+        self.signal.notified().await;
     }
 
     /// The lock was granted until then: nothing is passed on.
@@ -401,14 +401,14 @@ impl Engine {
     pub(super) fn tell_of_loss(&self, spec: &LockSpec) {
         if self.wakeups.is_awaited() {
             let gone = |waiters: &mut Waiters<_>| waiters.gone(spec, Instant::now());
-            self.wakeups.room.change_and_tell(gone);
+            self.wakeups.room.change_and_notify(gone);
         }
     }
 
     /// Handles the events of the connections, and wakes waiters without a message, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
         let mut looking = pin!(self.look_at_waits());
-        let mut looking_after = pin!(self.look_after_crowds());
+        let mut looking_after = pin!(self.look_after_contended());
         loop {
             tokio::select! {
                 event = events.recv() => match event {
@@ -416,8 +416,8 @@ impl Engine {
                     None => return,
                 },
                 () = self.wakeups.room.due() => {
-                    let (told, intents) = self.wakeups.room.poll(Instant::now());
-                    self.gauges.woken(WakeUp::Poll, told);
+                    let (notified, intents) = self.wakeups.room.poll(Instant::now());
+                    self.gauges.woken(WakeUp::Poll, notified);
                     for (spec, length) in intents {
                         self.intend(&spec, length);
                     }
@@ -455,12 +455,12 @@ impl Engine {
             Event::Message { .. } => WakeUp::Message,
             _ => WakeUp::Reconnection,
         };
-        let told = self.wakeups.room.tell(|waiters| match event {
+        let notified = self.wakeups.room.notify(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {
                 Some(wake) => {
-                    let told = waiters.message(&channel, wake, Instant::now());
+                    let notified = waiters.message(&channel, wake, Instant::now());
                     contradicted = waiters.take_contradicted();
-                    told
+                    notified
                 }
                 None => Vec::new(),
             },
@@ -480,7 +480,7 @@ impl Engine {
                 waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         });
-        self.gauges.woken(cause, told);
+        self.gauges.woken(cause, notified);
         self.look_at_contradicted(contradicted);
     }
 
@@ -490,7 +490,7 @@ impl Engine {
         if self.is_closed() || !self.wakeups.redis.is_cluster() {
             return;
         }
-        // Asked and told once a minute at most.
+        // Asked and logged once a minute at most.
         let Some(_) = self.lines.elsewhere.may_tell() else {
             return;
         };

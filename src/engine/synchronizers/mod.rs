@@ -201,7 +201,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Completes when it is to ask, or need not any more; `None` at the limit.
-    async fn told(&mut self, deadline: Deadline) -> Option<State> {
+    async fn notified(&mut self, deadline: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
             let longest = deadline.earlier(Instant::now() + self.engine.config.poll_floor);
             let subscribed = self.engine.closed.run_until_cancelled(subscribed);
@@ -213,10 +213,10 @@ impl<'a> Waiting<'a> {
             if !matches!(state, State::Parked) || self.engine.is_closed() {
                 return Some(state);
             }
-            let told = self.signal.notified();
+            let notified = self.signal.notified();
             match deadline {
-                Deadline::Until(deadline) => timeout_at(deadline, told).await.ok()?,
-                _ => told.await,
+                Deadline::Until(deadline) => timeout_at(deadline, notified).await.ok()?,
+                _ => notified.await,
             }
         }
     }
@@ -474,7 +474,7 @@ impl Engine {
         let mut was_busy = behind;
         loop {
             if let Some(waiting) = &mut waiting {
-                match waiting.told(deadline).await {
+                match waiting.notified(deadline).await {
                     None => return Ok(None),
                     Some(State::Given { row_ends, .. }) => return Ok(Some(given(row_ends))),
                     Some(_) => waiting.asks(),
@@ -538,7 +538,7 @@ impl Engine {
         };
         loop {
             if let Some(waiting) = &mut waiting {
-                match waiting.told(deadline).await {
+                match waiting.notified(deadline).await {
                     Some(State::Over) => return Ok(true),
                     Some(_) => waiting.asks(),
                     None => return Ok(false),

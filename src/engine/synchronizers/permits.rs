@@ -196,7 +196,7 @@ impl HeldPermit {
 
     /// Completes when it is lost. On another runtime than the client's, by the clock of that runtime too.
     pub(crate) async fn lost(&self) -> LostReason {
-        let mut told = pin!(self.permit.token(&self.engine).cancelled());
+        let mut notified = pin!(self.permit.token(&self.engine).cancelled());
         loop {
             if let Some(reason) = self.lost_reason() {
                 return reason;
@@ -210,7 +210,7 @@ impl HeldPermit {
                 }
             };
             tokio::select! {
-                () = &mut told => {}
+                () = &mut notified => {}
                 () = ended => {}
             }
         }

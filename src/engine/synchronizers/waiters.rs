@@ -17,7 +17,7 @@ use crate::{engine::local::PICK_UP, hash::HashMap, wire::site::Site};
 const OPENED: i64 = 0;
 const BEGUN: i64 = 1;
 
-/// How long permits wait for the task that was told of them, or passed them: a future may be kept and not polled.
+/// How long permits wait for the task that was notified of them, or passed them: a future may be kept and not polled.
 const COMES_WITHIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +49,10 @@ impl Wanted {
 pub(super) enum State {
     /// It asks the server. Something may have `happened` since it began to.
     Asking { happened: bool },
-    /// Until it is told.
+    /// Until it is notified.
     Parked,
     /// It is to ask, since then.
-    Told(Instant),
+    Notified(Instant),
     /// It was passed what it wants, `since` then, which may be passed on until the row ends.
     Given { since: Instant, row_ends: Instant },
     /// What it waits for has come; the server need not be asked.
@@ -68,7 +68,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn tell(&mut self, state: State) {
+    fn notify(&mut self, state: State) {
         self.state = state;
         self.signal.notify_one();
     }
@@ -77,8 +77,8 @@ impl Waiter {
     fn happened(&mut self, now: Instant) {
         match &mut self.state {
             State::Asking { happened } => *happened = true,
-            State::Parked => self.tell(State::Told(now)),
-            State::Told(_) | State::Given { .. } | State::Over => {}
+            State::Parked => self.notify(State::Notified(now)),
+            State::Notified(_) | State::Given { .. } | State::Over => {}
         }
     }
 
@@ -89,7 +89,7 @@ impl Waiter {
     /// The permits that it is about to ask for. One that is not polled does not count for long.
     fn share(&self, now: Instant) -> i64 {
         match self.state {
-            State::Told(since) if now < since + PICK_UP => self.needs(),
+            State::Notified(since) if now < since + PICK_UP => self.needs(),
             _ => 0,
         }
     }
@@ -122,8 +122,8 @@ impl Queue {
 
     /// So many permits are left, as far as the server said.
     fn left(&mut self, left: i64, now: Instant) {
-        let told: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
-        self.pass_on(left - told, now);
+        let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
+        self.pass_on(left - notified, now);
     }
 
     fn pass_on(&mut self, mut left: i64, now: Instant) {
@@ -135,7 +135,7 @@ impl Queue {
             // Permits, and not an opening, which no number of them brings about.
             if (1..=left).contains(&waiter.needs()) {
                 left -= waiter.needs();
-                waiter.tell(State::Told(now));
+                waiter.notify(State::Notified(now));
                 self.come_by.get_or_insert(now + COMES_WITHIN);
             }
         }
@@ -156,7 +156,7 @@ impl Queue {
                     },
                     _,
                 ) if is_opening => {
-                    waiter.tell(State::Over);
+                    waiter.notify(State::Over);
                 }
                 (Wanted::Opening { .. }, _) if is_opening => {
                     waiter.happened(now);
@@ -173,7 +173,7 @@ impl Queue {
             && let Some(first) = waiters.find(|waiter| is_unsure(waiter))
             && first.state == State::Parked
         {
-            first.tell(State::Told(now));
+            first.notify(State::Notified(now));
         }
     }
 
@@ -190,7 +190,7 @@ impl Queue {
             let waiter = &mut self.waiters[at];
             let (since, row_ends) = match waiter.state {
                 State::Given { since, row_ends } => (since, Some(row_ends)),
-                State::Told(since) => (since, None),
+                State::Notified(since) => (since, None),
                 _ => continue,
             };
             let end = since + COMES_WITHIN;
@@ -247,7 +247,7 @@ impl Waiters {
         self.channels.values_mut().flatten()
     }
 
-    /// Whether one waits that wants no more than this, and would have been told: to ask before it is of no use.
+    /// Whether one waits that wants no more than this, and would have been notified: to ask before it is of no use.
     pub(super) fn would_wait(&mut self, site: &Site, wanted: Wanted) -> bool {
         let mut waiters = self
             .queue(site)
@@ -284,7 +284,7 @@ impl Waiters {
                 wanted,
                 state: match behind {
                     true => State::Parked,
-                    false => State::Told(now),
+                    false => State::Notified(now),
                 },
                 signal: signal.clone(),
             });
@@ -310,7 +310,7 @@ impl Waiters {
     pub(super) fn asks(&mut self, site: &Site, id: WaiterId) {
         if let Some(queue) = self.queue(site)
             && let Some(waiter) = queue.waiter(id)
-            && matches!(waiter.state, State::Parked | State::Told(_))
+            && matches!(waiter.state, State::Parked | State::Notified(_))
         {
             waiter.state = State::Asking { happened: false };
         }
@@ -331,7 +331,7 @@ impl Waiters {
                 && let State::Asking { happened } = waiter.state
             {
                 waiter.state = match happened {
-                    true => State::Told(now),
+                    true => State::Notified(now),
                     false => State::Parked,
                 };
             }
@@ -365,7 +365,7 @@ impl Waiters {
             };
             if let Some(rest) = left.checked_sub(wanted) {
                 left = rest;
-                waiter.tell(State::Given {
+                waiter.notify(State::Given {
                     since: now,
                     row_ends,
                 });
@@ -400,7 +400,7 @@ impl Waiters {
         if let Some(waiter) = at.and_then(|at| queue.waiters.remove(at)) {
             match (waiter.state, waiter.wanted) {
                 // The permits that it was notified of, or is about to learn of, are there for the next waiters.
-                (State::Told(_) | State::Asking { .. }, _) => {
+                (State::Notified(_) | State::Asking { .. }, _) => {
                     queue.pass_on(waiter.needs(), now);
                 }
                 (State::Given { row_ends, .. }, Wanted::Permits(permits)) => {
@@ -466,7 +466,7 @@ impl Waiters {
             queue.poll_at = poll_at;
             let mut waiters = queue.waiters.iter_mut();
             if let Some(first) = waiters.find(|waiter| waiter.state == State::Parked) {
-                first.tell(State::Told(now));
+                first.notify(State::Notified(now));
             }
         }
         lying
@@ -511,12 +511,12 @@ mod tests {
             self.waiters.message(&self.site.channel, number, self.now);
         }
 
-        fn told(&mut self, all: &[WaiterId]) -> Vec<bool> {
-            let told = all.iter().map(|id| {
+        fn notified(&mut self, all: &[WaiterId]) -> Vec<bool> {
+            let notified = all.iter().map(|id| {
                 let state = self.waiters.state(&self.site, *id);
-                matches!(state, State::Told(_))
+                matches!(state, State::Notified(_))
             });
-            told.collect()
+            notified.collect()
         }
     }
 
@@ -525,12 +525,12 @@ mod tests {
         let mut bed = Bed::new();
         let all = [3, 1, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
-        assert_eq!(bed.told(&all), [false, true, true, false]);
+        assert_eq!(bed.notified(&all), [false, true, true, false]);
         // The two will see it: their share is not told of again.
         bed.message(3);
-        assert_eq!(bed.told(&all), [false, true, true, true]);
+        assert_eq!(bed.notified(&all), [false, true, true, true]);
         bed.message(6);
-        assert_eq!(bed.told(&all), [true; 4]);
+        assert_eq!(bed.notified(&all), [true; 4]);
     }
 
     /// Redisson announces the release of a list, and permits that are added, by their number.
@@ -539,17 +539,21 @@ mod tests {
         let mut bed = Bed::new();
         let [big, bigger] = [3, 4].map(|permits| bed.waits_for(Wanted::Ids(permits)));
         bed.message(0);
-        assert_eq!(bed.told(&[big, bigger]), [false, false]);
+        assert_eq!(bed.notified(&[big, bigger]), [false, false]);
         bed.message(2);
-        assert_eq!(bed.told(&[big, bigger]), [true, false]);
+        assert_eq!(bed.notified(&[big, bigger]), [true, false]);
         bed.waiters.asks(&bed.site, big);
         bed.message(1);
         bed.waiters.refused(&bed.site, big, None, bed.now);
-        assert_eq!(bed.told(&[big, bigger]), [true, false], "it was too soon");
+        assert_eq!(
+            bed.notified(&[big, bigger]),
+            [true, false],
+            "it was too soon"
+        );
         bed.waiters.asks(&bed.site, big);
         bed.waiters.served(&bed.site, big);
         bed.waiters.left(&bed.site, 4, None, bed.now);
-        assert_eq!(bed.told(&[bigger]), [true]);
+        assert_eq!(bed.notified(&[bigger]), [true]);
     }
 
     #[test]
@@ -557,14 +561,14 @@ mod tests {
         let mut bed = Bed::new();
         let all = [2, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
-        assert_eq!(bed.told(&all), [true, false, false]);
+        assert_eq!(bed.notified(&all), [true, false, false]);
         bed.waiters.leave(&bed.site, all[0], bed.now);
-        assert_eq!(bed.told(&all[1..]), [true, true]);
+        assert_eq!(bed.notified(&all[1..]), [true, true]);
         // Nor does one count for long that is not polled.
         let last = bed.parked(1);
         bed.now += PICK_UP;
         bed.message(1);
-        assert_eq!(bed.told(&[last]), [true]);
+        assert_eq!(bed.notified(&[last]), [true]);
     }
 
     #[test]
@@ -575,11 +579,11 @@ mod tests {
         bed.waiters.asks(&bed.site, one);
         bed.message(1);
         bed.waiters.refused(&bed.site, one, None, bed.now);
-        assert_eq!(bed.told(&[one]), [true]);
+        assert_eq!(bed.notified(&[one]), [true]);
         bed.waiters.asks(&bed.site, one);
         bed.message(0);
         bed.waiters.refused(&bed.site, one, None, bed.now);
-        assert_eq!(bed.told(&[one]), [false]);
+        assert_eq!(bed.notified(&[one]), [false]);
     }
 
     #[test]
@@ -630,18 +634,18 @@ mod tests {
         let mut bed = Bed::new();
         let all = [1, 1].map(|permits| bed.parked(permits));
         bed.message(1);
-        assert_eq!(bed.told(&all), [true, false]);
+        assert_eq!(bed.notified(&all), [true, false]);
         bed.now += COMES_WITHIN;
         assert_eq!(bed.waiters.next_poll(), Some(bed.now));
         assert!(bed.waiters.poll(bed.now).is_empty());
-        assert_eq!(bed.told(&all), [true, true]);
+        assert_eq!(bed.notified(&all), [true, true]);
         // It is the last now.
         bed.waiters.asks(&bed.site, all[1]);
         bed.waiters.refused(&bed.site, all[1], None, bed.now);
         bed.waiters.asks(&bed.site, all[0]);
         bed.waiters.refused(&bed.site, all[0], None, bed.now);
         bed.message(1);
-        assert_eq!(bed.told(&all), [false, true]);
+        assert_eq!(bed.notified(&all), [false, true]);
     }
 
     #[test]
@@ -659,9 +663,9 @@ mod tests {
             assert_eq!(bed.waiters.state(&site, one), State::Parked);
         }
         bed.message(OPENED);
-        assert_eq!(bed.told(&[one]), [true]);
+        assert_eq!(bed.notified(&[one]), [true]);
         bed.message(42);
-        assert_eq!(bed.told(&[one]), [true], "a mark opens nothing");
+        assert_eq!(bed.notified(&[one]), [true], "a mark opens nothing");
         bed.message(OPENED);
         assert_eq!(bed.waiters.state(&site, one), State::Over);
     }
@@ -677,7 +681,7 @@ mod tests {
         let site = bed.site.clone();
         let one = bed.waiters.join(&site, wanted, true, signal, bed.now);
         bed.message(BEGUN);
-        assert_eq!(bed.told(&[one]), [true], "it has not looked yet");
+        assert_eq!(bed.notified(&[one]), [true], "it has not looked yet");
         bed.message(42);
         bed.message(BEGUN);
         assert_eq!(bed.waiters.state(&site, one), State::Over);

@@ -47,10 +47,10 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let told = self.local.leave(self.id, None);
+        let notified = self.local.leave(self.id, None);
         let passed = self.signal.as_ref();
         drop(passed.and_then(|signal| signal.take()));
-        drop(told);
+        drop(notified);
     }
 }
 
@@ -89,8 +89,8 @@ impl Model {
         let number = row.tenure;
         let row = Row { number, ..row };
         let ends = now() + Duration::from_millis(2);
-        let told = self.local.granted(row, ends, |_| false);
-        assert!(told.is_ok(), "two have it");
+        let notified = self.local.granted(row, ends, |_| false);
+        assert!(notified.is_ok(), "two have it");
         self.hold(number)
     }
 
@@ -112,7 +112,7 @@ impl Model {
         };
         loop {
             match self.local.turn(id, signal) {
-                Turn::Wait => block_on(signal.told()),
+                Turn::Wait => block_on(signal.notified()),
                 Turn::Has(held) => return held,
                 Turn::Ask(_) => return self.asks(owner),
                 Turn::Add => panic!("it has another owner"),

@@ -45,10 +45,12 @@ impl Model {
         let wire: &'static dyn LockProtocol = Reentrant::PROTOCOL;
         let spec = wire.spec("a".into(), &Config::default());
         let subscriptions = Arc::new(Mutex::new(Vec::new()));
-        let told = subscriptions.clone();
+        let notified = subscriptions.clone();
         let waiters = Waiters::new(Duration::from_secs(POLL_FLOOR), true);
         Self {
-            room: Arc::new(WaitingRoom::new(waiters, move |_| lock(&told).push(false))),
+            room: Arc::new(WaitingRoom::new(waiters, move |_| {
+                lock(&notified).push(false)
+            })),
             spec: Arc::new(spec),
             is_held: Arc::new(Mutex::new(true)),
             subscriptions,
@@ -90,7 +92,7 @@ impl Model {
     fn message(&self) {
         let channel = &self.spec.channel;
         self.room
-            .tell(|waiters| waiters.message(channel, Wake::One, now()));
+            .notify(|waiters| waiters.message(channel, Wake::One, now()));
     }
 
     /// A release by this client is about to be sent.
@@ -101,8 +103,9 @@ impl Model {
     /// The server's answer to a release of this client arrives.
     fn answered(&self, ticket: Option<Ticket>) {
         let (heard, leaving) = (Some(Neighbours::None), (false, false));
-        self.room
-            .change_and_tell(|waiters| waiters.answered(&self.spec, ticket, heard, leaving, now()));
+        self.room.change_and_notify(|waiters| {
+            waiters.answered(&self.spec, ticket, heard, leaving, now())
+        });
     }
 }
 
@@ -141,7 +144,7 @@ impl Waiter {
     fn waits(self) {
         while !self.asks() {
             if !self.is_refused() {
-                block_on(self.signal.told());
+                block_on(self.signal.notified());
             }
         }
         self.goes(true);
@@ -149,14 +152,15 @@ impl Waiter {
 
     /// The same from the time on at which it was refused.
     fn goes_on(self) {
-        block_on(self.signal.told());
+        block_on(self.signal.notified());
         self.waits();
     }
 
     /// Its future is polled once more. Says whether it has been told.
-    fn is_told(&self) -> bool {
-        let told = pin!(self.signal.told());
-        told.poll(&mut Context::from_waker(Waker::noop()))
+    fn is_notified(&self) -> bool {
+        let notified = pin!(self.signal.notified());
+        notified
+            .poll(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
 
@@ -185,7 +189,7 @@ pub fn gone_while_it_is_told() {
         let model = Model::new();
         let (goes, waits) = (model.parked(), model.parked());
         let going = thread::spawn(move || {
-            goes.is_told();
+            goes.is_notified();
             goes.goes(false);
         });
         let waiting = thread::spawn(move || waits.goes_on());
@@ -226,8 +230,8 @@ pub fn two_messages() {
         let telling = thread::spawn(move || other.message());
         model.message();
         telling.join().unwrap();
-        let told = waiters.iter().filter(|waiter| waiter.is_told()).count();
-        assert_eq!(told, 2, "each message tells one waiter");
+        let notified = waiters.iter().filter(|waiter| waiter.is_notified()).count();
+        assert_eq!(notified, 2, "each message tells one waiter");
     });
 }
 
@@ -239,8 +243,8 @@ pub fn message_while_one_goes() {
         let going = thread::spawn(move || goes.goes(false));
         model.message();
         going.join().unwrap();
-        let told = others.iter().filter(|waiter| waiter.is_told()).count();
-        assert_eq!(told, 1, "one waiter is told, once");
+        let notified = others.iter().filter(|waiter| waiter.is_notified()).count();
+        assert_eq!(notified, 1, "one waiter is told, once");
     });
 }
 
@@ -254,10 +258,10 @@ pub fn release_and_its_echo() {
         let echo = thread::spawn(move || other.message());
         model.answered(ticket);
         echo.join().unwrap();
-        assert!(!waiter.is_told(), "the echo woke it");
+        assert!(!waiter.is_notified(), "the echo woke it");
         model.release();
         model.message();
-        assert!(waiter.is_told(), "the next release wakes it");
+        assert!(waiter.is_notified(), "the next release wakes it");
     });
 }
 
@@ -276,7 +280,7 @@ pub fn polled_earlier() {
         let clock = Clock::get();
         clock.advance(clock.at(2));
         polling.join().unwrap();
-        assert!(first.is_told(), "the first one polls");
+        assert!(first.is_notified(), "the first one polls");
     });
 }
 
