@@ -72,7 +72,7 @@ WITH_VALKEY := $(if $(filter skip,$(VALKEY)),,valkey)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-tls doc programs bench-peers \
+.PHONY: help setup demo test test-all lint lint-all unit it valkey interop without-features doc programs bench-peers \
 	output bench-compare bench-shares bench-check bench-gauges bench-permits soak peers interop-all servers topologies failovers \
 	package msrv minimal-versions api deny typos semver \
 	models simulate simulate-mutants differential run-interop run-interop-all run-topologies run-failovers
@@ -122,7 +122,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	$(if $(JAVA),$(RUN) interop "beside Java" $(BESIDE_JAVA))
 	@echo
 	@tools/run-tests.sh --left-out
-	@echo "left out: other servers, topologies and failovers, a build without TLS, instruction counts (make test-all runs them)"
+	@echo "left out: other servers, topologies and failovers, the library without features, instruction counts (make test-all runs them)"
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@$(if $(WITH_VALKEY),,echo "left out: VALKEY=skip: every test on Valkey")
 	@echo "make test: passed"
@@ -148,7 +148,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
 	@$(MAKE) --no-print-directory servers run-interop-all run-topologies
-	@$(MAKE) --no-print-directory without-tls
+	@$(MAKE) --no-print-directory without-features
 	$(CARGO) test --quiet -p compare
 	@tools/bench-check.sh --if-possible
 	@echo
@@ -164,8 +164,8 @@ lint: ## Formatting, references and links of pages, and clippy, warnings denied
 
 # Also the benchmarks, and the library without any feature.
 lint-all: lint
-	$(CARGO) clippy --workspace --all-targets --features rustls -- -D warnings
-	$(CARGO) check -p redisson-lock --no-default-features
+	$(CARGO) clippy -p compare -p instructions --all-targets -- -D warnings
+	$(CARGO) clippy -p redisson-lock --lib --no-default-features -- -D warnings
 
 doc: ## The API documentation, warnings denied; links of pages into it
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps $(PACKAGES)
@@ -239,10 +239,9 @@ run-interop-all: run-interop
 			interop "beside Redisson $$version" older_redisson || exit 1; \
 	done
 
-# What a build without TLS says to a rediss:// URL. The first line fails if the filter matches no test.
-without-tls:
-	@$(CARGO) test --quiet --lib --test it --no-default-features without_tls -- --list | grep ': test$$' >/dev/null
-	$(CARGO) test --lib --test it --no-default-features without_tls
+# Also what a build without TLS says to a rediss:// URL.
+without-features:
+	$(CARGO) test --quiet -p redisson-lock --lib --no-default-features
 
 peers:
 	@$(if $(JAVA),tools/build-peer.sh $(REDISSON),echo "peers: INTEROP=skip: not built")

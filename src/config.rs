@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+#[cfg(feature = "serde")]
+use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::{durability::Durability, error::Error, lease::Lease};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
-/// All have Redisson's defaults where Redisson has the setting. A configuration can be read from JSON, YAML or TOML
-/// under Redisson's own names, in milliseconds or with a unit (`"30s"`); fields that neither Redisson's locks nor this crate know are refused by
+/// All have Redisson's defaults where Redisson has the setting. With the feature `serde`, which is on by default, a configuration can be read from
+/// JSON, YAML or TOML under Redisson's own names, in milliseconds or with a unit (`"30s"`); fields that neither Redisson's locks nor this crate know are refused by
 /// name.
 ///
 /// ```
+/// # #[cfg(feature = "serde")] {
 /// use redisson_lock::Config;
 ///
 /// let config: Config = serde_json::from_str(r#"{ "lockWatchdogTimeout": 20000 }"#)?;
 /// assert_eq!(config.watchdog_lease.as_secs(), 20);
+/// # }
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
@@ -31,15 +34,22 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 ///     .with_watchdog_lease(Duration::from_secs(20))
 ///     .with_name_prefix("billing:");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, rename_all = "camelCase")
+)]
 #[non_exhaustive]
 pub struct Config {
     /// The lease of a hold for which none was asked. It is renewed every third of it for as long as the hold lasts.
     /// Default: 30 s. At least 10 ms, at most 100 years.
     ///
     /// Redisson: `lockWatchdogTimeout`. Services that share locks need not agree on it.
-    #[serde(rename = "lockWatchdogTimeout", deserialize_with = "millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "lockWatchdogTimeout", deserialize_with = "reading::millis")
+    )]
     pub watchdog_lease: Duration,
 
     /// What this client is called at the server: `CLIENT LIST` shows its connections as this name, `/` and the
@@ -53,7 +63,7 @@ pub struct Config {
     /// The most holds renewed in one call. Default: 100. From 1 to 10,000.
     ///
     /// Redisson: `lockWatchdogBatchSize`.
-    #[serde(rename = "lockWatchdogBatchSize")]
+    #[cfg_attr(feature = "serde", serde(rename = "lockWatchdogBatchSize"))]
     pub watchdog_batch_size: usize,
 
     /// How long Java's waiters for fair locks keep their places in the queue when nothing is heard of them. Default: 300 s.
@@ -62,7 +72,10 @@ pub struct Config {
     /// [`poll_floor`](Self::poll_floor).
     ///
     /// Redisson: `fairLockWaitTimeout`.
-    #[serde(rename = "fairLockWaitTimeout", deserialize_with = "millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "fairLockWaitTimeout", deserialize_with = "reading::millis")
+    )]
     pub fair_lock_wait: Duration,
 
     /// How many replicas are to have an acquisition before it counts. Default: [`Durability::Auto`], as Redisson. A lock can
@@ -72,7 +85,10 @@ pub struct Config {
     /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most [`command_wait`](Self::command_wait).
     ///
     /// Redisson: `slavesSyncTimeout`.
-    #[serde(rename = "slavesSyncTimeout", deserialize_with = "millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "slavesSyncTimeout", deserialize_with = "reading::millis")
+    )]
     pub replica_wait: Duration,
 
     /// Whether an acquisition that fewer replicas acknowledged than were wanted is given back, and fails with
@@ -80,7 +96,7 @@ pub struct Config {
     /// there were ([`Guard::acknowledgements`](crate::Guard::acknowledgements)).
     ///
     /// Redisson: `checkLockSyncedSlaves`.
-    #[serde(rename = "checkLockSyncedSlaves")]
+    #[cfg_attr(feature = "serde", serde(rename = "checkLockSyncedSlaves"))]
     pub check_replicas: bool,
 
     /// Whether the master and the replicas that acknowledge are to have it on their disks (`WAITAOF`). Default: false. It takes
@@ -94,7 +110,7 @@ pub struct Config {
     ///
     /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same: a client that
     /// listens in another way receives no message, and only asks now and then ([`poll_floor`](Self::poll_floor)).
-    #[serde(rename = "shardedSubscriptionMode")]
+    #[cfg_attr(feature = "serde", serde(rename = "shardedSubscriptionMode"))]
     pub sharded_pubsub: ShardedPubSub,
 
     /// Put in front of every lock's name. Default: empty.
@@ -108,7 +124,7 @@ pub struct Config {
     /// Every waiter for a fair lock asks as often, to keep its place: it loses it when it is not heard of for three times
     /// this long and its turn comes. Services that share fair locks should agree on it: each judges by its own value whether
     /// another's waiter is dead.
-    #[serde(deserialize_with = "millis")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub poll_floor: Duration,
 
     /// Whether a client that has released a lock leaves it to the clients that wait for it now and then, before its next
@@ -133,7 +149,7 @@ pub struct Config {
     /// from it.
     ///
     /// Redisson: none.
-    #[serde(deserialize_with = "millis")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub local_hand_off: Duration,
 
     /// How long a task may wait for what another owner of the same client has held all the time until the log says so
@@ -143,7 +159,10 @@ pub struct Config {
     /// another owner, unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
     ///
     /// Redisson: none.
-    #[serde(deserialize_with = "optional_millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "reading::optional_millis")
+    )]
     pub deadlock_warning: Option<Duration>,
 
     /// How long a task may wait for a lock until the log says so, and which owner holds the lock (WARN, event `lock.waiting`), and again
@@ -153,24 +172,34 @@ pub struct Config {
     /// that has waited for longest.
     ///
     /// Redisson: none.
-    #[serde(deserialize_with = "optional_millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "reading::optional_millis")
+    )]
     pub slow_wait: Option<Duration>,
 
     /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for an answer.
     /// Default: 3 s.
     ///
     /// Redisson: `timeout`.
-    #[serde(rename = "timeout", deserialize_with = "millis")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "timeout", deserialize_with = "reading::millis")
+    )]
     pub command_wait: Duration,
 
     /// How long `lock` goes on while Redis cannot be reached. Default: 60 s.
-    #[serde(deserialize_with = "millis")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub outage_wait: Duration,
 }
 
 /// How messages travel on a cluster: [`Config::sharded_pubsub`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(Deserialize),
+    serde(rename_all = "UPPERCASE")
+)]
 pub enum ShardedPubSub {
     /// Within a shard (`SPUBLISH`) where the servers can, which those of Redis 7.0 and Valkey do; otherwise to all nodes.
     #[default]
@@ -403,31 +432,8 @@ impl Config {
     }
 }
 
-/// A time as Redisson has it, in milliseconds, or with a unit.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected milliseconds, as 30000, or a time with its unit, as \"30s\" (ms, s, m, h)"
-)]
-enum Time {
-    Millis(u64),
-    Text(String),
-}
-
-impl Time {
-    fn duration<E: serde::de::Error>(self) -> Result<Duration, E> {
-        match self {
-            Time::Millis(millis) => Ok(Duration::from_millis(millis)),
-            Time::Text(text) => duration(&text).ok_or_else(|| {
-                E::custom(format!(
-                    "{text:?} is no time: write 30000, in milliseconds, or \"30s\" (ms, s, m, h)"
-                ))
-            }),
-        }
-    }
-}
-
 /// A time with its unit: `30s`, `1500 ms`, `5m`. A plain number is in milliseconds.
+#[cfg(any(feature = "serde", feature = "redisson-yaml"))]
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit());
@@ -443,89 +449,127 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     number.checked_mul(millis).map(Duration::from_millis)
 }
 
-fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    Time::deserialize(deserializer)?.duration()
-}
+#[cfg(feature = "serde")]
+mod reading {
+    use std::time::Duration;
 
-fn optional_millis<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
-    let time = Option::<Time>::deserialize(deserializer)?;
-    time.map(Time::duration).transpose()
+    use serde::{Deserialize, Deserializer};
+
+    /// A time as Redisson has it, in milliseconds, or with a unit.
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected milliseconds, as 30000, or a time with its unit, as \"30s\" (ms, s, m, h)"
+    )]
+    enum Time {
+        Millis(u64),
+        Text(String),
+    }
+
+    impl Time {
+        fn duration<E: serde::de::Error>(self) -> Result<Duration, E> {
+            match self {
+                Time::Millis(millis) => Ok(Duration::from_millis(millis)),
+                Time::Text(text) => super::duration(&text).ok_or_else(|| {
+                    E::custom(format!(
+                        "{text:?} is no time: write 30000, in milliseconds, or \"30s\" (ms, s, m, h)"
+                    ))
+                }),
+            }
+        }
+    }
+
+    pub(super) fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Time::deserialize(deserializer)?.duration()
+    }
+
+    pub(super) fn optional_millis<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let time = Option::<Time>::deserialize(deserializer)?;
+        time.map(Time::duration).transpose()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::config::{Config, duration};
+
+        #[test]
+        fn redissons_own_names_and_units() {
+            let config: Config = serde_json::from_str(
+                r#"{"lockWatchdogTimeout": 30000, "fairLockWaitTimeout": 300000, "lockWatchdogBatchSize": 100,
+                    "slavesSyncTimeout": 1000, "checkLockSyncedSlaves": true, "shardedSubscriptionMode": "AUTO"}"#,
+            )
+            .unwrap();
+            assert_eq!(config, Config::default());
+            assert_eq!(
+                serde_json::from_str::<Config>("{}").unwrap(),
+                Config::default()
+            );
+        }
+
+        #[test]
+        fn times_may_have_units() {
+            for (text, millis) in [
+                ("30s", 30_000),
+                ("1500 ms", 1_500),
+                (" 2m", 120_000),
+                ("1h", 3_600_000),
+                ("250", 250),
+            ] {
+                let text =
+                    format!(r#"{{"lockWatchdogTimeout": "{text}", "deadlockWarning": "{text}"}}"#);
+                let config: Config = serde_json::from_str(&text).unwrap();
+                assert_eq!(
+                    config.watchdog_lease,
+                    Duration::from_millis(millis),
+                    "{text}"
+                );
+                assert_eq!(config.deadlock_warning, Some(config.watchdog_lease));
+            }
+            assert_eq!(duration("99999999999999999999s"), None);
+            assert_eq!(duration("18446744073709551615h"), None);
+            let told = serde_json::from_str::<Config>(r#"{"timeout": true}"#).unwrap_err();
+            assert!(told.to_string().contains("30000"), "{told}");
+        }
+
+        #[test]
+        fn a_warning_can_be_later_or_left_out() {
+            let read = |text| {
+                serde_json::from_str::<Config>(text)
+                    .unwrap()
+                    .deadlock_warning
+            };
+            assert_eq!(
+                read(r#"{"deadlockWarning": 2500}"#),
+                Some(Duration::from_millis(2_500))
+            );
+            assert_eq!(read(r#"{"deadlockWarning": null}"#), None);
+        }
+
+        #[test]
+        fn unknown_fields_are_refused_by_name() {
+            let error =
+                serde_json::from_str::<Config>(r#"{"lockWatchdogTimout": 30000}"#).unwrap_err();
+            assert!(error.to_string().contains("lockWatchdogTimout"), "{error}");
+            for bad in [
+                r#"{"lockWatchdogTimeout": -1}"#,
+                r#"{"lockWatchdogTimeout": "30 parsecs"}"#,
+                r#"{"lockWatchdogTimeout": "s"}"#,
+                r#"{"lockWatchdogTimeout": "-1s"}"#,
+                r#"{"lockWatchdogTimeout": 1.5}"#,
+                r#"{"checkLockSyncedSlaves": 1}"#,
+            ] {
+                assert!(serde_json::from_str::<Config>(bad).is_err(), "{bad}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn redissons_own_names_and_units() {
-        let config: Config = serde_json::from_str(
-            r#"{"lockWatchdogTimeout": 30000, "fairLockWaitTimeout": 300000, "lockWatchdogBatchSize": 100,
-                "slavesSyncTimeout": 1000, "checkLockSyncedSlaves": true, "shardedSubscriptionMode": "AUTO"}"#,
-        )
-        .unwrap();
-        assert_eq!(config, Config::default());
-        assert_eq!(
-            serde_json::from_str::<Config>("{}").unwrap(),
-            Config::default()
-        );
-    }
-
-    #[test]
-    fn times_may_have_units() {
-        for (text, millis) in [
-            ("30s", 30_000),
-            ("1500 ms", 1_500),
-            (" 2m", 120_000),
-            ("1h", 3_600_000),
-            ("250", 250),
-        ] {
-            let text =
-                format!(r#"{{"lockWatchdogTimeout": "{text}", "deadlockWarning": "{text}"}}"#);
-            let config: Config = serde_json::from_str(&text).unwrap();
-            assert_eq!(
-                config.watchdog_lease,
-                Duration::from_millis(millis),
-                "{text}"
-            );
-            assert_eq!(config.deadlock_warning, Some(config.watchdog_lease));
-        }
-        assert_eq!(duration("99999999999999999999s"), None);
-        assert_eq!(duration("18446744073709551615h"), None);
-        let told = serde_json::from_str::<Config>(r#"{"timeout": true}"#).unwrap_err();
-        assert!(told.to_string().contains("30000"), "{told}");
-    }
-
-    #[test]
-    fn a_warning_can_be_later_or_left_out() {
-        let read = |text| {
-            serde_json::from_str::<Config>(text)
-                .unwrap()
-                .deadlock_warning
-        };
-        assert_eq!(
-            read(r#"{"deadlockWarning": 2500}"#),
-            Some(Duration::from_millis(2_500))
-        );
-        assert_eq!(read(r#"{"deadlockWarning": null}"#), None);
-    }
-
-    #[test]
-    fn unknown_fields_are_refused_by_name() {
-        let error = serde_json::from_str::<Config>(r#"{"lockWatchdogTimout": 30000}"#).unwrap_err();
-        assert!(error.to_string().contains("lockWatchdogTimout"), "{error}");
-        for bad in [
-            r#"{"lockWatchdogTimeout": -1}"#,
-            r#"{"lockWatchdogTimeout": "30 parsecs"}"#,
-            r#"{"lockWatchdogTimeout": "s"}"#,
-            r#"{"lockWatchdogTimeout": "-1s"}"#,
-            r#"{"lockWatchdogTimeout": 1.5}"#,
-            r#"{"checkLockSyncedSlaves": 1}"#,
-        ] {
-            assert!(serde_json::from_str::<Config>(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn settings_that_cannot_work_are_refused() {

@@ -1,7 +1,5 @@
 //! How durable an acquisition is to be.
 
-use serde::Deserialize;
-
 /// How many replicas are to have an acquisition before it counts: [`Config::durability`](crate::Config::durability) and
 /// [`Lock::with_durability`](crate::Lock::with_durability).
 ///
@@ -20,8 +18,12 @@ use serde::Deserialize;
 /// They have no order: which of two asks for more depends on how many replicas there are.
 ///
 /// As configuration: `"auto"`, `"local"`, `"majority"`, `"all"`, or `{ "replicas": 2 }`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum Durability {
     /// As Redisson: one replica of those that are connected, if there are any. With `redis://` and the like, as
@@ -127,6 +129,7 @@ mod tests {
         assert_eq!(strictest(&[], 1), Local);
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn it_is_read_from_a_configuration() {
         let read = |text| serde_json::from_str::<Durability>(text).unwrap();

@@ -5,7 +5,6 @@ mod endpoints;
 mod paused_clock;
 mod servers;
 mod set_ups;
-#[cfg(feature = "rustls")]
 pub mod tls;
 mod urls;
 

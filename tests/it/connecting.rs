@@ -80,7 +80,6 @@ async fn refusal(builder: LockClientBuilder) -> String {
     error.to_string()
 }
 
-#[cfg(feature = "rustls")]
 #[tokio::test]
 async fn a_server_that_wants_certificates() {
     let guarded = Guarded::start().await;
@@ -115,7 +114,6 @@ async fn a_server_that_wants_certificates() {
     assert!(system.contains("certificate"), "{system}");
 }
 
-#[cfg(feature = "rustls")]
 #[tokio::test]
 async fn files_that_are_none_of_what_they_should_be() {
     let files = Server::start().await;

@@ -8,7 +8,6 @@ mod ledger;
 mod losses;
 mod replicated;
 mod timing;
-#[cfg(feature = "rustls")]
 mod tls;
 
 use redisson_lock::{Config, LockClient, Released};

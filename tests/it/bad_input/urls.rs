@@ -64,17 +64,6 @@ async fn a_builder_without_a_server() {
     assert!(error.to_string().contains("url"), "{error}");
 }
 
-#[cfg(not(feature = "rustls"))]
-#[tokio::test]
-async fn without_tls_a_tls_url_is_refused() {
-    for url in ["rediss://:s3cret@localhost", "valkeys://:s3cret@localhost"] {
-        let error = LockClient::connect(url).await.unwrap_err();
-        assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        assert!(error.to_string().contains("rustls"), "{error}");
-        assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
-    }
-}
-
 /// Locks through `url`, and says in which database of `server` the lock then stands.
 async fn database_of(server: &Server, url: &str) -> String {
     let client = LockClient::connect(url)
