@@ -466,6 +466,14 @@ impl<S: Clone> Waiters<S> {
             .collect()
     }
 
+    /// An intent found no reader: a writer holds the lock, or it is free and no message said so. Redisson publishes none when a reader
+    /// leaves a lease that ends much earlier than the one that the waiters were told. So one writer asks.
+    pub(super) fn no_reader(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
+        self.intents.not_left(&spec.name, true, now);
+        let queue = self.queue(spec);
+        queue.map_or_else(Vec::new, |queue| queue.wake(Wake::One))
+    }
+
     /// When there is something to do: a poll, or an intent.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let due = [self.next_poll(), self.intents.next_due()];

@@ -431,19 +431,26 @@ impl Engine {
     }
 
     /// Keeps new readers out for so long, or no longer. Where that fails, the writer waits as it would have.
-    fn intend(self: &Arc<Self>, spec: &LockSpec, length: Duration) {
+    fn intend(self: &Arc<Self>, spec: &Arc<LockSpec>, length: Duration) {
         let Some(intend) = spec.protocol.intend().filter(|_| !self.is_closed()) else {
             return;
         };
         let (engine, request) = (self.clone(), intend(spec, length));
-        let name = spec.name.clone();
+        let spec = spec.clone();
         self.batcher.spawn(async move {
             let answer = engine.batcher.run(request, Durability::Local).await;
             let outcome = answer.and_then(|reply| reply.outcome().map_err(CallError::Refused));
-            if !matches!(outcome, Ok(Outcome::Done(_))) {
-                let nobody_reads = !matches!(outcome, Ok(Outcome::Busy { .. }));
-                let mut waiters = engine.wakeups.room.waiters();
-                waiters.intent_not_left(&name, nobody_reads, Instant::now());
+            let (room, now) = (&engine.wakeups.room, Instant::now());
+            match outcome {
+                Ok(Outcome::Done(_)) => {}
+                Ok(Outcome::Absent) => {
+                    let notified = room.notify(|waiters| waiters.no_reader(&spec, now));
+                    engine.gauges.woken(WakeUp::Poll, notified);
+                }
+                Ok(Outcome::Busy { .. }) => {
+                    room.waiters().intent_not_left(&spec.name, false, now);
+                }
+                Err(_) => room.waiters().intent_not_left(&spec.name, true, now),
             }
         });
     }

@@ -390,7 +390,7 @@ fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, Watch) {
     let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
         .map(|index| format!("{}:{index}", subject.name))
         .collect();
-    let watch = Watch::new(server, &names, subject, profile);
+    let watch = Watch::new(server, &names, subject, profile, !dialects(plan).is_empty());
     let observer = watch.clone();
     let scene = Arc::new(Scene {
         subject,
