@@ -104,7 +104,7 @@ impl<K: Kind> Guard<K> {
 
     /// Whose hold it is: [`owned_by`](crate::Lock::owned_by) with this owner re-enters.
     pub fn owner(&self) -> Owner {
-        self.held.tenure().owner().owner()
+        self.held.owner()
     }
 
     /// How many replicas had acknowledged the acquisition when it was answered. `None` where none were waited for

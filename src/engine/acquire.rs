@@ -9,6 +9,7 @@ use super::{
     attempt::{Attempt, AttemptOutcome},
     fair_queue::FairQueueEntry,
     pause::Pause,
+    readers::Reading,
     release::Held,
     request::{AcquireRequest, Deadline},
     row::{Admission, LocalEntry},
@@ -77,6 +78,13 @@ impl Engine {
                 let reason = "the release of a dropped guard was not answered in time";
                 return Err(self.unavailable(&request.spec, reason));
             }
+            let readers = self.shares(request);
+            if let Some(readers) = &readers
+                && let Some(held) = self.join(readers, request)
+            {
+                self.entered(&held);
+                return Ok(Some(held));
+            }
             let mut local_entry = None;
             if waits {
                 match self.admission(request, deadline).await? {
@@ -129,8 +137,20 @@ impl Engine {
                 }
                 let next = tries.as_mut().map(|tries| tries.next(self));
                 has_asked = true;
-                let tried = self.try_until(request, self.answer_deadline(deadline), next, None);
-                let tried = tried.await.inspect_err(|error| {
+                let along = match &readers {
+                    Some(readers) => {
+                        Box::pin(self.read_along(readers.clone(), request, deadline)).await
+                    }
+                    None => Reading::Asks(None),
+                };
+                let tried = match along {
+                    Reading::Joined(held) => Ok(AttemptOutcome::Granted(held)),
+                    Reading::Asks(_asking) => {
+                        let until = self.answer_deadline(deadline);
+                        self.try_until(request, until, next, None).await
+                    }
+                };
+                let tried = tried.inspect_err(|error| {
                     if let Some(local_entry) = &mut local_entry {
                         local_entry.failed(error);
                     }
@@ -192,7 +212,7 @@ impl Engine {
             let tenure = held.tenure();
             let spec = &tenure.spec;
             let listens = spec.protocol.listens_at(spec, &tenure.slot().owner);
-            self.wakeups.entered(&listens, tenure.owner().owner());
+            self.wakeups.entered(&listens, held.owner());
         }
     }
 

@@ -93,9 +93,12 @@ impl Engine {
         sent: Instant,
         token: Option<i64>,
     ) -> Option<Held> {
+        let readers = self.shares(request);
         let grant = Grant {
             spec: &request.spec,
+            owner: request.owner,
             local,
+            readers: readers.as_ref(),
             row_ends: Instant::now() + self.config.local_hand_off,
             sent,
             lease: &request.lease,
@@ -154,7 +157,9 @@ impl Engine {
         let name = tenure.name().clone();
         match request.spec.protocol.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
-            most if tenure.count() >= most => Err(Error::TooManyHolds { name, most }),
+            most if tenure.count_of(request.owner) >= most => {
+                Err(Error::TooManyHolds { name, most })
+            }
             _ => Ok(()),
         }
     }
@@ -163,7 +168,7 @@ impl Engine {
     pub(super) fn may_wait(self: &Arc<Self>, spec: &LockSpec, owner: OwnerId) -> Result<(), Error> {
         let reading = || self.live_tenure(spec, HoldMode::Read, owner);
         let waits_for_itself = spec.count == HoldMode::Write
-            && reading().is_some_and(|reading| reading.live_count() > 0);
+            && reading().is_some_and(|reading| reading.live_count_of(owner.owner()) > 0);
         match waits_for_itself {
             true => Err(Error::WouldDeadlock {
                 name: spec.name.clone(),
@@ -199,9 +204,13 @@ impl Engine {
     ) -> Standing {
         let owner = OwnerId::new(self.id, request.owner);
         let Some(local) = local else {
-            return match self.live_tenure(&request.spec, request.spec.count, owner) {
-                Some(tenure) => Standing::Adds(tenure),
-                None => Standing::Asks,
+            let own = (slot.key().1 != owner).then(|| self.slot(&request.spec, request.owner));
+            let reading = own.as_ref().unwrap_or(slot).reading();
+            return match (reading.and_then(|tenure| self.live(tenure)), own) {
+                (Some(tenure), _) if tenure.slot().key() == slot.key() => Standing::Adds(tenure),
+                (Some(tenure), _) => Standing::Elsewhere(tenure.slot().clone()),
+                (None, Some(own)) => Standing::Elsewhere(own),
+                (None, None) => Standing::Asks,
             };
         };
         let row = local.row();
@@ -364,7 +373,7 @@ fn attempt_as(
             if wait.is_some() {
                 slot.has_place.store(true, Ordering::Relaxed);
             }
-            let holds = tenure.as_ref().map_or(0, |tenure| tenure.count()) + 1;
+            let holds = tenure.as_ref().map_or(0, |tenure| tenure.on_server()) + 1;
             let sent = Instant::now();
             let message = {
                 let owner = OwnerId::new(engine.id, request.owner);

@@ -1,12 +1,15 @@
-//! How often one owner holds one lock, and until when. Pure.
+//! How often a lock is held under one field of the server, and until when. Pure.
+//!
+//! The holds are one owner's, but for readers: those of one client may *join* a read hold of another owner of the client, without a
+//! word to the server. So there may be more holds than the server counts.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::extend::Then;
-use crate::{error::LostReason, wire::Lease};
+use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// What clocks may differ by over a lease: our validity ends that much before the server's.
 fn drift_allowance(lease: Duration) -> Duration {
@@ -27,6 +30,7 @@ pub(crate) struct HoldId(u64);
 #[derive(Debug)]
 struct Hold {
     id: HoldId,
+    owner: Owner,
     lease: Lease,
     /// Renewed by the watchdog, as no lease was asked for.
     watched: bool,
@@ -71,12 +75,17 @@ impl Phase {
     }
 }
 
-/// The holds of one owner on one lock, from the first to the last. Pure.
+/// The holds under one field, from the first to the last. Pure.
 #[derive(Debug)]
 pub(super) struct Holding {
     /// Nearly always one.
     holds: SmallVec<[Hold; 1]>,
     ids: u64,
+    /// How many the server counts, or is about to: as many as there are, but for those that joined. None, once the release of the last
+    /// one has begun.
+    on_server: u32,
+    /// Until when others of the client's readers may join.
+    open_until: Option<Instant>,
     /// The end of the longest hold, or later.
     pub(super) valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
@@ -106,6 +115,8 @@ impl Holding {
         Self {
             holds: SmallVec::new(),
             ids: 0,
+            on_server: 0,
+            open_until: None,
             valid_until: now,
             renew_at: now,
             seen_at: now,
@@ -115,12 +126,20 @@ impl Holding {
     }
 
     /// The server granted what was asked for at `sent`.
-    pub(super) fn grant(&mut self, sent: Instant, lease: &Lease, watched: bool) -> HoldId {
+    pub(super) fn grant(
+        &mut self,
+        owner: Owner,
+        sent: Instant,
+        lease: &Lease,
+        watched: bool,
+    ) -> HoldId {
         self.ids += 1;
+        self.on_server += 1;
         let id = HoldId(self.ids);
         let until = validity(sent, lease);
         self.holds.push(Hold {
             id,
+            owner,
             lease: lease.clone(),
             watched,
             until,
@@ -134,9 +153,69 @@ impl Holding {
         id
     }
 
+    /// Others of the client's readers may join until then.
+    pub(super) fn opens(&mut self, until: Instant) {
+        self.open_until = Some(until);
+    }
+
+    /// No reader joins any more.
+    pub(super) fn closes(&mut self) {
+        self.open_until = None;
+    }
+
+    /// One more hold, of a reader of the same client, with the watchdog's lease, more than half of which is left. The server does not hear
+    /// of it. Says as well whether the watchdog has to be told, as it keeps up no other hold.
+    pub(super) fn join(&mut self, owner: Owner, now: Instant) -> Option<(HoldId, bool)> {
+        let is_open = self.open_until.is_some_and(|until| now < until);
+        if !is_open || self.on_server == 0 || self.lost.is_some() {
+            return None;
+        }
+        let alike = self.holds.iter().find(|hold| hold.watched)?;
+        let left = alike.until.saturating_duration_since(now);
+        if 2 * left <= alike.lease.duration {
+            return None;
+        }
+        let is_first = self.watched().is_none();
+        self.ids += 1;
+        let id = HoldId(self.ids);
+        let hold = Hold {
+            id,
+            owner,
+            lease: alike.lease.clone(),
+            phase: Phase::Guarded,
+            ..*alike
+        };
+        self.holds.push(hold);
+        Some((id, is_first))
+    }
+
+    /// Gives up `id` without a word to the server, if it counts no more holds than remain, and keeps them for no longer than they ask for.
+    /// Returns how many are left to the owner of `id`.
+    pub(super) fn leave(&mut self, id: HoldId, now: Instant) -> Option<(Owner, u32)> {
+        // Most have one hold.
+        if self.holds.len() < 2 || self.lost(now).is_some() {
+            return None;
+        }
+        let index = self.holds.iter().position(|hold| hold.id == id)?;
+        let Hold { watched, owner, .. } = self.holds[index];
+        let others = || self.holds.iter().filter(|hold| hold.id != id);
+        let remaining = others().filter(|hold| hold.phase != Phase::Ending);
+        let stays = others().any(|hold| hold.watched && hold.phase.is_live());
+        if !watched || !stays || (remaining.count() as u32) < self.on_server {
+            return None;
+        }
+        self.holds.remove(index);
+        Some((owner, self.count_of(owner)))
+    }
+
     /// Gives up the only hold, if it is `id`, for another owner's on the same terms: with the watchdog's lease, which has not been
     /// extended, and more than half of which is left.
-    pub(super) fn pass(&mut self, id: HoldId, now: Instant) -> Option<(Self, HoldId)> {
+    pub(super) fn pass(
+        &mut self,
+        id: HoldId,
+        owner: Owner,
+        now: Instant,
+    ) -> Option<(Self, HoldId)> {
         let [hold] = &self.holds[..] else {
             return None;
         };
@@ -154,7 +233,7 @@ impl Holding {
         next.ids += 1;
         let passed = HoldId(next.ids);
         for hold in &mut next.holds {
-            hold.id = passed;
+            (hold.id, hold.owner) = (passed, owner);
             hold.phase = Phase::Guarded;
         }
         Some((next, passed))
@@ -164,9 +243,35 @@ impl Holding {
         self.holds.len() as u32
     }
 
+    pub(super) fn on_server(&self) -> u32 {
+        self.on_server
+    }
+
     pub(super) fn live_count(&self) -> u32 {
         let live = self.holds.iter().filter(|hold| hold.phase.is_live());
         live.count() as u32
+    }
+
+    fn of(&self, owner: Owner) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(move |hold| hold.owner == owner)
+    }
+
+    pub(super) fn count_of(&self, owner: Owner) -> u32 {
+        self.of(owner).count() as u32
+    }
+
+    pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
+        self.of(owner).filter(|hold| hold.phase.is_live()).count() as u32
+    }
+
+    pub(super) fn owner_of(&self, id: HoldId) -> Option<Owner> {
+        let hold = self.holds.iter().find(|hold| hold.id == id);
+        hold.map(|hold| hold.owner)
+    }
+
+    /// Each owner once.
+    pub(super) fn owners(&self) -> BTreeSet<Owner> {
+        self.holds.iter().map(|hold| hold.owner).collect()
     }
 
     pub(super) fn set_phase(&mut self, id: HoldId, phase: Phase) {
@@ -175,9 +280,10 @@ impl Holding {
         }
     }
 
-    /// The latest of the holds in `phase`, to be released now.
-    pub(super) fn take(&mut self, phase: Phase) -> Option<HoldId> {
-        let in_phase = |hold: &&mut Hold| hold.phase == phase;
+    /// The latest of the holds in `phase`, of `owner` if one is given, to be released now.
+    pub(super) fn take(&mut self, phase: Phase, owner: Option<Owner>) -> Option<HoldId> {
+        let in_phase =
+            |hold: &&mut Hold| hold.phase == phase && owner.is_none_or(|owner| hold.owner == owner);
         let hold = self.holds.iter_mut().rev().find(in_phase)?;
         hold.phase = Phase::Ending;
         Some(hold.id)
@@ -196,13 +302,19 @@ impl Holding {
         hold.map(|hold| hold.until)
     }
 
-    /// What is in force without `id`, or as it is: how many holds, and the lease, counted from `now`, that keeps the longest.
+    /// What is in force without `id`, or as it is: how many holds the server is to count, and the lease, counted from `now`, that keeps
+    /// the longest.
     pub(super) fn without(&self, id: Option<HoldId>, now: Instant) -> (u32, Option<Lease>) {
         let rest = || self.holds.iter().filter(|hold| Some(hold.id) != id);
         let lease = rest()
             .map(|hold| hold.lease_at(now))
             .max_by_key(|lease| lease.duration);
-        (rest().count() as u32, lease)
+        (self.on_server.min(rest().count() as u32), lease)
+    }
+
+    /// A release that leaves so many on the server is about to be sent.
+    pub(super) fn leaves(&mut self, on_server: u32) {
+        self.on_server = on_server;
     }
 
     /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.

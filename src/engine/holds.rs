@@ -3,6 +3,9 @@
 //! An entry serialises the requests of one owner, by its operation lock. A tenure is renewed and released as the
 //! owner that acquired it from the server, whose entry it keeps, even when it has been handed to another owner: the field is lent,
 //! and until the tenure is over its own owner sends nothing as itself ([`OwnerEntryRef`] is what a request is made with).
+//!
+//! Readers share: while the time is not over for which a client may pass on what it has, its other readers join the tenure
+//! of the one that has asked the server last ([`readers`](super::readers)). The entry of each leads to that tenure.
 
 use std::sync::{
     Arc, OnceLock,
@@ -21,6 +24,7 @@ use super::{
     extend::Then,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
+    readers::{Readers, ReadersRef},
     release::Held,
     request::AcquireRequest,
     seen::{End, Seen},
@@ -29,7 +33,8 @@ use super::{
 use crate::{
     durability::Durability,
     error::{Error, LostReason},
-    owner::OwnerId,
+    gauges::Holder,
+    owner::{Owner, OwnerId},
     sync::{Mutex, MutexGuard, lock},
     wire::{HoldMode, Lease, LockSpec},
 };
@@ -40,12 +45,19 @@ pub(crate) struct OwnerEntry {
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
     pub(super) op_lock: tokio::sync::Mutex<()>,
-    /// What the owner reads.
-    reading: Mutex<Option<Arc<Tenure>>>,
+    /// The tenure by which the owner reads, or which is sent under its field for other readers of the client.
+    reading: Mutex<Option<Reading>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
     /// The server may have given the owner a place there.
     pub(super) has_place: AtomicBool,
+}
+
+/// How an owner reads.
+struct Reading {
+    tenure: Arc<Tenure>,
+    /// Of one that has joined another owner's tenure: keeps its entry, to which nothing else of that tenure leads; and its gauge.
+    joined: Option<(OwnerEntryRef, Option<Holder>)>,
 }
 
 /// A lock's name, and an owner.
@@ -67,6 +79,7 @@ pub(super) type LocalRef = Use<LocalKey, Local>;
 pub(crate) struct OwnerTable {
     table: Arc<UseTable<SlotKey, OwnerEntry>>,
     locals: Arc<UseTable<LocalKey, Local>>,
+    readers: Arc<UseTable<Arc<str>, Readers>>,
     /// How many tenures there have been.
     tenures: AtomicU64,
 }
@@ -74,19 +87,19 @@ pub(crate) struct OwnerTable {
 impl OwnerTable {
     /// The slot of `owner` on the lock `name`.
     pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> OwnerEntryRef {
-        self.table.enter((name.clone(), owner), || OwnerEntry {
-            owner: owner.field(),
-            op_lock: tokio::sync::Mutex::new(()),
-            reading: Mutex::default(),
-            in_line: AtomicUsize::new(0),
-            has_place: AtomicBool::new(false),
-        })
+        let entry = || OwnerEntry::new(owner);
+        self.table.enter((name.clone(), owner), entry)
     }
 
     /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
     pub(super) fn local(&self, spec: &LockSpec) -> Option<LocalRef> {
         let key = || (spec.name.clone(), spec.count);
         (spec.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
+    }
+
+    /// What the readers of this client share of a lock.
+    pub(super) fn readers(&self, name: &Arc<str>) -> ReadersRef {
+        self.readers.enter(name.clone(), Readers::default)
     }
 
     /// What `owner` holds, by this count.
@@ -97,8 +110,8 @@ impl OwnerTable {
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
         if count == HoldMode::Read {
-            let slot = self.enter(&spec.name, owner);
-            return lock(&slot.reading).clone();
+            let tenure = self.enter(&spec.name, owner).reading()?;
+            return (tenure.count_of(owner.owner()) > 0).then_some(tenure);
         }
         let local = self
             .locals
@@ -110,7 +123,7 @@ impl OwnerTable {
     /// What is held by the use of this slot, by whichever owner.
     pub(super) fn sent_by(&self, spec: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
         if spec.count == HoldMode::Read {
-            return lock(&slot.reading).clone();
+            return slot.reads_as_itself();
         }
         let (_, tenure) = self.local(spec)?.row()?;
         (tenure.slot.key() == slot.key()).then_some(tenure)
@@ -124,7 +137,7 @@ impl OwnerTable {
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let held = counts_beside(spec).iter().filter_map(|count| {
             if *count == HoldMode::Read {
-                return lock(&slot.reading).clone();
+                return slot.reads_as_itself();
             }
             let key = (spec.name.clone(), *count);
             let (_, tenure) = self.locals.enter(key, Local::default).row()?;
@@ -146,7 +159,8 @@ impl OwnerTable {
             row.map(|(_, tenure)| tenure)
         });
         tenures.extend(self.table.collect(|(name, _), slot| {
-            let reading = || lock(&slot.reading).clone();
+            // One that was joined is found where it is sent.
+            let reading = || slot.reads_as_itself();
             is_it(name).then(reading).flatten()
         }));
         tenures
@@ -173,11 +187,34 @@ impl OwnerTable {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty() && self.locals.is_empty()
+        self.table.is_empty() && self.locals.is_empty() && self.readers.is_empty()
     }
 }
 
 impl OwnerEntry {
+    fn new(owner: OwnerId) -> Self {
+        Self {
+            owner: owner.field(),
+            op_lock: tokio::sync::Mutex::new(()),
+            reading: Mutex::default(),
+            in_line: AtomicUsize::new(0),
+            has_place: AtomicBool::new(false),
+        }
+    }
+
+    /// The tenure by which its owner reads, or which is sent under its field.
+    pub(super) fn reading(&self) -> Option<Arc<Tenure>> {
+        let reading = lock(&self.reading);
+        reading.as_ref().map(|reading| reading.tenure.clone())
+    }
+
+    /// The one that is sent under its field.
+    fn reads_as_itself(&self) -> Option<Arc<Tenure>> {
+        let reading = lock(&self.reading);
+        let itself = reading.as_ref().filter(|reading| reading.joined.is_none());
+        itself.map(|reading| reading.tenure.clone())
+    }
+
     /// Completes when the owner's other operations are done.
     pub(super) async fn take_op_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
         match self.op_lock.try_lock() {
@@ -200,7 +237,9 @@ impl OwnerTable {
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let Grant {
             spec,
+            owner,
             local,
+            readers,
             row_ends,
             sent,
             lease,
@@ -213,10 +252,13 @@ impl OwnerTable {
             let mut holding = tenure.holding();
             // What the clock has ended is not brought back: its holders may have been told already.
             if holding.lost(now).is_none() {
-                let id = holding.grant(sent, lease, watched);
+                let id = holding.grant(owner, sent, lease, watched);
                 holding.seen_at = now;
                 drop(holding);
                 tenure.count_as(token, durability);
+                if spec.count == HoldMode::Read {
+                    tenure.is_read_by(owner, None);
+                }
                 return Ok((tenure, id, None));
             }
             let reason = holding.lost;
@@ -230,22 +272,28 @@ impl OwnerTable {
         if now >= validity(sent, lease) {
             return Err(None);
         }
-        let owner = slot.key().1;
+        let mut readers = readers;
         if spec.count == HoldMode::Read
-            && let Some(writing) = self.tenure(spec, HoldMode::Write, owner)
+            && let Some(writing) = self.tenure(spec, HoldMode::Write, slot.key().1)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
+            // No other owner reads beside a writer.
+            readers = None;
         }
         let mut holding = Holding::new(sent);
-        let id = holding.grant(sent, lease, watched);
+        let id = holding.grant(owner, sent, lease, watched);
         holding.seen_at = now;
+        if readers.is_some() {
+            holding.opens(row_ends);
+        }
         let tenure = Arc::new(Tenure {
             fence: token.map(OnceLock::from).unwrap_or_default(),
             local: local.cloned(),
+            readers: readers.cloned(),
             ..Tenure::new(
                 slot,
-                owner,
+                slot.key().1,
                 spec,
                 holding,
                 smallvec![durability],
@@ -253,9 +301,20 @@ impl OwnerTable {
             )
         });
         let Some(local) = local else {
-            *lock(&slot.reading) = Some(tenure.clone());
+            let reading = Reading {
+                tenure: tenure.clone(),
+                joined: None,
+            };
+            let old = lock(&slot.reading).replace(reading);
+            drop(old);
+            drop(readers.and_then(|readers| readers.share(&tenure)));
             return Ok((tenure, id, None));
         };
+        if spec.count == HoldMode::Write {
+            // Whatever this client knows of readers is over.
+            let shared = self.readers(&spec.name).take();
+            shared.inspect(|tenure| tenure.holding().closes());
+        }
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
         let (told, old) = local
@@ -273,7 +332,7 @@ impl OwnerTable {
         next: &AcquireRequest,
         now: Instant,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let (holding, id) = old.holding().pass(id, now)?;
+        let (holding, id) = old.holding().pass(id, next.owner, now)?;
         let durability = lock(&old.durability).clone();
         let owner = OwnerId::new(old.owner.client(), next.owner);
         let number = self.next_number();
@@ -284,6 +343,38 @@ impl OwnerTable {
             ..Tenure::new(&old.slot, owner, &next.spec, holding, durability, number)
         };
         Some((Arc::new(tenure), id))
+    }
+
+    /// Has `owner` read by the tenure that `readers` share, or that is sent under its field, without a word to the server, if that is open
+    /// and `fits`.
+    /// Says as well whether the watchdog has to be told.
+    pub(super) fn join(
+        &self,
+        readers: &ReadersRef,
+        owner: OwnerId,
+        fits: impl FnOnce(&Tenure) -> bool,
+        holder: impl FnOnce() -> Option<Holder>,
+    ) -> Option<(Arc<Tenure>, HoldId, bool)> {
+        let slot = self.enter(readers.key(), owner);
+        // An attempt of its own that is on its way may make a tenure of its own.
+        let _op_lock = slot.op_lock.try_lock().ok()?;
+        let mut reading = lock(&slot.reading);
+        let (tenure, is_new) = match &*reading {
+            Some(reading) => (reading.tenure.clone(), false),
+            None => (readers.shared()?, true),
+        };
+        // A nested acquisition asks the server, and so finds out whether the outer hold is there.
+        if tenure.count_of(owner.owner()) > 0 || !fits(&tenure) {
+            return None;
+        }
+        let (id, is_first) = tenure.holding().join(owner.owner(), Instant::now())?;
+        if is_new {
+            *reading = Some(Reading {
+                tenure: tenure.clone(),
+                joined: Some((slot.clone(), holder())),
+            });
+        }
+        Some((tenure, id, is_first))
     }
 }
 
@@ -301,8 +392,11 @@ type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 /// What was granted.
 pub(super) struct Grant<'a> {
     pub(super) spec: &'a Arc<LockSpec>,
+    pub(super) owner: Owner,
     pub(super) local: Option<&'a LocalRef>,
-    /// Until when it may be passed on.
+    /// The readers that may join it.
+    pub(super) readers: Option<&'a ReadersRef>,
+    /// Until when it may be passed on, or joined.
     pub(super) row_ends: Instant,
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
@@ -324,9 +418,10 @@ struct Told {
 pub(crate) struct Tenure {
     /// Of the owner that took it from the server.
     slot: OwnerEntryRef,
-    /// The present owner.
+    /// The present owner; of readers that share it, the one that took it from the server.
     owner: OwnerId,
     local: Option<LocalRef>,
+    readers: Option<ReadersRef>,
     pub(super) spec: Arc<LockSpec>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made at the first call that asks for it.
@@ -366,6 +461,7 @@ impl Tenure {
             slot: slot.clone(),
             owner,
             local: None,
+            readers: None,
             spec: spec.clone(),
             holding: Mutex::new(holding),
             told: Mutex::new(None),
@@ -475,6 +571,86 @@ impl Tenure {
         self.holding().count()
     }
 
+    /// How many holds the server counts.
+    pub(super) fn on_server(&self) -> u32 {
+        self.holding().on_server()
+    }
+
+    /// Whether readers of several owners may have it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.readers.is_some()
+    }
+
+    pub(super) fn count_of(&self, owner: Owner) -> u32 {
+        self.holding().count_of(owner)
+    }
+
+    /// The holds of `owner` that a guard, or a leaked hold, relies on.
+    pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
+        self.holding().live_count_of(owner)
+    }
+
+    /// Each owner that relies on it, and how many holds it has.
+    pub(super) fn live_owners(&self) -> Vec<(Owner, u32)> {
+        let holding = self.holding();
+        let owners = holding.owners().into_iter();
+        let counted = owners.map(|owner| (owner, holding.live_count_of(owner)));
+        counted.filter(|(_, holds)| *holds > 0).collect()
+    }
+
+    pub(super) fn owner_of(&self, id: HoldId) -> Owner {
+        let owner = self.holding().owner_of(id);
+        owner.unwrap_or(self.owner.owner())
+    }
+
+    /// Ends `id` without a word to the server, if other readers of the client stay by the same tenure. Returns how many holds are left to
+    /// its owner.
+    pub(super) fn leave(&self, id: HoldId) -> Option<u32> {
+        // Only readers share a tenure.
+        self.readers.as_ref()?;
+        let (owner, left) = self.holding().leave(id, Instant::now())?;
+        if left == 0 {
+            self.is_not_read_by(owner);
+        }
+        Some(left)
+    }
+
+    /// The entry of an owner that has joined it.
+    fn entry_of(&self, owner: Owner) -> Option<OwnerEntryRef> {
+        let owner = OwnerId::new(self.owner.client(), owner);
+        let joined = owner != self.slot.key().1;
+        let name = || self.slot.key().0.clone();
+        joined.then(|| self.slot.beside((name(), owner), || OwnerEntry::new(owner)))
+    }
+
+    /// The entry of `owner`, which has a hold of it, leads to it.
+    fn is_read_by(self: &Arc<Self>, owner: Owner, holder: Option<Holder>) {
+        if let Some(entry) = self.entry_of(owner) {
+            let mut reading = lock(&entry.reading);
+            if reading.is_none() {
+                *reading = Some(Reading {
+                    tenure: self.clone(),
+                    joined: Some((entry.clone(), holder)),
+                });
+            }
+        }
+    }
+
+    /// The entry of `owner` leads to it no more, unless it has a hold of it again.
+    fn is_not_read_by(&self, owner: Owner) {
+        if let Some(entry) = self.entry_of(owner) {
+            let mut reading = lock(&entry.reading);
+            let old = reading.take_if(|reading| {
+                let holding = self.holding();
+                reading.tenure.number == self.number
+                    && (holding.lost.is_some() || holding.count_of(owner) == 0)
+            });
+            drop(reading);
+            // Dropped here, outside of the lock: it may be the last use of the tenure.
+            drop(old);
+        }
+    }
+
     pub(crate) fn valid_until(&self) -> Instant {
         self.holding().valid_until
     }
@@ -512,8 +688,8 @@ impl Tenure {
         self.holding().set_phase(id, Phase::Leaked);
     }
 
-    pub(super) fn take_leaked(&self) -> Option<HoldId> {
-        self.holding().take(Phase::Leaked)
+    pub(super) fn take_leaked(&self, owner: Owner) -> Option<HoldId> {
+        self.holding().take(Phase::Leaked, Some(owner))
     }
 
     /// The release of `id` begins: it is renewed no more.
@@ -527,7 +703,7 @@ impl Tenure {
     }
 
     fn take_dropped(&self) -> Option<HoldId> {
-        self.holding().take(Phase::Dropped)
+        self.holding().take(Phase::Dropped, None)
     }
 
     /// Whether `id` is still to be released, which the caller now does.
@@ -544,6 +720,7 @@ impl Tenure {
     pub(super) fn release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut holding = self.holding();
         let (holds, lease) = holding.without(id, sent);
+        holding.leaves(holds);
         if let Some(lease) = &lease {
             holding.shorten(sent, lease);
         }
@@ -557,6 +734,7 @@ impl Tenure {
     /// The release that was sent at `sent` has been done, and has left `lease` in force.
     pub(super) fn released(&self, id: Option<HoldId>, sent: Instant, lease: Option<&Lease>) {
         let mut holding = self.holding();
+        let owner = id.and_then(|id| holding.owner_of(id));
         if let Some(id) = id {
             holding.remove(id);
         }
@@ -570,6 +748,9 @@ impl Tenure {
         if over {
             self.seen.end(End::Released);
             self.leave_slot();
+        }
+        if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
+            self.is_not_read_by(owner);
         }
     }
 
@@ -673,8 +854,15 @@ impl Tenure {
                 None
             }
             None => {
+                if let Some(readers) = &self.readers {
+                    drop(readers.forget(self.number));
+                    let owners = self.holding().owners();
+                    owners
+                        .into_iter()
+                        .for_each(|owner| self.is_not_read_by(owner));
+                }
                 let mut reading = lock(&self.slot.reading);
-                reading.take_if(|tenure| tenure.number == self.number)
+                reading.take_if(|reading| reading.tenure.number == self.number)
             }
         };
         // Dropped here, outside of the lock: it may be the last use of the slot.

@@ -38,7 +38,9 @@ fn try_grant(
     let local = slots.local(&spec);
     let grant = Grant {
         spec: &spec,
+        owner: slot.key().1.owner(),
         local: local.as_ref(),
+        readers: None,
         row_ends: Instant::now(),
         sent,
         lease: &lease(),
@@ -163,4 +165,49 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     };
     second.released(Some(id), Instant::now(), None);
     assert!(third.has_slot());
+}
+
+#[test]
+fn readers_of_one_client_share_a_tenure() {
+    let slots = OwnerTable::default();
+    let [one, two, three] = [(); 3].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
+    let spec = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()));
+    let slot = slots.enter(&spec.name, one);
+    let readers = slots.readers(&spec.name);
+    let grant = Grant {
+        spec: &spec,
+        owner: one.owner(),
+        local: None,
+        readers: Some(&readers),
+        row_ends: Instant::now() + Duration::from_secs(3_600),
+        sent: Instant::now(),
+        lease: &lease(),
+        watched: true,
+        durability: Durability::default(),
+        token: None,
+    };
+    let Ok((tenure, first, None)) = slots.grant(&slot, None, grant) else {
+        panic!("nothing is in the way");
+    };
+    let join = |owner| slots.join(&readers, owner, |_| true, || None);
+    let (shared, second, _) = join(two).expect("it is open");
+    assert!(Arc::ptr_eq(&tenure, &shared));
+    let held_by = |owner| slots.tenure(&spec, HoldMode::Read, owner).is_some();
+    assert!(held_by(one) && held_by(two) && !held_by(three));
+    assert_eq!(slots.tenures(None).len(), 1, "and not one for each");
+    assert_eq!(tenure.leave(first), Some(0));
+    // It holds nothing, and its field is lent.
+    assert!(!held_by(one) && slots.sent_by(&spec, &slot).is_some());
+    assert!(join(one).is_some_and(|(shared, id, _)| shared.leave(id) == Some(0)));
+    // An attempt of its own is on its way.
+    let busy = slots.enter(&spec.name, three);
+    let op_lock = busy.op_lock.try_lock().unwrap();
+    assert!(join(three).is_none());
+    drop(op_lock);
+    assert!(join(three).is_some());
+    assert!(shared.lose(LostReason::Gone));
+    assert!(!held_by(two) && !held_by(three) && join(three).is_none());
+    assert_eq!(shared.leave(second), None, "it is lost");
+    drop((slot, readers, busy, tenure, shared));
+    assert!(slots.is_empty());
 }

@@ -158,5 +158,6 @@ fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
     let (spec, slot) = (&tenure.spec, tenure.slot());
-    (is_ours && live < tenure.count()).then(|| spec.protocol.release(spec, &slot.owner, None, live))
+    (is_ours && live < tenure.on_server())
+        .then(|| spec.protocol.release(spec, &slot.owner, None, live))
 }

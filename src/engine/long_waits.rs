@@ -79,10 +79,9 @@ impl Engine {
         let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
         for LongWait { name, waiter, .. } in waits.iter().filter(long) {
             for holder in self.slots.tenures(Some(name)) {
-                let (owner, since) = (holder.owner().owner(), holder.since);
-                if owner != *waiter
-                    && since.elapsed() >= longest
-                    && holder.live_count() > 0
+                let owners = holder.live_owners();
+                if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
+                    && holder.since.elapsed() >= longest
                     && holder.suspect()
                     && let Some(untold) = self.lines.deadlocks.may_tell()
                 {

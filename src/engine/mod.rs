@@ -40,6 +40,7 @@ mod loss;
 mod own_thread;
 mod pause;
 mod queue;
+mod readers;
 mod release;
 mod request;
 mod room;
@@ -85,7 +86,7 @@ use crate::{
     seldom::Seldom,
     sync::lock,
     wire::{
-        Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
+        HoldMode, Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
     },
@@ -373,18 +374,30 @@ impl Engine {
 
     pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {
         self.dropped_guards_released(&spec.name).await;
-        let owner = OwnerId::new(self.id, owner);
-        // What was passed on to it is there in another name.
-        let field = match self.slots.tenure(spec, spec.count, owner) {
+        let id = OwnerId::new(self.id, owner);
+        // What was passed on to it, or what it shares with other readers, is there in another name.
+        let tenure = match spec.count {
+            HoldMode::Read => self.slots.enter(&spec.name, id).reading(),
+            _ => self.slots.tenure(spec, spec.count, id),
+        };
+        let field = match &tenure {
             Some(tenure) => tenure.slot().owner.clone(),
-            None => owner.field(),
+            None => id.field(),
         };
         let reply = self
             .ask(spec, spec.protocol.inspect(spec, &field), true)
             .await?;
-        spec.protocol
+        let mut inspection = spec
+            .protocol
             .inspection(reply)
-            .map_err(|refusal| refused(spec, refusal))
+            .map_err(|refusal| refused(spec, refusal))?;
+        // Of a shared one, the server counts a part.
+        if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
+            && inspection.holds > 0
+        {
+            inspection.holds = tenure.count_of(owner);
+        }
+        Ok(inspection)
     }
 
     /// The holders of the lock, as the server knows them.
@@ -441,7 +454,7 @@ impl Engine {
             .slots
             .tenure(spec, spec.count, OwnerId::new(self.id, owner));
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
-        live.map_or(0, |tenure| tenure.live_count())
+        live.map_or(0, |tenure| tenure.live_count_of(owner))
     }
 
     /// All holds that a guard, or a leaked hold, relies on.
@@ -450,12 +463,15 @@ impl Engine {
         let mut tenures = self.slots.tenures(None);
         tenures.retain(|tenure| tenure.lost(now).is_none() && tenure.live_count() > 0);
         tenures.sort_by_key(|tenure| tenure.since);
-        let held = tenures.iter().map(|tenure| HeldLock {
-            name: tenure.spec.name.clone(),
-            owner: tenure.owner(),
-            holds: tenure.live_count(),
-            since: tenure.since.into_std(),
-            valid_until: tenure.valid_until().into_std(),
+        let held = tenures.iter().flat_map(|tenure| {
+            let owners = tenure.live_owners().into_iter();
+            owners.map(|(owner, holds)| HeldLock {
+                name: tenure.spec.name.clone(),
+                owner: OwnerId::new(self.id, owner),
+                holds,
+                since: tenure.since.into_std(),
+                valid_until: tenure.valid_until().into_std(),
+            })
         });
         held.collect()
     }

@@ -86,13 +86,22 @@ impl Held {
         lasts.unwrap_or_else(|| self.tenure.valid_until())
     }
 
-    /// Passes the hold on to another task, if it may be. Says whether it is gone.
-    fn pass_on(&mut self) -> bool {
-        let passed = self
-            .engine
-            .pass_on(&self.tenure, self.id, self.acknowledged);
-        self.armed &= !passed;
-        passed
+    pub(crate) fn owner(&self) -> Owner {
+        self.tenure.owner_of(self.id)
+    }
+
+    /// Passes the hold on to another task, or leaves the other readers of a tenure that they share, if it may. Says then what is left to its
+    /// owner.
+    fn pass_on(&mut self) -> Option<Released> {
+        let left = match self.tenure.leave(self.id) {
+            Some(left) => left,
+            None => self
+                .engine
+                .pass_on(&self.tenure, self.id, self.acknowledged)
+                .then_some(0)?,
+        };
+        self.armed = false;
+        Some(released(left))
     }
 
     /// Gives the hold back and says what is left. Dropping the future does not stop it.
@@ -107,8 +116,8 @@ impl Held {
     ) -> Result<Released, Error> {
         // Otherwise it is dropped, which needs no runtime.
         runtime::check()?;
-        if self.pass_on() {
-            return Ok(Released::Fully);
+        if let Some(released) = self.pass_on() {
+            return Ok(released);
         }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
@@ -131,7 +140,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.armed || self.pass_on() {
+        if !self.armed || self.pass_on().is_some() {
             return;
         }
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
@@ -193,6 +202,9 @@ impl Engine {
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
         tenure.ending(id);
+        if let Some(left) = tenure.leave(id) {
+            return Ok(released(left));
+        }
         // Known without a request, and without waiting for those on their way.
         if let Some(reason) = tenure.lost(Instant::now()) {
             let error = tenure.lost_error(reason);
@@ -227,7 +239,7 @@ impl Engine {
             .slots
             .tenure(spec, spec.count, OwnerId::new(self.id, owner))
             .and_then(|tenure| {
-                let id = tenure.take_leaked()?;
+                let id = tenure.take_leaked(owner)?;
                 Some((tenure, id))
             });
         let Some((tenure, id)) = leaked else {
@@ -259,6 +271,10 @@ impl Engine {
         id: HoldId,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
+        // Other readers may have come since.
+        if let Some(left) = tenure.leave(id) {
+            return Ok(released(left));
+        }
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
             self.lose(tenure, reason);
@@ -287,12 +303,13 @@ impl Engine {
         let sending = self.send_release(spec, request, holds, over, permit, handed);
         match sending.await {
             Ok(Presence::Present) => {
+                let owner = tenure.owner_of(id);
                 tenure.released(Some(id), sent, lease.as_ref());
                 self.watch(tenure);
                 if holds == 0 {
                     self.note_released(tenure);
                 }
-                Ok(released(holds))
+                Ok(released(tenure.count_of(owner)))
             }
             Ok(Presence::Absent) => {
                 self.lose(tenure, LostReason::Gone);

@@ -72,6 +72,13 @@ impl<K: Eq + Hash, V> Use<K, V> {
     }
 }
 
+impl<K: Eq + Hash + Clone, V> Use<K, V> {
+    /// Uses the value of another key in the same table.
+    pub(super) fn beside(&self, key: K, value: impl FnOnce() -> V) -> Self {
+        self.table.enter(key, value)
+    }
+}
+
 impl<K: Eq + Hash, V> Deref for Use<K, V> {
     type Target = V;
 

@@ -169,6 +169,10 @@ impl Plan {
         if self.world == Kind::Cluster && self.seed.is_multiple_of(4) {
             config.sharded_pubsub = ShardedPubSub::Off;
         }
+        // Then the server knows of each hold.
+        if self.subject().name == "read_write" && self.seed.is_multiple_of(3) {
+            config.local_hand_off = Duration::ZERO;
+        }
         config
     }
 
@@ -390,7 +394,14 @@ fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, Watch) {
     let names: Vec<String> = (0..if subject.group { 3 } else { 2 })
         .map(|index| format!("{}:{index}", subject.name))
         .collect();
-    let watch = Watch::new(server, &names, subject, profile, !dialects(plan).is_empty());
+    let watch = Watch::new(
+        server,
+        &names,
+        subject,
+        profile,
+        !dialects(plan).is_empty(),
+        !plan.config().local_hand_off.is_zero(),
+    );
     let observer = watch.clone();
     let scene = Arc::new(Scene {
         subject,

@@ -311,5 +311,6 @@ async fn the_release_of_a_writer_lets_all_readers_in() {
         assert!(entered - released < SOON, "{:?}", entered - released);
         guards.push(guard);
     }
-    assert_eq!(server.holders("a").len(), 6);
+    // One reader of each client asks for all.
+    assert_eq!(server.holders("a").len(), 2);
 }

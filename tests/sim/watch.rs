@@ -39,6 +39,8 @@ pub struct Watch {
     profile: Profile,
     /// Threads of Redisson's take the locks too.
     has_java: bool,
+    /// Readers of one client share what one of them has.
+    readers_share: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -110,6 +112,7 @@ impl Watch {
         subject: Subject,
         profile: Profile,
         has_java: bool,
+        readers_share: bool,
     ) -> Self {
         Self {
             server: server.clone(),
@@ -117,6 +120,7 @@ impl Watch {
             subject,
             profile,
             has_java,
+            readers_share,
             state: Arc::default(),
         }
     }
@@ -229,6 +233,13 @@ impl Watch {
                 .first()
                 .filter(|_| counts.len() == 1 && self.subject.passes)
         };
+        // Readers of a client read by the field of one of them, whose own holds are then not all that it counts.
+        let shared = self.readers_share
+            && event.spot.side == Side::Shared
+            && counts.iter().any(|(name, _)| !name.ends_with(":write"));
+        if shared {
+            return None;
+        }
         let counted = its.or_else(lent).map_or(0, |(_, count)| *count);
         // The value of a simple lock names its owner in another way.
         let is_good =

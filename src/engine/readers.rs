@@ -1,0 +1,173 @@
+//! The readers of one client share what one of them has of a lock.
+//!
+//! A read hold that the server has granted to one reader is *open* for a while ([`Config::local_hand_off`]): other readers of
+//! the client that come within it join its tenure in memory, and the server hears of none of them. The last one to leave releases
+//! the hold. So a client costs the server two scripts in each such time, however many of its tasks read, and a writer elsewhere waits for
+//! that time and the critical sections that began in it.
+//!
+//! When the time is over, one reader asks the server for the next hold, and those that come meanwhile wait for its
+//! answer. They wait for one answer only, and not for long, as the future of the reader that asks may be kept and not polled;
+//! after that, each asks for itself. Nothing depends on their asking together but the number of scripts.
+//!
+//! [`Config::local_hand_off`]: crate::Config::local_hand_off
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Engine,
+    holds::Tenure,
+    release::Held,
+    request::{AcquireRequest, Deadline},
+    uses::Use,
+};
+use crate::{
+    owner::OwnerId,
+    sync::{Mutex, lock},
+    wire::HoldMode,
+};
+
+/// How long a reader waits for the answer to another one.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+
+/// What the readers of one client share of a lock.
+#[derive(Default)]
+pub(super) struct Readers {
+    state: Mutex<State>,
+    answered: Notify,
+}
+
+pub(super) type ReadersRef = Use<Arc<str>, Readers>;
+
+#[derive(Default)]
+struct State {
+    tenure: Option<Arc<Tenure>>,
+    /// Which one asks the server for all.
+    asker: Option<u64>,
+    askers: u64,
+}
+
+impl Readers {
+    pub(super) fn shared(&self) -> Option<Arc<Tenure>> {
+        lock(&self.state).tenure.clone()
+    }
+
+    /// From now on, readers join `tenure`. Returns the one before.
+    pub(super) fn share(&self, tenure: &Arc<Tenure>) -> Option<Arc<Tenure>> {
+        lock(&self.state).tenure.replace(tenure.clone())
+    }
+
+    /// No tenure is shared any more.
+    pub(super) fn take(&self) -> Option<Arc<Tenure>> {
+        lock(&self.state).tenure.take()
+    }
+
+    /// The tenure of that number is over. Returns it if it is shared.
+    pub(super) fn forget(&self, number: u64) -> Option<Arc<Tenure>> {
+        let mut state = lock(&self.state);
+        state.tenure.take_if(|tenure| tenure.number == number)
+    }
+}
+
+/// The part of the reader that asks for all. Its drop has the others go on.
+pub(super) struct Asking {
+    readers: ReadersRef,
+    number: u64,
+}
+
+impl Asking {
+    /// `None` if another reader asks.
+    fn begin(readers: &ReadersRef) -> Option<Self> {
+        let mut state = lock(&readers.state);
+        if state.asker.is_some() {
+            return None;
+        }
+        state.askers += 1;
+        state.asker = Some(state.askers);
+        Some(Self {
+            readers: readers.clone(),
+            number: state.askers,
+        })
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let is_it = |asker: &mut u64| *asker == self.number;
+        let ended = lock(&self.readers.state).asker.take_if(is_it);
+        if ended.is_some() {
+            self.readers.answered.notify_waiters();
+        }
+    }
+}
+
+/// How a reader goes on.
+pub(super) enum Reading {
+    /// It has joined another one.
+    Joined(Held),
+    /// It asks the server, and other readers wait for its answer if it has this.
+    Asks(Option<Asking>),
+}
+
+impl Engine {
+    /// What the readers of this client share, if this is one that may: its lease is the watchdog's.
+    pub(super) fn shares(&self, request: &AcquireRequest) -> Option<ReadersRef> {
+        let shares = request.spec.count == HoldMode::Read
+            && request.watched
+            && !self.config.local_hand_off.is_zero();
+        shares.then(|| self.slots.readers(&request.spec.name))
+    }
+
+    /// A hold of what another reader has.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        readers: &ReadersRef,
+        request: &AcquireRequest,
+    ) -> Option<Held> {
+        if self.is_closed() {
+            return None;
+        }
+        let owner = OwnerId::new(self.id, request.owner);
+        let fits = |tenure: &Tenure| {
+            tenure.is_durable_enough(request.durability, self.batcher.replicas(&request.spec))
+        };
+        let kind = request.spec.protocol.kind();
+        let holder = || self.gauges.holds(kind, Instant::now());
+        let (tenure, id, is_first) = self.slots.join(readers, owner, fits, holder)?;
+        if is_first {
+            self.watch(&tenure);
+        }
+        self.gauges.handed_off(kind);
+        Some(Held::new(self.clone(), tenure, id))
+    }
+
+    /// Joins another reader, waits for the answer to one that asks, or asks for all.
+    pub(super) async fn read_along(
+        self: &Arc<Self>,
+        readers: ReadersRef,
+        request: &AcquireRequest,
+        deadline: Deadline,
+    ) -> Reading {
+        let mut answered = pin!(readers.answered.notified());
+        answered.as_mut().enable();
+        if let Some(held) = self.join(&readers, request) {
+            return Reading::Joined(held);
+        }
+        if let Some(asking) = Asking::begin(&readers) {
+            return Reading::Asks(Some(asking));
+        }
+        let until = deadline.earlier(Instant::now() + LONGEST_WAIT);
+        if timeout_at(until, answered).await.is_err() {
+            // The one that asks may not be polled. Those that come later wait for another one.
+            lock(&readers.state).asker = None;
+        }
+        match self.join(&readers, request) {
+            Some(held) => Reading::Joined(held),
+            None => Reading::Asks(None),
+        }
+    }
+}
