@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use compare::{Command, Failure, Kind, Round, Times, stats::Spread};
+use compare::{
+    Command, Failure, Kind, Round, Times,
+    stats::Spread,
+    turns::{Pause, Taken, Turned, Turns},
+};
 use futures_util::future::try_join_all;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -104,6 +108,22 @@ impl Stage {
                 let command = Command::Contend { name, tasks, times };
                 let [program] = peer.programs().await?;
                 vec![rounds(&self.ask(program, &command).await?)?]
+            }
+            Workload::Readers { .. } if ![OURS, REDISSON].contains(&peer.name) => {
+                return compare::peer::unsupported("it is asked for no read-write lock");
+            }
+            Workload::Readers { tasks } => {
+                let turns = Turns {
+                    taken: Taken::One(Kind::Read),
+                    names: vec![testbed::unique_name("bench:readers")],
+                    clients: 1,
+                    tasks,
+                    work: Pause::of(0.0),
+                    think: Pause::of(0.0),
+                    times,
+                };
+                let [program] = peer.programs().await?;
+                vec![turned(&self.ask(program, &Command::Turns(turns)).await?)?]
             }
             Workload::Processes if peer.name == MUTEX => {
                 return compare::peer::unsupported("it excludes the tasks of one process");
@@ -290,6 +310,22 @@ fn rounds(answered: &Answered) -> Result<Sample, Failure> {
         (Figure::P99, round.p99_us),
         (Figure::Scripts, per_pair(used.scripts as f64)),
         (Figure::Others, per_pair(used.others as f64)),
+        (Figure::ServerCpu, per_pair(used.cpu_seconds * 1e6)),
+        (
+            Figure::ClientCpu,
+            per_pair(answered.client_cpu_seconds * 1e6),
+        ),
+    ]))
+}
+
+fn turned(answered: &Answered) -> Result<Sample, Failure> {
+    let turned: Turned = serde_json::from_value(answered.value.clone())?;
+    let used = &answered.used;
+    let per_pair = |amount: f64| amount / turned.all as f64;
+    Ok(Sample::from([
+        (Figure::PerSecond, turned.count as f64 / turned.seconds),
+        (Figure::LongestWait, turned.longest_wait_us / 1e3),
+        (Figure::Scripts, per_pair(used.scripts as f64)),
         (Figure::ServerCpu, per_pair(used.cpu_seconds * 1e6)),
         (
             Figure::ClientCpu,

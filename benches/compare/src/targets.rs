@@ -83,6 +83,7 @@ fn targets() -> Vec<Target> {
         target("one key, 64 tasks of one process: pairs/s / Redisson", OneKey { tasks: 64 }, PerSecond, REDISSON_, AtLeast(50.0)),
         target("one key, 64 tasks of one process: pairs/s / tokio's Mutex", OneKey { tasks: 64 }, PerSecond, Peer(MUTEX), AtLeast(0.1)),
         target("one key, 1,000 tasks of one process: pairs/s / Redisson", OneKey { tasks: 1000 }, PerSecond, REDISSON_, AtLeast(50.0)),
+        target("one name, 64 readers of one process: pairs/s / Redisson", Readers { tasks: 64 }, PerSecond, REDISSON_, AtLeast(50.0)),
         target("one key, 4 processes of 16 tasks: pairs/s / Redisson", Processes, PerSecond, REDISSON_, AtLeast(20.0)),
         target("hand-off between processes p50 / Redisson", HandOff, P50, REDISSON_, AtMost(0.6)),
         target("semaphore pair p50, 1 task / Redisson", permits(1, 1), P50, REDISSON_, AtMost(0.7)),

@@ -20,6 +20,10 @@ pub enum Workload {
     OneKey {
         tasks: usize,
     },
+    /// The read side of one lock.
+    Readers {
+        tasks: usize,
+    },
     /// The same, by tasks of four processes.
     Processes,
     /// `unlock()` in one process until the `lock()` that waits in another returns.
@@ -57,7 +61,7 @@ pub const HELD: usize = 10_000;
 pub const LOSS_TASKS: usize = 8;
 
 /// In this order, with what may take long at the end: the time is bounded.
-const COSTS: [Workload; 29] = [
+const COSTS: [Workload; 30] = [
     pair(1),
     Workload::Sent,
     pair(8),
@@ -74,6 +78,7 @@ const COSTS: [Workload; 29] = [
     Workload::OneKey { tasks: 2 },
     Workload::OneKey { tasks: 16 },
     Workload::OneKey { tasks: 64 },
+    Workload::Readers { tasks: 64 },
     Workload::HandOff,
     Workload::FairHandOff,
     Workload::Multi { names: 10 },
@@ -129,6 +134,13 @@ const PROCESSES: Columns = &[
     (Figure::Scripts, "scripts/pair"),
     (Figure::ServerCpu, "server CPU/pair, us"),
 ];
+const READERS: Columns = &[
+    (Figure::PerSecond, "pairs/s"),
+    (Figure::LongestWait, "longest wait, ms"),
+    (Figure::Scripts, "scripts/pair"),
+    (Figure::ServerCpu, "server CPU/pair, us"),
+    (Figure::ClientCpu, "client CPU/pair, us"),
+];
 const SENT: Columns = &[
     (Figure::Scripts, "scripts/pair"),
     (Figure::Others, "other commands/pair"),
@@ -171,6 +183,7 @@ impl Workload {
             Self::Pair { kind, tasks } => format!("{}-{tasks}", kind.text()),
             Self::Sent => "sent".into(),
             Self::OneKey { tasks } => format!("one-key-{tasks}"),
+            Self::Readers { tasks } => format!("readers-{tasks}"),
             Self::Processes => "processes".into(),
             Self::HandOff => "hand-off".into(),
             Self::FairHandOff => "fair-hand-off".into(),
@@ -204,6 +217,7 @@ impl Workload {
             }
             Self::Sent => "sent by the client for lock + unlock, 1 task (MONITOR)".into(),
             Self::OneKey { tasks } => format!("one key, {tasks} tasks of one process"),
+            Self::Readers { tasks } => format!("one name, {tasks} readers of one process"),
             Self::Processes => format!("one key, 4 processes of {PROCESS_TASKS} tasks"),
             Self::HandOff => "hand-off: unlock() in one process until the waiting lock() of another returns".into(),
             Self::FairHandOff => "fair hand-off: unlock() of one until lock() of the next returns, 8 waiters in each of 2 processes".into(),
@@ -227,6 +241,7 @@ impl Workload {
             | Self::Mixed
             | Self::Permits { .. }
             | Self::Loss => PAIRS,
+            Self::Readers { .. } => READERS,
             Self::Sent => SENT,
             Self::Processes => PROCESSES,
             Self::HandOff => HAND_OFF,
