@@ -69,6 +69,13 @@ impl Engine {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             runtime::check()?;
+            let readers = self.shares(request);
+            if let Some(readers) = &readers
+                && let Some(held) = self.join(readers, request)
+            {
+                self.entered(&held);
+                return Ok(Some(held));
+            }
             let waits = !matches!(deadline, Deadline::Once);
             let until = deadline.earlier(Instant::now() + self.config.command_wait);
             if let Some(released) = self.dropped.released(&request.spec.name, until)
@@ -77,13 +84,6 @@ impl Engine {
             {
                 let reason = "the release of a dropped guard was not answered in time";
                 return Err(self.unavailable(&request.spec, reason));
-            }
-            let readers = self.shares(request);
-            if let Some(readers) = &readers
-                && let Some(held) = self.join(readers, request)
-            {
-                self.entered(&held);
-                return Ok(Some(held));
             }
             let mut local_entry = None;
             if waits {

@@ -204,14 +204,7 @@ impl Engine {
     ) -> Standing {
         let owner = OwnerId::new(self.id, request.owner);
         let Some(local) = local else {
-            let own = (slot.key().1 != owner).then(|| self.slot(&request.spec, request.owner));
-            let reading = own.as_ref().unwrap_or(slot).reading();
-            return match (reading.and_then(|tenure| self.live(tenure)), own) {
-                (Some(tenure), _) if tenure.slot().key() == slot.key() => Standing::Adds(tenure),
-                (Some(tenure), _) => Standing::Elsewhere(tenure.slot().clone()),
-                (None, Some(own)) => Standing::Elsewhere(own),
-                (None, None) => Standing::Asks,
-            };
+            return self.standing_of_reader(slot, request);
         };
         let row = local.row();
         let live = row.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
@@ -233,6 +226,27 @@ impl Engine {
             return Standing::Behind(tenure);
         }
         Standing::Asks
+    }
+
+    /// The same, of a reader.
+    fn standing_of_reader(
+        self: &Arc<Self>,
+        slot: &OwnerEntryRef,
+        request: &AcquireRequest,
+    ) -> Standing {
+        let own = self.slot(&request.spec, request.owner);
+        let live = |tenure: Option<_>| tenure.and_then(|tenure| self.live(tenure));
+        let tenure = match live(own.reading()) {
+            Some(tenure) => Some(tenure),
+            // The server counts more for those that read under its field.
+            None => live(own.sent()),
+        };
+        match tenure {
+            Some(tenure) if tenure.slot().key() == slot.key() => Standing::Adds(tenure),
+            Some(tenure) => Standing::Elsewhere(tenure.slot().clone()),
+            None if own.key() == slot.key() => Standing::Asks,
+            None => Standing::Elsewhere(own),
+        }
     }
 }
 

@@ -86,6 +86,8 @@ pub(super) struct Holding {
     on_server: u32,
     /// Until when others of the client's readers may join.
     open_until: Option<Instant>,
+    /// Whether any has.
+    is_joined: bool,
     /// The end of the longest hold, or later.
     pub(super) valid_until: Instant,
     /// When the next renewal is to be sent, if any hold is watched.
@@ -117,6 +119,7 @@ impl Holding {
             ids: 0,
             on_server: 0,
             open_until: None,
+            is_joined: false,
             valid_until: now,
             renew_at: now,
             seen_at: now,
@@ -166,8 +169,7 @@ impl Holding {
     /// One more hold, of a reader of the same client, with the watchdog's lease, more than half of which is left. The server does not hear
     /// of it. Says as well whether the watchdog has to be told, as it keeps up no other hold.
     pub(super) fn join(&mut self, owner: Owner, now: Instant) -> Option<(HoldId, bool)> {
-        let is_open = self.open_until.is_some_and(|until| now < until);
-        if !is_open || self.on_server == 0 || self.lost.is_some() {
+        if !self.is_open(now) {
             return None;
         }
         let alike = self.holds.iter().find(|hold| hold.watched)?;
@@ -186,7 +188,18 @@ impl Holding {
             ..*alike
         };
         self.holds.push(hold);
+        self.is_joined = true;
         Some((id, is_first))
+    }
+
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        let in_time = self.open_until.is_some_and(|until| now < until);
+        in_time && self.on_server > 0 && self.lost.is_none()
+    }
+
+    /// Whether readers have joined, and others may.
+    pub(super) fn is_joined(&self, now: Instant) -> bool {
+        self.is_joined && self.is_open(now)
     }
 
     /// Gives up `id` without a word to the server, if it counts no more holds than remain, and keeps them for no longer than they ask for.

@@ -45,19 +45,21 @@ pub(crate) struct OwnerEntry {
     pub(super) owner: Bytes,
     /// Held while an operation is on its way (invariant 4).
     pub(super) op_lock: tokio::sync::Mutex<()>,
-    /// The tenure by which the owner reads, or which is sent under its field for other readers of the client.
+    /// What the owner reads by, while it has read holds.
     reading: Mutex<Option<Reading>>,
+    /// The read holds that are sent under its field: its own, or those of other readers of the client.
+    sent: Mutex<Option<Arc<Tenure>>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
     pub(super) in_line: AtomicUsize,
     /// The server may have given the owner a place there.
     pub(super) has_place: AtomicBool,
 }
 
-/// How an owner reads.
+/// The tenure by which an owner reads.
 struct Reading {
     tenure: Arc<Tenure>,
-    /// Of one that has joined another owner's tenure: keeps its entry, to which nothing else of that tenure leads; and its gauge.
-    joined: Option<(OwnerEntryRef, Option<Holder>)>,
+    /// Where that is sent under another owner's field: the owner's entry, to which the tenure does not lead, and its gauge.
+    _joined: Option<(OwnerEntryRef, Option<Holder>)>,
 }
 
 /// A lock's name, and an owner.
@@ -110,8 +112,7 @@ impl OwnerTable {
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
         if count == HoldMode::Read {
-            let tenure = self.enter(&spec.name, owner).reading()?;
-            return (tenure.count_of(owner.owner()) > 0).then_some(tenure);
+            return self.enter(&spec.name, owner).reading();
         }
         let local = self
             .locals
@@ -123,7 +124,7 @@ impl OwnerTable {
     /// What is held by the use of this slot, by whichever owner.
     pub(super) fn sent_by(&self, spec: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
         if spec.count == HoldMode::Read {
-            return slot.reads_as_itself();
+            return slot.sent();
         }
         let (_, tenure) = self.local(spec)?.row()?;
         (tenure.slot.key() == slot.key()).then_some(tenure)
@@ -137,7 +138,7 @@ impl OwnerTable {
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let held = counts_beside(spec).iter().filter_map(|count| {
             if *count == HoldMode::Read {
-                return slot.reads_as_itself();
+                return slot.sent();
             }
             let key = (spec.name.clone(), *count);
             let (_, tenure) = self.locals.enter(key, Local::default).row()?;
@@ -159,9 +160,8 @@ impl OwnerTable {
             row.map(|(_, tenure)| tenure)
         });
         tenures.extend(self.table.collect(|(name, _), slot| {
-            // One that was joined is found where it is sent.
-            let reading = || slot.reads_as_itself();
-            is_it(name).then(reading).flatten()
+            let sent = || slot.sent();
+            is_it(name).then(sent).flatten()
         }));
         tenures
     }
@@ -197,22 +197,21 @@ impl OwnerEntry {
             owner: owner.field(),
             op_lock: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
+            sent: Mutex::default(),
             in_line: AtomicUsize::new(0),
             has_place: AtomicBool::new(false),
         }
     }
 
-    /// The tenure by which its owner reads, or which is sent under its field.
+    /// The tenure by which its owner reads.
     pub(super) fn reading(&self) -> Option<Arc<Tenure>> {
         let reading = lock(&self.reading);
         reading.as_ref().map(|reading| reading.tenure.clone())
     }
 
-    /// The one that is sent under its field.
-    fn reads_as_itself(&self) -> Option<Arc<Tenure>> {
-        let reading = lock(&self.reading);
-        let itself = reading.as_ref().filter(|reading| reading.joined.is_none());
-        itself.map(|reading| reading.tenure.clone())
+    /// The read tenure that is sent under its field.
+    pub(super) fn sent(&self) -> Option<Arc<Tenure>> {
+        lock(&self.sent).clone()
     }
 
     /// Completes when the owner's other operations are done.
@@ -257,7 +256,7 @@ impl OwnerTable {
                 drop(holding);
                 tenure.count_as(token, durability);
                 if spec.count == HoldMode::Read {
-                    tenure.is_read_by(owner, None);
+                    tenure.is_read_by(owner);
                 }
                 return Ok((tenure, id, None));
             }
@@ -301,19 +300,15 @@ impl OwnerTable {
             )
         });
         let Some(local) = local else {
-            let reading = Reading {
-                tenure: tenure.clone(),
-                joined: None,
-            };
-            let old = lock(&slot.reading).replace(reading);
+            let old = lock(&slot.sent).replace(tenure.clone());
             drop(old);
+            tenure.is_read_by(owner);
             drop(readers.and_then(|readers| readers.share(&tenure)));
             return Ok((tenure, id, None));
         };
         if spec.count == HoldMode::Write {
             // Whatever this client knows of readers is over.
-            let shared = self.readers(&spec.name).take();
-            shared.inspect(|tenure| tenure.holding().closes());
+            self.readers(&spec.name).close();
         }
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
@@ -345,9 +340,8 @@ impl OwnerTable {
         Some((Arc::new(tenure), id))
     }
 
-    /// Has `owner` read by the tenure that `readers` share, or that is sent under its field, without a word to the server, if that is open
-    /// and `fits`.
-    /// Says as well whether the watchdog has to be told.
+    /// Has `owner` read by the tenure that `readers` share, without a word to the server, if that is open and `fits`. Says as well whether
+    /// the watchdog has to be told.
     pub(super) fn join(
         &self,
         readers: &ReadersRef,
@@ -359,21 +353,16 @@ impl OwnerTable {
         // An attempt of its own that is on its way may make a tenure of its own.
         let _op_lock = slot.op_lock.try_lock().ok()?;
         let mut reading = lock(&slot.reading);
-        let (tenure, is_new) = match &*reading {
-            Some(reading) => (reading.tenure.clone(), false),
-            None => (readers.shared()?, true),
-        };
+        let tenure = readers.shared()?;
         // A nested acquisition asks the server, and so finds out whether the outer hold is there.
-        if tenure.count_of(owner.owner()) > 0 || !fits(&tenure) {
+        if reading.is_some() || !fits(&tenure) {
             return None;
         }
         let (id, is_first) = tenure.holding().join(owner.owner(), Instant::now())?;
-        if is_new {
-            *reading = Some(Reading {
-                tenure: tenure.clone(),
-                joined: Some((slot.clone(), holder())),
-            });
-        }
+        *reading = Some(Reading {
+            _joined: tenure.is_lent_to(owner).then(|| (slot.clone(), holder())),
+            tenure: tenure.clone(),
+        });
         Some((tenure, id, is_first))
     }
 }
@@ -615,40 +604,64 @@ impl Tenure {
         Some(left)
     }
 
-    /// The entry of an owner that has joined it.
-    fn entry_of(&self, owner: Owner) -> Option<OwnerEntryRef> {
+    /// No other readers of the client join it.
+    pub(super) fn closes(&self) {
+        self.holding().closes();
+    }
+
+    /// Whether other readers of the client are about to join it, as far as can be known.
+    pub(super) fn is_about_to_be_joined(&self) -> bool {
+        let Some(readers) = &self.readers else {
+            return false;
+        };
+        let holding = self.holding();
+        let now = Instant::now();
+        holding.is_joined(now) || readers.are_waiting() && holding.is_open(now)
+    }
+
+    /// Whether it is sent under the field of another owner.
+    fn is_lent_to(&self, owner: OwnerId) -> bool {
+        self.slot.key().1 != owner
+    }
+
+    /// The entry of an owner that has holds of it.
+    fn entry_of(&self, owner: Owner) -> OwnerEntryRef {
         let owner = OwnerId::new(self.owner.client(), owner);
-        let joined = owner != self.slot.key().1;
-        let name = || self.slot.key().0.clone();
-        joined.then(|| self.slot.beside((name(), owner), || OwnerEntry::new(owner)))
-    }
-
-    /// The entry of `owner`, which has a hold of it, leads to it.
-    fn is_read_by(self: &Arc<Self>, owner: Owner, holder: Option<Holder>) {
-        if let Some(entry) = self.entry_of(owner) {
-            let mut reading = lock(&entry.reading);
-            if reading.is_none() {
-                *reading = Some(Reading {
-                    tenure: self.clone(),
-                    joined: Some((entry.clone(), holder)),
-                });
-            }
+        let name = self.slot.key().0.clone();
+        match self.is_lent_to(owner) {
+            true => self.slot.beside((name, owner), || OwnerEntry::new(owner)),
+            false => self.slot.clone(),
         }
     }
 
-    /// The entry of `owner` leads to it no more, unless it has a hold of it again.
+    /// `owner`, which has a hold of it, reads by it.
+    fn is_read_by(self: &Arc<Self>, owner: Owner) {
+        let entry = self.entry_of(owner);
+        let is_lent = self.is_lent_to(entry.key().1);
+        let mut reading = lock(&entry.reading);
+        let is_known = |reading: &Reading| reading.tenure.number == self.number;
+        let old = (!reading.as_ref().is_some_and(is_known)).then(|| {
+            reading.replace(Reading {
+                tenure: self.clone(),
+                _joined: is_lent.then(|| (entry.clone(), None)),
+            })
+        });
+        drop(reading);
+        drop(old);
+    }
+
+    /// `owner` does not read by it any more, unless it has a hold of it again.
     fn is_not_read_by(&self, owner: Owner) {
-        if let Some(entry) = self.entry_of(owner) {
-            let mut reading = lock(&entry.reading);
-            let old = reading.take_if(|reading| {
-                let holding = self.holding();
-                reading.tenure.number == self.number
-                    && (holding.lost.is_some() || holding.count_of(owner) == 0)
-            });
-            drop(reading);
-            // Dropped here, outside of the lock: it may be the last use of the tenure.
-            drop(old);
-        }
+        let entry = self.entry_of(owner);
+        let mut reading = lock(&entry.reading);
+        let old = reading.take_if(|reading| {
+            let holding = self.holding();
+            reading.tenure.number == self.number
+                && (holding.lost.is_some() || holding.count_of(owner) == 0)
+        });
+        drop(reading);
+        // Dropped here, outside of the lock: it may be the last use of the tenure.
+        drop(old);
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
@@ -856,13 +869,14 @@ impl Tenure {
             None => {
                 if let Some(readers) = &self.readers {
                     drop(readers.forget(self.number));
-                    let owners = self.holding().owners();
-                    owners
-                        .into_iter()
-                        .for_each(|owner| self.is_not_read_by(owner));
                 }
-                let mut reading = lock(&self.slot.reading);
-                reading.take_if(|reading| reading.tenure.number == self.number)
+                let mut owners = self.holding().owners();
+                owners.insert(self.owner.owner());
+                owners
+                    .into_iter()
+                    .for_each(|owner| self.is_not_read_by(owner));
+                let mut sent = lock(&self.slot.sent);
+                sent.take_if(|sent| sent.number == self.number)
             }
         };
         // Dropped here, outside of the lock: it may be the last use of the slot.

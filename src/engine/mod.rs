@@ -377,7 +377,10 @@ impl Engine {
         let id = OwnerId::new(self.id, owner);
         // What was passed on to it, or what it shares with other readers, is there in another name.
         let tenure = match spec.count {
-            HoldMode::Read => self.slots.enter(&spec.name, id).reading(),
+            HoldMode::Read => {
+                let entry = self.slots.enter(&spec.name, id);
+                entry.reading().or_else(|| entry.sent())
+            }
             _ => self.slots.tenure(spec, spec.count, id),
         };
         let field = match &tenure {
@@ -495,6 +498,7 @@ impl Engine {
                 self.lose(&tenure.end_row(), LostReason::Gone);
             }
         }
+        self.slots.readers(&spec.name).close();
         // What was granted meanwhile may have been before it.
         self.verify(self.slots.tenures(Some(&spec.name)));
         Ok(freed)

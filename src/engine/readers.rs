@@ -5,6 +5,9 @@
 //! the hold. So a client costs the server two scripts in each such time, however many of its tasks read, and a writer elsewhere waits for
 //! that time and the critical sections that began in it.
 //!
+//! The last one to leave has the tasks that are ready go first, if readers have come before: there is no queue of readers that it could be
+//! passed to, and those that read again and again would find it gone in between.
+//!
 //! When the time is over, one reader asks the server for the next hold, and those that come meanwhile wait for its
 //! answer. They wait for one answer only, and not for long, as the future of the reader that asks may be kept and not polled;
 //! after that, each asks for itself. Nothing depends on their asking together but the number of scripts.
@@ -27,7 +30,7 @@ use super::{
 };
 use crate::{
     owner::OwnerId,
-    sync::{Mutex, lock},
+    sync::{AtomicUsize, Mutex, Ordering, lock},
     wire::HoldMode,
 };
 
@@ -39,6 +42,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Readers {
     state: Mutex<State>,
     answered: Notify,
+    /// How many wait for the answer to another one.
+    waiting: AtomicUsize,
 }
 
 pub(super) type ReadersRef = Use<Arc<str>, Readers>;
@@ -56,14 +61,19 @@ impl Readers {
         lock(&self.state).tenure.clone()
     }
 
+    pub(super) fn are_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// From now on, readers join `tenure`. Returns the one before.
     pub(super) fn share(&self, tenure: &Arc<Tenure>) -> Option<Arc<Tenure>> {
         lock(&self.state).tenure.replace(tenure.clone())
     }
 
-    /// No tenure is shared any more.
-    pub(super) fn take(&self) -> Option<Arc<Tenure>> {
-        lock(&self.state).tenure.take()
+    /// What is shared is joined no more.
+    pub(super) fn close(&self) {
+        let shared = lock(&self.state).tenure.take();
+        shared.inspect(|tenure| tenure.closes());
     }
 
     /// The tenure of that number is over. Returns it if it is shared.
@@ -102,6 +112,22 @@ impl Drop for Asking {
         if ended.is_some() {
             self.readers.answered.notify_waiters();
         }
+    }
+}
+
+/// A reader that waits for the answer to another one.
+struct WaitingReader<'a>(&'a Readers);
+
+impl<'a> WaitingReader<'a> {
+    fn begin(readers: &'a Readers) -> Self {
+        readers.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(readers)
+    }
+}
+
+impl Drop for WaitingReader<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -160,6 +186,7 @@ impl Engine {
         if let Some(asking) = Asking::begin(&readers) {
             return Reading::Asks(Some(asking));
         }
+        let _waiting = WaitingReader::begin(&readers);
         let until = deadline.earlier(Instant::now() + LONGEST_WAIT);
         if timeout_at(until, answered).await.is_err() {
             // The one that asks may not be polled. Those that come later wait for another one.

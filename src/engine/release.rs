@@ -119,6 +119,12 @@ impl Held {
         if let Some(released) = self.pass_on() {
             return Ok(released);
         }
+        if self.tenure.is_about_to_be_joined() {
+            tokio::task::yield_now().await;
+            if let Some(released) = self.pass_on() {
+                return Ok(released);
+            }
+        }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
         engine.release(tenure, self.id, permit).await

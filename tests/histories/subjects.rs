@@ -82,17 +82,22 @@ pub struct Subject {
     pub exact: bool,
     /// Whether it passes from task to task of a client without the server's hearing of it.
     pub passes: bool,
+    /// Whether readers of a client may join another one's hold without the server's hearing of it.
+    pub shares: bool,
 }
 
 /// How long a client may hand on a lock that was forced open: it looks at a tenure behind which tasks wait every 50 ms.
 const ROW: Duration = Duration::from_millis(100);
+/// How long readers may join a hold that was forced open.
+const OPEN: Duration = Duration::from_millis(3);
 
 impl Subject {
     /// For how long it may be handed on after it was forced open.
     pub fn row(&self) -> Duration {
-        match self.passes {
-            true => ROW,
-            false => Duration::ZERO,
+        match (self.passes, self.shares) {
+            (true, _) => ROW,
+            (_, true) => OPEN,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -106,6 +111,7 @@ const fn subject(name: &'static str, sides: &'static [(Side, Make)]) -> Subject 
         group: false,
         exact: true,
         passes: false,
+        shares: false,
     }
 }
 
@@ -156,19 +162,22 @@ pub const SIMPLE: Subject = Subject {
     ..subject("simple", alone!(simple_lock))
 };
 
-pub const READ_WRITE: Subject = subject(
-    "read_write",
-    &[
-        (Side::Shared, |asker| {
-            let lock = asker.client().read_write_lock(asker.name());
-            single(lock.read().clone(), asker, |_| None)
-        }),
-        (Side::Alone, |asker| {
-            let lock = asker.client().read_write_lock(asker.name());
-            single(lock.write().clone(), asker, |_| None)
-        }),
-    ],
-);
+pub const READ_WRITE: Subject = Subject {
+    shares: true,
+    ..subject(
+        "read_write",
+        &[
+            (Side::Shared, |asker| {
+                let lock = asker.client().read_write_lock(asker.name());
+                single(lock.read().clone(), asker, |_| None)
+            }),
+            (Side::Alone, |asker| {
+                let lock = asker.client().read_write_lock(asker.name());
+                single(lock.write().clone(), asker, |_| None)
+            }),
+        ],
+    )
+};
 
 /// Groups of locks of one kind and client.
 pub const MULTI: Subject = Subject {
