@@ -70,11 +70,12 @@ impl Engine {
         async move {
             runtime::check()?;
             let readers = self.shares(request);
-            if let Some(readers) = &readers
-                && let Some(held) = self.join(readers, request)
-            {
-                self.entered(&held);
-                return Ok(Some(held));
+            if let Some(readers) = &readers {
+                readers.lets_others_go_first().await;
+                if let Some(held) = self.join(readers, request) {
+                    self.entered(&held);
+                    return Ok(Some(held));
+                }
             }
             let waits = !matches!(deadline, Deadline::Once);
             let until = deadline.earlier(Instant::now() + self.config.command_wait);

@@ -18,6 +18,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Notify,
+    task::{coop::consume_budget, yield_now},
     time::{Instant, timeout_at},
 };
 
@@ -59,6 +60,14 @@ struct State {
 impl Readers {
     pub(super) fn shared(&self) -> Option<Arc<Tenure>> {
         lock(&self.state).tenure.clone()
+    }
+
+    /// A task that reads again and again would otherwise keep those from their turn that are ready, and those that wait first of all.
+    pub(super) async fn lets_others_go_first(&self) {
+        match self.are_waiting() {
+            true => yield_now().await,
+            false => consume_budget().await,
+        }
     }
 
     pub(super) fn are_waiting(&self) -> bool {
@@ -182,6 +191,11 @@ impl Engine {
         answered.as_mut().enable();
         if let Some(held) = self.join(&readers, request) {
             return Reading::Joined(held);
+        }
+        let entry = self.slot(&request.spec, request.owner);
+        if entry.reading().or_else(|| entry.sent()).is_some() {
+            // It adds to a hold that was shared before, and is not shared anew.
+            return Reading::Asks(None);
         }
         if let Some(asking) = Asking::begin(&readers) {
             return Reading::Asks(Some(asking));
