@@ -144,7 +144,7 @@ pub struct Config {
     /// released there. Default: 2 ms. Zero switches it off: each task's hold is then the server's.
     ///
     /// It concerns locks that several tasks of a client want at a time, with the watchdog's lease and without a token: it makes
-    /// their turns ten to a hundred times as fast. The price: another client waits for so much longer, and a forced unlock
+    /// their turns ten to a hundred times as fast. Readers of one client share a hold for as long. The price: another client waits for so much longer, and a forced unlock
     /// elsewhere is noticed so much later, at most; and during such a row the server shows the owner that took the lock
     /// from it.
     ///

@@ -84,7 +84,7 @@ pub(super) struct Holding {
     /// How many the server counts, or is about to: as many as there are, but for those that joined. None, once the release of the last
     /// one has begun.
     on_server: u32,
-    /// Until when others of the client's readers may join.
+    /// Until when further readers of the client may join.
     open_until: Option<Instant>,
     /// Whether any has.
     is_joined: bool,
@@ -156,7 +156,7 @@ impl Holding {
         id
     }
 
-    /// Others of the client's readers may join until then.
+    /// Further readers of the client may join until then.
     pub(super) fn opens(&mut self, until: Instant) {
         self.open_until = Some(until);
     }
@@ -197,7 +197,7 @@ impl Holding {
         in_time && self.on_server > 0 && self.lost.is_none()
     }
 
-    /// Whether readers have joined, and others may.
+    /// Whether readers have joined, and more may.
     pub(super) fn is_joined(&self, now: Instant) -> bool {
         self.is_joined && self.is_open(now)
     }

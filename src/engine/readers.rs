@@ -92,7 +92,7 @@ impl Readers {
     }
 }
 
-/// The part of the reader that asks for all. Its drop has the others go on.
+/// The part of the reader that asks for all. Its drop has the waiting readers go on.
 pub(super) struct Asking {
     readers: ReadersRef,
     number: u64,

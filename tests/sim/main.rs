@@ -21,6 +21,7 @@ mod permits;
 mod played;
 mod questions;
 mod queues;
+mod readers;
 mod replicas;
 mod shrink;
 mod singles;

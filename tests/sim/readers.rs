@@ -1,0 +1,302 @@
+//! The readers of one client share what one of them has of a lock. By a paused clock, one arranged case each.
+
+use std::{future::Future, pin::Pin, time::Duration};
+
+use redisson_lock::{
+    Config, Durability, Error, Lock, LockClient, LostReason, Owner, Read, Released, Write,
+    test_util::InMemoryRedis,
+};
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{Instant, sleep, timeout},
+};
+
+/// While it lasts, readers join.
+const OPEN: Duration = Duration::from_millis(2);
+const SOON: Duration = Duration::from_millis(50);
+const LEASE: Duration = Duration::from_secs(30);
+
+async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    server.client_with(config).await.expect("the server is up")
+}
+
+/// Of an owner of its own.
+fn reader(client: &LockClient) -> Lock<Read> {
+    let lock = client.read_write_lock("a");
+    lock.read().clone().owned_by(&Owner::new())
+}
+
+fn writer(client: &LockClient) -> Lock<Write> {
+    let lock = client.read_write_lock("a");
+    lock.write().clone().owned_by(&Owner::new())
+}
+
+/// How often the one field of the readers counts; nothing if it is free.
+fn counted(server: &InMemoryRedis) -> Vec<u64> {
+    let holders = server.holders("a").into_iter();
+    holders.map(|(_, count)| count).collect()
+}
+
+async fn waits<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
+    assert!(timeout(SOON, future).await.is_err(), "it has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_hears_of_the_first_reader_and_of_the_last() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let first = reader(&client).lock().await.unwrap();
+    let second = reader(&client).lock().await.unwrap();
+    let third = reader(&client).try_lock().await.unwrap().expect("it reads");
+    assert_eq!(counted(&server), [1]);
+    assert_eq!(client.holds().len(), 3, "each has its own");
+    assert_ne!(first.owner(), second.owner());
+    assert_eq!(first.unlock().await, Ok(Released::Fully));
+    drop(third);
+    sleep(SOON).await;
+    assert_eq!(counted(&server), [1], "one reads");
+    assert!(!second.is_lost());
+    assert_eq!(second.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        counted(&server),
+        [0_u64; 0],
+        "as soon as its unlock returns"
+    );
+    assert_eq!(client.holds().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_that_come_together_ask_once() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let mut readers = JoinSet::new();
+    for _ in 0..64 {
+        let lock = reader(&client);
+        readers.spawn(async move { lock.lock().await.expect("it reads") });
+    }
+    let guards = readers.join_all().await;
+    assert_eq!(counted(&server), [1]);
+    drop(guards);
+    sleep(SOON).await;
+    assert_eq!(counted(&server), [0_u64; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_that_come_later_ask_the_server() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let _first = reader(&client).lock().await.unwrap();
+    sleep(OPEN).await;
+    let _second = reader(&client).lock().await.unwrap();
+    assert_eq!(counted(&server), [1, 1]);
+    let zero = Config::default().with_local_hand_off(Duration::ZERO);
+    let strict = server.client_with(zero).await.unwrap();
+    let _third = reader(&strict).lock().await.unwrap();
+    let _fourth = reader(&strict).lock().await.unwrap();
+    assert_eq!(counted(&server), [1, 1, 1, 1]);
+}
+
+/// A fixed lease, a stricter durability, a lock that the owner writes, and a second hold of one owner.
+#[tokio::test(start_paused = true)]
+async fn what_readers_do_not_share() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let first = reader(&client);
+    let _outer = first.lock().await.unwrap();
+    let inner = first.lock().await.unwrap();
+    assert_eq!(counted(&server), [2], "the server would know of a loss");
+    assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
+    let _fixed = reader(&client).with_lease(LEASE).lock().await.unwrap();
+    assert_eq!(counted(&server), [1, 1]);
+    let durable = reader(&client).with_durability(Durability::Replicas(1));
+    let refused = durable.lock().await;
+    assert!(
+        matches!(refused, Err(Error::Replication { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reader_beside_a_writer_of_its_own_is_not_joined() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = client.read_write_lock("a");
+    let writing = lock.write().clone().owned_by(&owner).lock().await.unwrap();
+    let reading = lock.read().clone().owned_by(&owner).lock().await.unwrap();
+    assert!(reader(&client).try_lock().await.unwrap().is_none());
+    writing.unlock().await.unwrap();
+    let other = reader(&client).try_lock().await.unwrap().expect("it reads");
+    assert_eq!(counted(&server), [1, 1]);
+    reading.unlock().await.unwrap();
+    other.unlock().await.unwrap();
+}
+
+/// The owner that took the hold from the server leaves, comes back, and leaves again, while another one reads under its field.
+#[tokio::test(start_paused = true)]
+async fn owner_whose_field_is_lent_comes_and_goes() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lender = reader(&client);
+    let lent = lender.lock().await.unwrap();
+    let other = reader(&client).lock().await.unwrap();
+    assert_eq!(lent.unlock().await, Ok(Released::Fully));
+    assert!(!lender.is_held().await.unwrap());
+    assert_eq!(lender.hold_count().await.unwrap(), 0);
+    assert!(matches!(lender.unlock().await, Err(Error::NotHeld { .. })));
+    sleep(OPEN).await;
+    let again = lender.lock().await.unwrap();
+    assert_eq!(lender.hold_count().await.unwrap(), 1);
+    other.unlock().await.unwrap();
+    assert_eq!(counted(&server), [1]);
+    assert!(!again.is_lost());
+    // It would wait for itself.
+    let upgrade = client
+        .read_write_lock("a")
+        .write()
+        .clone()
+        .owned_by(&again.owner());
+    let refused = upgrade.lock().await;
+    assert!(
+        matches!(refused, Err(Error::WouldDeadlock { .. })),
+        "{refused:?}"
+    );
+    again.unlock().await.unwrap();
+    drop(upgrade.lock().await.expect("it writes"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reader_that_has_joined_is_refused_to_write() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let _first = reader(&client).lock().await.unwrap();
+    let joined = reader(&client).lock().await.unwrap();
+    let upgrade = client
+        .read_write_lock("a")
+        .write()
+        .clone()
+        .owned_by(&joined.owner());
+    let refused = upgrade.lock().await;
+    assert!(
+        matches!(refused, Err(Error::WouldDeadlock { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_that_was_joined_is_leaked_and_released_by_its_owner() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let first = reader(&client).lock().await.unwrap();
+    let lock = reader(&client);
+    lock.lock().await.unwrap().leak();
+    assert_eq!(lock.hold_count().await.unwrap(), 1);
+    first.unlock().await.unwrap();
+    sleep(2 * LEASE).await;
+    assert_eq!(counted(&server), [1], "it is renewed");
+    assert_eq!(lock.unlock().await, Ok(Released::Fully));
+    assert_eq!(counted(&server), [0_u64; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_readers_that_share_are_told_of_the_loss() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let guards = [
+        reader(&client).lock().await.unwrap(),
+        reader(&client).lock().await.unwrap(),
+    ];
+    assert!(server.delete("a"));
+    for guard in guards {
+        let lost = timeout(LEASE, guard.lost()).await;
+        assert_eq!(lost, Ok(LostReason::Gone));
+        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+    }
+    drop(reader(&client).lock().await.expect("a new hold"));
+}
+
+/// Readers of one client that read again and again let a writer of another one in: after the time in which they share, and what was begun
+/// in it.
+#[tokio::test(start_paused = true)]
+async fn writer_elsewhere_gets_in_between_readers_that_share() {
+    let server = InMemoryRedis::new();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let mut readers = JoinSet::new();
+    for _ in 0..16 {
+        let lock = reader(&one);
+        readers.spawn(async move {
+            loop {
+                let guard = lock.lock().await.expect("it reads");
+                sleep(Duration::from_millis(1)).await;
+                guard.unlock().await.expect("it was good");
+            }
+        });
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        sleep(SOON).await;
+        let asked = Instant::now();
+        let guard = writer(&other).lock().await.unwrap();
+        longest = longest.max(asked.elapsed());
+        guard.unlock().await.unwrap();
+    }
+    assert!(longest <= Duration::from_millis(500), "{longest:?}");
+    readers.shutdown().await;
+}
+
+/// The future of the reader that asks for all is kept and not polled: the rest ask for themselves, and none waits for it again.
+#[tokio::test(start_paused = true)]
+async fn reader_that_asks_and_is_not_polled_holds_no_other_up() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let lock = reader(&client);
+    let mut stuck = Box::pin(lock.lock());
+    // It has sent its attempt.
+    tokio::select! {
+        biased;
+        _ = &mut stuck => panic!("it was not answered yet"),
+        () = yield_now() => {}
+    }
+    let began = Instant::now();
+    let guard = reader(&client).lock().await.unwrap();
+    assert!(
+        began.elapsed() <= Duration::from_millis(50),
+        "{:?}",
+        began.elapsed()
+    );
+    guard.unlock().await.unwrap();
+    let again = Instant::now();
+    drop(reader(&client).lock().await.unwrap());
+    assert!(
+        again.elapsed() < Duration::from_millis(50),
+        "{:?}",
+        again.elapsed()
+    );
+    drop(stuck.await.expect("it has its hold"));
+}
+
+/// A reader that waits behind a writer joins the one that is let in first.
+#[tokio::test(start_paused = true)]
+async fn dropped_readers_leave_nothing() {
+    let server = InMemoryRedis::new();
+    let client = client(&server).await;
+    let writing = writer(&client).lock().await.unwrap();
+    let locks: Vec<_> = (0..8).map(|_| reader(&client)).collect();
+    let mut waiting: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
+    for reader in &mut waiting {
+        waits(reader).await;
+    }
+    writing.unlock().await.unwrap();
+    // Some are let in, and none is asked.
+    drop(waiting);
+    sleep(SOON).await;
+    assert_eq!(counted(&server), [0_u64; 0]);
+    drop(
+        writer(&client)
+            .try_lock()
+            .await
+            .unwrap()
+            .expect("it is free"),
+    );
+}
