@@ -9,7 +9,6 @@ use super::{
     attempt::{Attempt, AttemptOutcome},
     fair_queue::FairQueueEntry,
     pause::Pause,
-    readers::Reading,
     release::Held,
     request::{AcquireRequest, Deadline},
     row::{Admission, LocalEntry},
@@ -69,13 +68,11 @@ impl Engine {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
         async move {
             runtime::check()?;
-            let readers = self.shares(request);
-            if let Some(readers) = &readers {
-                readers.lets_others_go_first().await;
-                if let Some(held) = self.join(readers, request) {
-                    self.entered(&held);
-                    return Ok(Some(held));
-                }
+            if self.shares(request)
+                && let Some(held) = Box::pin(self.join_in_turn(request)).await
+            {
+                self.entered(&held);
+                return Ok(Some(held));
             }
             let waits = !matches!(deadline, Deadline::Once);
             let until = deadline.earlier(Instant::now() + self.config.command_wait);
@@ -138,15 +135,9 @@ impl Engine {
                 }
                 let next = tries.as_mut().map(|tries| tries.next(self));
                 has_asked = true;
-                let along = match &readers {
-                    Some(readers) => {
-                        Box::pin(self.read_along(readers.clone(), request, deadline)).await
-                    }
-                    None => Reading::Asks(None),
-                };
-                let tried = match along {
-                    Reading::Joined(held) => Ok(AttemptOutcome::Granted(held)),
-                    Reading::Asks(_asking) => {
+                let tried = match self.shares(request) {
+                    true => Box::pin(self.read_along(request, deadline, next)).await,
+                    false => {
                         let until = self.answer_deadline(deadline);
                         self.try_until(request, until, next, None).await
                     }

@@ -93,7 +93,8 @@ impl Engine {
         sent: Instant,
         token: Option<i64>,
     ) -> Option<Held> {
-        let readers = self.shares(request);
+        let readers = || self.slots.readers(&request.spec.name);
+        let readers = self.shares(request).then(readers);
         let grant = Grant {
             spec: &request.spec,
             owner: request.owner,

@@ -24,12 +24,14 @@ use tokio::{
 
 use super::{
     Engine,
+    attempt::{Attempt, AttemptOutcome},
     holds::Tenure,
     release::Held,
     request::{AcquireRequest, Deadline},
     uses::Use,
 };
 use crate::{
+    error::Error,
     owner::OwnerId,
     sync::{AtomicUsize, Mutex, Ordering, lock},
     wire::HoldMode,
@@ -140,21 +142,12 @@ impl Drop for WaitingReader<'_> {
     }
 }
 
-/// How a reader goes on.
-pub(super) enum Reading {
-    /// It has joined another one.
-    Joined(Held),
-    /// It asks the server, and other readers wait for its answer if it has this.
-    Asks(Option<Asking>),
-}
-
 impl Engine {
-    /// What the readers of this client share, if this is one that may: its lease is the watchdog's.
-    pub(super) fn shares(&self, request: &AcquireRequest) -> Option<ReadersRef> {
-        let shares = request.spec.count == HoldMode::Read
+    /// Whether this is a reader that may share: its lease is the watchdog's.
+    pub(super) fn shares(&self, request: &AcquireRequest) -> bool {
+        request.spec.count == HoldMode::Read
             && request.watched
-            && !self.config.local_hand_off.is_zero();
-        shares.then(|| self.slots.readers(&request.spec.name))
+            && !self.config.local_hand_off.is_zero()
     }
 
     /// A hold of what another reader has.
@@ -180,35 +173,47 @@ impl Engine {
         Some(Held::new(self.clone(), tenure, id))
     }
 
-    /// Joins another reader, waits for the answer to one that asks, or asks for all.
+    /// The same, behind those that are ready.
+    pub(super) async fn join_in_turn(self: &Arc<Self>, request: &AcquireRequest) -> Option<Held> {
+        let readers = self.slots.readers(&request.spec.name);
+        readers.lets_others_go_first().await;
+        self.join(&readers, request)
+    }
+
+    /// Joins another reader, or waits for the answer to one that asks and joins that, or asks the server.
     pub(super) async fn read_along(
         self: &Arc<Self>,
-        readers: ReadersRef,
         request: &AcquireRequest,
         deadline: Deadline,
-    ) -> Reading {
+        wait: Option<Attempt>,
+    ) -> Result<AttemptOutcome, Error> {
+        let readers = self.slots.readers(&request.spec.name);
         let mut answered = pin!(readers.answered.notified());
         answered.as_mut().enable();
         if let Some(held) = self.join(&readers, request) {
-            return Reading::Joined(held);
+            return Ok(AttemptOutcome::Granted(held));
         }
+        let ask = || self.try_until(request, self.answer_deadline(deadline), wait, None);
         let entry = self.slot(&request.spec, request.owner);
         if entry.reading().or_else(|| entry.sent()).is_some() {
             // It adds to a hold that was shared before, and is not shared anew.
-            return Reading::Asks(None);
+            return ask().await;
         }
-        if let Some(asking) = Asking::begin(&readers) {
-            return Reading::Asks(Some(asking));
+        drop(entry);
+        if let Some(_asking) = Asking::begin(&readers) {
+            return ask().await;
         }
-        let _waiting = WaitingReader::begin(&readers);
+        let waiting = WaitingReader::begin(&readers);
         let until = deadline.earlier(Instant::now() + LONGEST_WAIT);
         if timeout_at(until, answered).await.is_err() {
             // The one that asks may not be polled. Those that come later wait for another one.
             lock(&readers.state).asker = None;
         }
-        match self.join(&readers, request) {
-            Some(held) => Reading::Joined(held),
-            None => Reading::Asks(None),
+        let joined = self.join(&readers, request);
+        drop(waiting);
+        match joined {
+            Some(held) => Ok(AttemptOutcome::Granted(held)),
+            None => ask().await,
         }
     }
 }

@@ -319,7 +319,9 @@ async fn writer_is_let_in_among_readers_that_overlap() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn intent_of_a_writer_concerns_new_readers_only() {
     let server = Server::start().await;
-    let client = client_of(&server).await;
+    // Readers that share would not ask the server.
+    let config = Config::default().with_local_hand_off(Duration::ZERO);
+    let client = connect(&server.url(), config).await;
     let name = unique_name("intent");
     let lock = client.read_write_lock(&name);
     let (reader, newcomer) = (redisson_lock::Owner::new(), redisson_lock::Owner::new());

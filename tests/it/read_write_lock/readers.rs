@@ -18,7 +18,8 @@ async fn all_waiting_readers_enter_when_a_writer_leaves() {
     let mut readers = JoinSet::new();
     shelf.witness.server.reset_calls().await;
     for _ in 0..2 {
-        let client = shelf.witness.client(only_messages()).await;
+        let each = only_messages().with_local_hand_off(Duration::ZERO);
+        let client = shelf.witness.client(each).await;
         for _ in 0..10 {
             let read = shelf.lock(&client).read().owned_by(&Owner::new());
             readers.spawn(async move { read.lock().await });
@@ -164,7 +165,8 @@ async fn p_rw4_a_reader_whose_field_is_gone_is_told() {
 #[tokio::test]
 async fn p_rw4_a_reader_without_its_marker_is_told() {
     let shelf = Shelf::new().await;
-    let client = shelf.witness.client(watched(Duration::from_secs(1))).await;
+    let each = watched(Duration::from_secs(1)).with_local_hand_off(Duration::ZERO);
+    let client = shelf.witness.client(each).await;
     let owner = Owner::new();
     let lock = shelf.lock(&client);
     let reading = lock.read().owned_by(&owner).lock().await.unwrap();
