@@ -9,7 +9,8 @@
 -- Replies
 --   DONE    new readers are kept out, or are not any more
 --   BUSY    the last such moment is not long enough ago  detail: for how long, in ms
---   ABSENT  there is no reader                           detail: 0
+--           or a writer has the lock                     detail: -1
+--   ABSENT  the lock is free                             detail: 0
 local keys, args = 1, 2
 local function operation(k, base, length)
   local intent = base .. ':write_intent'
@@ -17,8 +18,12 @@ local function operation(k, base, length)
     call('DEL', intent)
     return DONE
   end
-  if call('HMGET', KEYS[k], 'mode')[1] ~= 'read' then
+  local mode = call('HMGET', KEYS[k], 'mode')[1]
+  if not mode then
     return ABSENT, 0
+  end
+  if mode ~= 'read' then
+    return BUSY, -1
   end
   local rest = intent .. ':rest'
   if not call('SET', rest, '1', 'NX', 'PX', 5 * length) then

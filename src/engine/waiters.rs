@@ -466,9 +466,9 @@ impl<S: Clone> Waiters<S> {
             .collect()
     }
 
-    /// An intent found no reader: a writer holds the lock, or it is free and no message said so. Redisson publishes none when a reader
-    /// leaves a lease that ends much earlier than the one that the waiters were told. So one writer asks.
-    pub(super) fn no_reader(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
+    /// An intent found the lock free, and no message said so. Redisson publishes none when a reader leaves a lease that ends much earlier
+    /// than the one that the waiters were told. So one writer asks.
+    pub(super) fn found_free(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
         self.intents.not_left(&spec.name, true, now);
         let queue = self.queue(spec);
         queue.map_or_else(Vec::new, |queue| queue.wake(Wake::One))

@@ -444,11 +444,13 @@ impl Engine {
             match outcome {
                 Ok(Outcome::Done(_)) => {}
                 Ok(Outcome::Absent) => {
-                    let notified = room.notify(|waiters| waiters.no_reader(&spec, now));
+                    let notified = room.notify(|waiters| waiters.found_free(&spec, now));
                     engine.gauges.woken(WakeUp::Poll, notified);
                 }
-                Ok(Outcome::Busy { .. }) => {
-                    room.waiters().intent_not_left(&spec.name, false, now);
+                Ok(Outcome::Busy { remaining }) => {
+                    let nobody_reads = remaining < 0;
+                    room.waiters()
+                        .intent_not_left(&spec.name, nobody_reads, now);
                 }
                 Err(_) => room.waiters().intent_not_left(&spec.name, true, now),
             }
