@@ -81,8 +81,8 @@ pub(super) struct Holding {
     /// Nearly always one.
     holds: SmallVec<[Hold; 1]>,
     ids: u64,
-    /// How many the server counts, or is about to: as many as there are, but for those that joined. None, once the release of the last
-    /// one has begun.
+    /// How many the server counts at most: as many as there are, but for those that joined. A release lowers it when it is answered,
+    /// as it may end unsent with its task.
     on_server: u32,
     /// Until when further readers of the client may join.
     open_until: Option<Instant>,
@@ -194,7 +194,7 @@ impl Holding {
 
     pub(super) fn is_open(&self, now: Instant) -> bool {
         let in_time = self.open_until.is_some_and(|until| now < until);
-        in_time && self.on_server > 0 && self.lost.is_none()
+        in_time && self.lost.is_none()
     }
 
     /// Whether readers have joined, and more may.
@@ -325,7 +325,7 @@ impl Holding {
         (self.on_server.min(rest().count() as u32), lease)
     }
 
-    /// A release that leaves so many on the server is about to be sent.
+    /// A release has left so many on the server.
     pub(super) fn leaves(&mut self, on_server: u32) {
         self.on_server = on_server;
     }

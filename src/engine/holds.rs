@@ -733,7 +733,9 @@ impl Tenure {
     pub(super) fn release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut holding = self.holding();
         let (holds, lease) = holding.without(id, sent);
-        holding.leaves(holds);
+        if holds == 0 {
+            holding.closes();
+        }
         if let Some(lease) = &lease {
             holding.shorten(sent, lease);
         }
@@ -744,9 +746,16 @@ impl Tenure {
         (holds, lease)
     }
 
-    /// The release that was sent at `sent` has been done, and has left `lease` in force.
-    pub(super) fn released(&self, id: Option<HoldId>, sent: Instant, lease: Option<&Lease>) {
+    /// The release that was sent at `sent` has been done, and has left `holds` and `lease` in force.
+    pub(super) fn released(
+        &self,
+        id: Option<HoldId>,
+        sent: Instant,
+        holds: u32,
+        lease: Option<&Lease>,
+    ) {
         let mut holding = self.holding();
+        holding.leaves(holds);
         let owner = id.and_then(|id| holding.owner_of(id));
         if let Some(id) = id {
             holding.remove(id);

@@ -62,7 +62,7 @@ fn slots_last_as_long_as_they_are_used() {
     let (tenure, id) = grant(&slots, &again, None);
     drop(again);
     assert!(!slots.is_empty(), "a tenure uses its slot");
-    tenure.released(Some(id), Instant::now(), None);
+    tenure.released(Some(id), Instant::now(), 0, None);
     drop(tenure);
     assert!(slots.is_empty());
 }
@@ -75,7 +75,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     first.lose(LostReason::Gone);
     assert!(slots.sent_by(&spec(), &slot).is_none());
     let (second, _) = grant(&slots, &slot, None);
-    first.released(Some(first_id), Instant::now(), None);
+    first.released(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
     assert_eq!(
         first.lost(Instant::now()),
@@ -163,7 +163,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let Ok((third, ..)) = try_grant(&slots, &one, None, early) else {
         panic!("the second is over");
     };
-    second.released(Some(id), Instant::now(), None);
+    second.released(Some(id), Instant::now(), 0, None);
     assert!(third.has_slot());
 }
 

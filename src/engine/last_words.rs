@@ -25,7 +25,7 @@ use crate::{
 
 /// The most that the end of a runtime, or the drop of a guard after it, is held up. A server that can be reached takes
 /// milliseconds, and one that cannot is tried once: so this may be long enough for a busy machine.
-const MOST: Duration = Duration::from_secs(3);
+const MOST: Duration = Duration::from_secs(5);
 
 /// How to release without the runtime.
 pub(super) struct LastWords {

@@ -316,7 +316,7 @@ impl Engine {
         match sending.await {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
-                tenure.released(Some(id), sent, lease.as_ref());
+                tenure.released(Some(id), sent, holds, lease.as_ref());
                 self.watch(tenure);
                 if holds == 0 {
                     self.note_released(tenure);
@@ -334,7 +334,7 @@ impl Engine {
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
                 if !self.is_closed() || !tenure.has_slot() {
                     self.note_unreleased(tenure, 1);
-                    tenure.released(Some(id), sent, None);
+                    tenure.released(Some(id), sent, holds, None);
                     self.watch(tenure);
                 }
                 Err(error)
@@ -524,7 +524,7 @@ impl Engine {
         let given_back = self.send_release(spec, request, holds, over, None, None);
         match (given_back.await, live) {
             (Ok(Presence::Present), Some(tenure)) => {
-                tenure.released(None, sent, lease.as_ref());
+                tenure.released(None, sent, holds, lease.as_ref());
                 self.watch(&tenure);
             }
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use redisson_lock::{Config, Error, LockClient, LostReason, Owner};
-use testbed::{Server, eventually};
+use testbed::{Proxy, Server, eventually};
 use tokio::runtime::{Builder, Runtime};
 
 /// For what should be a matter of milliseconds.
@@ -74,6 +74,29 @@ async fn a_guard_that_main_drops_last_is_released() {
         assert_eq!(server.command::<u32>(&["EXISTS", "a", "b"]).await, 0);
         assert!(began.elapsed() < Duration::from_secs(25));
     }
+}
+
+/// What is on its way as the runtime ends may never arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_lost_as_its_runtime_ends_is_sent_again() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let (url, faults) = (proxy.url(), proxy.faults());
+    let program = async move {
+        let client = connect(&url).await;
+        let guard = client.reentrant_lock("a").lock().await.unwrap();
+        faults.lose_next_request();
+        drop(guard);
+        while faults.lost_requests() == 0 {
+            tokio::task::yield_now().await;
+            // Blocks the runtime, so that it ends before it notices that its connection is cut.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    tokio::task::spawn_blocking(move || main_of(current_thread(), program))
+        .await
+        .unwrap();
+    assert_eq!(server.command::<u32>(&["EXISTS", "a"]).await, 0);
 }
 
 /// Permits have no lease that would end them.
