@@ -158,3 +158,23 @@ impl LockClient {
         wait_for(self.0.engine.runtime(), self.0.shutdown_and_release())
     }
 }
+
+impl LockClientBuilder {
+    /// Connects, for callers that do not wait by `await`: see [`blocking`](super).
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let client = redisson_lock::LockClient::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .build_blocking()?;
+    /// # Ok::<(), redisson_lock::Error>(())
+    /// ```
+    pub fn build_blocking(self) -> Result<LockClient, Error> {
+        LockClient::build(self.own_runtime(true))
+    }
+}

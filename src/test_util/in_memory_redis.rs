@@ -7,8 +7,7 @@ use tokio::time::Instant;
 
 use super::{Server, Settings, faults::Faults, network::Network, raw::RawConnection, text_of};
 use crate::{
-    client::LockClient,
-    client_builder::LockClientBuilder,
+    client::{LockClient, LockClientBuilder},
     config::Config,
     error::Error,
     redis::{

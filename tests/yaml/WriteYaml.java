@@ -11,7 +11,7 @@ import org.redisson.config.SslVerificationMode;
 
 /**
  * Writes the YAML of Redisson's own {@code Config.toYAML()}, one file a section, into the folder that is named: the data of
- * src/redisson/tests.rs. {@code tools/write-yaml.sh} runs it.
+ * src/client/redisson/tests.rs. {@code tools/write-yaml.sh} runs it.
  */
 final class WriteYaml {
 

@@ -112,7 +112,7 @@ mod tests {
                 "src/redis/mod.rs",
                 "fn of(engine: crate::engine::Engine) {}\n",
             ),
-            ("src/client.rs", "use crate::{engine::Engine, error};\n"),
+            ("src/client/mod.rs", "use crate::{engine::Engine, error};\n"),
         ]));
         assert_eq!(
             problems,

@@ -45,7 +45,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
 /// Pages of the guide are rustdoc modules too, in which `fair-lock.md` leads nowhere: their links have labels, and
 /// src/guide/links.md says where each leads in rustdoc.
 fn of_guide(tree: &Tree) -> Vec<String> {
-    let guide = tree.text("src/guide.rs").unwrap_or_default();
+    let guide = tree.text("src/guide/mod.rs").unwrap_or_default();
     let modules = guide.lines().filter_map(|line| {
         let (module, file) = line.strip_prefix("page!(")?.split_once(", \"")?;
         Some((module, format!("docs/{}", file.strip_suffix("\");")?)))
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn links_of_the_guide_lead_to_modules() {
         let guide = (
-            "src/guide.rs",
+            "src/guide/mod.rs",
             "page!(a_b, \"a-b.md\");\npage!(c, \"c.md\");\n",
         );
         let page = ("docs/a-b.md", "[x][c.md#d] [y](c.md)\n\n[c.md#d]: c.md#d\n");

@@ -1,6 +1,10 @@
 //! Permits that many processes share.
 
+mod permit_expirable_semaphore;
+
 use std::{fmt, sync::Arc, time::Duration};
+
+pub use permit_expirable_semaphore::{ExpirablePermit, PermitExpirableSemaphore};
 
 use crate::{
     engine::{Deadline, EngineHandle, HeldPermits},

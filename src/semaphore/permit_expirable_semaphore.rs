@@ -8,10 +8,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
+use super::{name, number};
 use crate::{
     engine::{Deadline, EngineHandle, HeldPermit},
     error::{Error, LostReason},
-    semaphore::{name, number},
     wire::{
         Lease,
         permit::{self, Id},

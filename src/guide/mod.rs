@@ -16,9 +16,9 @@
 /// of two definitions the first one counts.
 macro_rules! page {
     ($module:ident, $file:literal) => {
-        #[doc = include_str!("guide/links.md")]
+        #[doc = include_str!("links.md")]
         #[doc = ""]
-        #[doc = include_str!(concat!("../docs/", $file))]
+        #[doc = include_str!(concat!("../../docs/", $file))]
         pub mod $module {}
     };
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::Lock;
 use crate::{
     engine::Then,
     error::Error,
     guard::Guard,
-    lock::Lock,
     owner::Owner,
     wire::{Kind, Lease},
 };

@@ -4,13 +4,15 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
-use crate::{
+use super::{
     any_lock::AnyLock,
+    quorum::{All, Majority, Quorum},
+};
+use crate::{
     engine::{Deadline, Group, Member, send_permits},
     error::Error,
-    multi_guard::{MultiGuard, summed_up},
+    guard::{MultiGuard, summed_up},
     owner::Owner,
-    quorum::{All, Majority, Quorum},
     wire::{Lease, LockSpec, Released},
 };
 

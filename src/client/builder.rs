@@ -4,8 +4,8 @@ use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use super::LockClient;
 use crate::{
-    client::LockClient,
     config::Config,
     engine::EngineHandle,
     error::Error,
@@ -29,6 +29,64 @@ pub struct LockClientBuilder {
     connect_timeout: Option<Duration>,
     retry_start: Duration,
     config: Config,
+}
+
+impl LockClient {
+    /// Connects to the server at `url`, with the default settings.
+    ///
+    /// | URL | server |
+    /// | --- | --- |
+    /// | `redis://[user:password@]host[:port][/database]`, `valkey://..` | over TCP |
+    /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
+    /// | `redis-sentinel://[user:password@]host[:port]/service[/database][?node=host:port..]` | the master that sentinels name; `&sentinelUsername=`, `&sentinelPassword=` for the sentinels themselves |
+    /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
+    /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
+    /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
+    /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a URL that cannot be used, and when the server refuses the user or password;
+    /// [`Error::Unavailable`] when no connection comes about within 10 s. No error contains the URL.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was open.
+    ///
+    /// # Redisson
+    ///
+    /// `Redisson.create(config)` with `useSingleServer()`, `useSentinelServers()`, `useReplicatedServers()` or
+    /// `useClusterServers()`.
+    #[doc(alias(
+        "create",
+        "useSingleServer",
+        "useSentinelServers",
+        "useReplicatedServers",
+        "useClusterServers"
+    ))]
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url).build().await
+    }
+
+    /// Starts a client with settings of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::{Config, LockClient};
+    ///
+    /// let client = LockClient::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .config(Config::default())
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> LockClientBuilder {
+        LockClientBuilder::new()
+    }
 }
 
 impl LockClientBuilder {
@@ -395,25 +453,6 @@ impl LockClientBuilder {
         }
         target.open_on(&self.tls, self.connect_timeout)?;
         Ok((target, self.config))
-    }
-
-    /// Connects, for callers that do not wait by `await`: see [`blocking`](crate::blocking).
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](Self::build).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// let client = redisson_lock::LockClient::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .build_blocking()?;
-    /// # Ok::<(), redisson_lock::Error>(())
-    /// ```
-    #[cfg(feature = "blocking")]
-    pub fn build_blocking(self) -> Result<crate::blocking::LockClient, Error> {
-        crate::blocking::LockClient::build(self.own_runtime(true))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::Lock;
 use crate::{
     error::Error,
-    lock::Lock,
     wire::{
         Inspection, Kind, Queued,
         holders::{Holder, Waiter},

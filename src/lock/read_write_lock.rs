@@ -1,9 +1,7 @@
 //! Two locks with one name: many may read, or one may write.
 
-use crate::{
-    lock::Lock,
-    wire::{read::Read, write::Write},
-};
+use super::Lock;
+use crate::wire::{read::Read, write::Write};
 
 /// A handle on a read-write lock: see [`LockClient::read_write_lock`](crate::LockClient::read_write_lock).
 ///

@@ -1,6 +1,19 @@
 //! One front for every kind of lock.
 
+mod any_lock;
+mod inspect;
+pub mod kind;
+mod multi_lock;
+mod quorum;
+mod read_write_lock;
+mod run;
+
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+
+pub use any_lock::AnyLock;
+pub use multi_lock::{GroupLock, MultiLock, RedLock};
+pub use quorum::{All, Majority, Quorum};
+pub use read_write_lock::ReadWriteLock;
 
 use crate::{
     back_off::BackOff,

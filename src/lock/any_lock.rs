@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::Lock;
 use crate::{
     engine::{AcquireRequest, EngineHandle, Subject},
     error::Error,
-    lock::Lock,
     owner::Owner,
     wire::{Kind, Lease, LockSpec},
 };

@@ -1,9 +1,14 @@
 //! One hold, as its holder sees it.
 
+mod multi_guard;
+
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+pub use multi_guard::MultiGuard;
+pub(crate) use multi_guard::summed_up;
 
 use crate::{
     engine::{EngineHandle, Held, Then, cancel_at_the_end, elsewhere, loss_of},

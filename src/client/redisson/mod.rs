@@ -7,9 +7,8 @@ use std::{collections::HashMap, fmt, path::PathBuf};
 
 use section::{Environment, Section};
 
+use super::{LockClient, LockClientBuilder};
 use crate::{
-    LockClientBuilder,
-    client::LockClient,
     config::{Config, ShardedPubSub},
     error::Error,
     redis::Target,

@@ -1,25 +1,29 @@
 //! The only way to get a lock.
 
+mod builder;
+#[cfg(feature = "redisson-yaml")]
+mod redisson;
+
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
+pub use builder::LockClientBuilder;
+#[cfg(feature = "redisson-yaml")]
+pub use redisson::RedissonConfig;
+
 use crate::{
     back_off::BackOff,
-    client_builder::LockClientBuilder,
     count_down_latch::CountDownLatch,
     election::Election,
     engine::{EngineHandle, Subject},
     error::Error,
     held_lock::{HeldLock, ShutdownReport},
     lock::{
-        FairLock, FencedLock, Lock, NonReentrantFairLock, NonReentrantLock, ReentrantLock,
-        SimpleLock, SpinLock,
+        FairLock, FencedLock, Lock, MultiLock, NonReentrantFairLock, NonReentrantLock,
+        ReadWriteLock, RedLock, ReentrantLock, SimpleLock, SpinLock,
     },
-    multi_lock::{MultiLock, RedLock},
-    permit_expirable_semaphore::PermitExpirableSemaphore,
-    read_write_lock::ReadWriteLock,
-    semaphore::Semaphore,
+    semaphore::{PermitExpirableSemaphore, Semaphore},
     wire::{Kind, sealed::Known, site::Site},
 };
 
@@ -55,62 +59,6 @@ pub struct LockClient {
 impl LockClient {
     pub(crate) fn new(engine: EngineHandle) -> Self {
         Self { engine }
-    }
-
-    /// Connects to the server at `url`, with the default settings.
-    ///
-    /// | URL | server |
-    /// | --- | --- |
-    /// | `redis://[user:password@]host[:port][/database]`, `valkey://..` | over TCP |
-    /// | `rediss://..`, `valkeys://..` | over TLS, with the feature `rustls` |
-    /// | `redis-sentinel://[user:password@]host[:port]/service[/database][?node=host:port..]` | the master that sentinels name; `&sentinelUsername=`, `&sentinelPassword=` for the sentinels themselves |
-    /// | `redis-replicated://[user:password@]host[:port][/database][?node=host:port..]` | whichever of the servers is a master |
-    /// | `redis-cluster://[user:password@]host[:port][?node=host:port..]` | a cluster |
-    /// | `rediss-sentinel://..`, `rediss-replicated://..`, `rediss-cluster://..` | the same over TLS |
-    /// | `unix://[user:password@localhost]/path/to/socket[?db=database]` | over a unix socket |
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a URL that cannot be used, and when the server refuses the user or password;
-    /// [`Error::Unavailable`] when no connection comes about within 10 s. No error contains the URL.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future closes what was open.
-    ///
-    /// # Redisson
-    ///
-    /// `Redisson.create(config)` with `useSingleServer()`, `useSentinelServers()`, `useReplicatedServers()` or
-    /// `useClusterServers()`.
-    #[doc(alias(
-        "create",
-        "useSingleServer",
-        "useSentinelServers",
-        "useReplicatedServers",
-        "useClusterServers"
-    ))]
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
-        Self::builder().url(url).build().await
-    }
-
-    /// Starts a client with settings of its own.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), redisson_lock::Error> {
-    /// use redisson_lock::{Config, LockClient};
-    ///
-    /// let client = LockClient::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .config(Config::default())
-    ///     .build()
-    ///     .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder() -> LockClientBuilder {
-        LockClientBuilder::new()
     }
 
     /// The id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Random, and made anew for every
