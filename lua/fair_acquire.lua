@@ -2,13 +2,13 @@
 --
 -- A place has a score: when it may be taken away, in ms of this server's clock. The script removes only the head of
 -- the queue, and only while the lock is free: a place matters then, and those behind keep theirs. Scores are
--- Redisson's own: each of its waiters takes `patience` off the score of all behind when it enters or leaves, so one
+-- Redisson's own: each of its waiters takes `timeout` off the score of all behind when it enters or leaves, so one
 -- behind it needs that much more than its own place. The script itself changes no score but its owner's and the head's.
 --
 -- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of their scores
 -- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
 --       waited: ms since this wait's last try, 0 at its first, -1 if the owner will not wait
---       place: ms that a waiter of this crate keeps its place when nothing is heard of it; patience: ms for Redisson's
+--       place: ms that a waiter of this crate keeps its place when nothing is heard of it; timeout: ms for Redisson's
 --       channel: of the lock, with `:` and an owner behind it where that owner listens
 --       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
 -- Its messages to other waiters are hints: without the right to the channels, these come by themselves, a little later.
@@ -46,7 +46,7 @@ end
 
 -- The first waiter that is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
 -- and one of ours that was removed.
-local function first_in_line(queue, places, owner, place)
+local function first_in_queue(queue, places, owner, place)
   local now, suspected
   for _ = 1, MOST_REMOVED do
     local head = call('LINDEX', queue, 0)
@@ -102,21 +102,21 @@ local function refresh_place(queue, places, owner, now, score, waited, place)
   end
 end
 
-local function take_place(queue, places, owner, now, place, patience)
+local function take_place(queue, places, owner, now, place, timeout)
   local last = call('LINDEX', queue, -1)
   local before = last and tonumber(call('ZSCORE', places, last)) or now
   local score = now + place
   if last and is_ours(last, owner) then
     score = math.max(score, before)
   elseif last then
-    score = math.max(before, now + patience) + place
+    score = math.max(before, now + timeout) + place
   end
   call('ZADD', places, score, owner)
   call('RPUSH', queue, owner)
 end
 
 local keys, args = 3, 8
-local function operation(k, owner, lease, holds, waited, place, patience, channel, nudge)
+local function operation(k, owner, lease, holds, waited, place, timeout, channel, nudge)
   local lock, queue, places = KEYS[k], KEYS[k + 1], KEYS[k + 2]
   waited, place = tonumber(waited), tonumber(place)
   local remaining = call('PTTL', lock)
@@ -141,7 +141,7 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
 
   local head, head_until, now, removed, removes
   if free then
-    head, head_until, now, removed = first_in_line(queue, places, owner, place)
+    head, head_until, now, removed = first_in_queue(queue, places, owner, place)
     if not head or head == owner then
       call('HSET', lock, owner, holds)
       expire_new(lock, lease)
@@ -179,7 +179,7 @@ local function operation(k, owner, lease, holds, waited, place, patience, channe
   elseif waited > 0 then
     take_place_again(queue, places, owner, now, waited, place)
   else
-    take_place(queue, places, owner, now, place, tonumber(patience))
+    take_place(queue, places, owner, now, place, tonumber(timeout))
   end
   if free then
     -- The second is the next if the first is dead, and any waiter may remove a dead one, as the waiter that has found one likely to be dead.

@@ -15,7 +15,7 @@ local function is_ours(entry, owner)
   return #entry == #owner
 end
 
-local function first_in_line(queue, places, owner, place)
+local function first_in_queue(queue, places, owner, place)
   local now
   for _ = 1, 1000 do
     local head = call('LINDEX', queue, 0)
@@ -52,7 +52,7 @@ local function operation(k, owner, holds, lease, place, channel)
   end
 
   if holds == '0' then
-    local head = first_in_line(queue, places, owner, tonumber(place))
+    local head = first_in_queue(queue, places, owner, tonumber(place))
     if head then
       call(PUBLISH, channel .. ':' .. head, '0')
     end

@@ -20,7 +20,7 @@ pub(crate) struct Seldom {
 #[derive(Debug, Default)]
 struct State {
     began: Option<Instant>,
-    told: u32,
+    logged: u32,
     untold: u64,
 }
 
@@ -37,13 +37,13 @@ impl Seldom {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.began.is_none_or(|began| now >= began + PERIOD) {
-            (state.began, state.told) = (Some(now), 0);
+            (state.began, state.logged) = (Some(now), 0);
         }
-        if state.told == self.most {
+        if state.logged == self.most {
             state.untold += 1;
             return None;
         }
-        state.told += 1;
+        state.logged += 1;
         Some(std::mem::take(&mut state.untold))
     }
 }
@@ -55,12 +55,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_few_lines_a_minute_pass_and_the_rest_is_counted() {
         let seldom = Seldom::new(2);
-        let told: Vec<_> = (0..5).map(|_| seldom.may_tell()).collect();
-        assert_eq!(told, [Some(0), Some(0), None, None, None]);
+        let logged: Vec<_> = (0..5).map(|_| seldom.may_tell()).collect();
+        assert_eq!(logged, [Some(0), Some(0), None, None, None]);
         tokio::time::advance(PERIOD - Duration::from_millis(1)).await;
         assert_eq!(seldom.may_tell(), None);
         tokio::time::advance(Duration::from_millis(1)).await;
-        let told = [seldom.may_tell(), seldom.may_tell(), seldom.may_tell()];
-        assert_eq!(told, [Some(4), Some(0), None]);
+        let logged = [seldom.may_tell(), seldom.may_tell(), seldom.may_tell()];
+        assert_eq!(logged, [Some(4), Some(0), None]);
     }
 }

@@ -504,7 +504,7 @@ impl LockClient {
     fn lock<K: Kind + Known>(&self, name: String) -> Lock<K> {
         let subject = |name| Subject {
             spec: Arc::new(K::PROTOCOL.spec(name, &self.engine.config)),
-            terms: self.engine.terms.clone(),
+            options: self.engine.terms.clone(),
         };
         Lock {
             engine: self.engine.clone(),

@@ -64,16 +64,16 @@ mod tests {
     fn what_is_set_again_is_due_once() {
         let now = Instant::now();
         let at = |millis| Some(now + Duration::from_millis(millis));
-        let (mut agenda, mut first, mut second) = (DeadlineQueue::default(), None, None);
-        agenda.set(1, &mut first, at(10), || "a");
-        agenda.set(2, &mut second, at(20), || "b");
-        agenda.set(1, &mut first, at(30), || unreachable!("it is there"));
-        assert_eq!(agenda.next(), at(20));
-        assert_eq!(agenda.due(at(19).unwrap()), [""; 0]);
-        assert_eq!(agenda.due(at(20).unwrap()), ["b"]);
-        agenda.set(2, &mut second, None, || "b");
-        assert_eq!(agenda.due(at(100).unwrap()), ["a"]);
-        assert_eq!(agenda.next(), None);
+        let (mut queue, mut first, mut second) = (DeadlineQueue::default(), None, None);
+        queue.set(1, &mut first, at(10), || "a");
+        queue.set(2, &mut second, at(20), || "b");
+        queue.set(1, &mut first, at(30), || unreachable!("it is there"));
+        assert_eq!(queue.next(), at(20));
+        assert_eq!(queue.due(at(19).unwrap()), [""; 0]);
+        assert_eq!(queue.due(at(20).unwrap()), ["b"]);
+        queue.set(2, &mut second, None, || "b");
+        assert_eq!(queue.due(at(100).unwrap()), ["a"]);
+        assert_eq!(queue.next(), None);
     }
 
     proptest! {
@@ -84,23 +84,23 @@ mod tests {
         ) {
             let now = Instant::now();
             let at = |millis| now + Duration::from_millis(millis);
-            let (mut agenda, mut entered) = (DeadlineQueue::default(), [None; 20]);
+            let (mut queue, mut entered) = (DeadlineQueue::default(), [None; 20]);
             let mut model = BTreeMap::new();
             for (number, millis) in entries {
-                agenda.set(number, &mut entered[number as usize], millis.map(at), || number);
+                queue.set(number, &mut entered[number as usize], millis.map(at), || number);
                 match millis {
                     Some(millis) => model.insert(number, millis),
                     None => model.remove(&number),
                 };
             }
             for look in looks {
-                let mut due = agenda.due(at(look));
+                let mut due = queue.due(at(look));
                 due.sort_unstable();
                 let expected: Vec<_> =
                     model.iter().filter(|&(_, &millis)| millis <= look).map(|(&number, _)| number).collect();
                 model.retain(|_, millis| *millis > look);
                 prop_assert_eq!(due, expected);
-                prop_assert_eq!(agenda.next(), model.values().min().map(|&millis| at(millis)));
+                prop_assert_eq!(queue.next(), model.values().min().map(|&millis| at(millis)));
             }
         }
     }

@@ -40,7 +40,7 @@ const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
 /// How long the rest is waited for once a majority has been had, besides the time that this took.
 const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
 /// The least that a member of a majority is given to answer.
-const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+const MIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A lock of a group.
 pub(crate) struct Member {
@@ -286,7 +286,7 @@ impl Group<'_> {
         }
     }
 
-    /// All tries at a time. A majority that has been had does not wait long for the rest.
+    /// All attempts at a time. A majority that has been had does not wait long for the rest.
     async fn try_all(
         &self,
         first: Option<Part>,
@@ -296,20 +296,20 @@ impl Group<'_> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
         let began = Instant::now();
-        let mut tries = self.tries(skipped, deadline);
+        let mut attempts = self.attempts(skipped, deadline);
         let mut until = None;
         loop {
             let next = async {
                 match until {
-                    Some(until) => timeout_at(until, tries.next()).await.ok().flatten(),
-                    None => tries.next().await,
+                    Some(until) => timeout_at(until, attempts.next()).await.ok().flatten(),
+                    None => attempts.next().await,
                 }
             };
-            let Some((index, tried)) = next.await else {
+            let Some((index, outcome)) = next.await else {
                 // Those that are still on their way are carried on, and given back if they are granted.
                 return taken;
             };
-            match tried {
+            match outcome {
                 Ok(AttemptOutcome::Granted(held)) => {
                     self.members[index].engine.entered(&held);
                     taken.push(self.part(index, held));
@@ -327,7 +327,7 @@ impl Group<'_> {
         }
     }
 
-    fn tries(
+    fn attempts(
         &self,
         skipped: Option<usize>,
         deadline: Deadline,
@@ -339,7 +339,7 @@ impl Group<'_> {
         let send_permits =
             send_permits(rest().map(|(_, member)| (&member.engine, &*member.request.spec.name)));
         let is_majority = self.is_majority();
-        let tries = rest()
+        let attempts = rest()
             .zip(send_permits)
             .map(move |((index, member), permit)| {
                 let Member { engine, request } = member;
@@ -355,7 +355,7 @@ impl Group<'_> {
                     .min(Instant::now() + answer_wait);
                 async move { (index, engine.try_until(request, until, None, permit).await) }
             });
-        tries.collect()
+        attempts.collect()
     }
 }
 
@@ -368,7 +368,7 @@ async fn pause(deadline: Deadline, time: Duration) {
 /// How long one server of a majority may take to answer: short beside the lease, as the leases of acquired members run meanwhile.
 fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
-        .max(LEAST_PATIENCE)
+        .max(MIN_TIMEOUT)
         .min(engine.config.command_wait)
 }
 

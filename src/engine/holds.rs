@@ -63,10 +63,10 @@ struct Reading {
 }
 
 /// A lock's name, and an owner.
-type SlotKey = (Arc<str>, OwnerId);
+type OwnerEntryKey = (Arc<str>, OwnerId);
 
-/// The use of a slot.
-pub(crate) type OwnerEntryRef = Use<SlotKey, OwnerEntry>;
+/// The use of an entry.
+pub(crate) type OwnerEntryRef = Use<OwnerEntryKey, OwnerEntry>;
 
 /// A lock's name, and for what one of several locks of that name is meant.
 type LocalKey = (Arc<str>, HoldMode);
@@ -76,10 +76,10 @@ type Local = LocalLock<Arc<Tenure>, AcquireRequest, Held>;
 /// The use of a lock that one owner has at a time.
 pub(super) type LocalRef = Use<LocalKey, Local>;
 
-/// All slots that are in use.
+/// All entries that are in use.
 #[derive(Default)]
 pub(crate) struct OwnerTable {
-    table: Arc<UseTable<SlotKey, OwnerEntry>>,
+    table: Arc<UseTable<OwnerEntryKey, OwnerEntry>>,
     locals: Arc<UseTable<LocalKey, Local>>,
     readers: Arc<UseTable<Arc<str>, Readers>>,
     /// How many tenures there have been.
@@ -87,7 +87,7 @@ pub(crate) struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// The slot of `owner` on the lock `name`.
+    /// The entry of `owner` on the lock `name`.
     pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> OwnerEntryRef {
         let entry = || OwnerEntry::new(owner);
         self.table.enter((name.clone(), owner), entry)
@@ -121,28 +121,28 @@ impl OwnerTable {
         (holder == owner.owner()).then_some(tenure)
     }
 
-    /// What is held by the use of this slot, by whichever owner.
-    pub(super) fn sent_by(&self, spec: &LockSpec, slot: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+    /// What is held by the use of this entry, by whichever owner.
+    pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
         if spec.count == HoldMode::Read {
-            return slot.sent();
+            return entry.sent();
         }
         let (_, tenure) = self.local(spec)?.row()?;
-        (tenure.slot.key() == slot.key()).then_some(tenure)
+        (tenure.entry.key() == entry.key()).then_some(tenure)
     }
 
-    /// A hold by the use of this slot whose guard is gone, to be released by the caller.
+    /// A hold by the use of this entry whose guard is gone, to be released by the caller.
     pub(super) fn take_dropped(
         &self,
         spec: &LockSpec,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let held = counts_beside(spec).iter().filter_map(|count| {
             if *count == HoldMode::Read {
-                return slot.sent();
+                return entry.sent();
             }
             let key = (spec.name.clone(), *count);
             let (_, tenure) = self.locals.enter(key, Local::default).row()?;
-            (tenure.slot.key() == slot.key()).then_some(tenure)
+            (tenure.entry.key() == entry.key()).then_some(tenure)
         });
         let mut dropped = held.filter_map(|tenure| {
             let id = tenure.take_dropped()?;
@@ -159,8 +159,8 @@ impl OwnerTable {
             let row = is_it(name).then(|| local.row()).flatten();
             row.map(|(_, tenure)| tenure)
         });
-        tenures.extend(self.table.collect(|(name, _), slot| {
-            let sent = || slot.sent();
+        tenures.extend(self.table.collect(|(name, _), entry| {
+            let sent = || entry.sent();
             is_it(name).then(sent).flatten()
         }));
         tenures
@@ -225,12 +225,12 @@ impl OwnerEntry {
 }
 
 impl OwnerTable {
-    /// Notes a hold of `slot` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
+    /// Notes a hold of `entry` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
     /// another owner that it follows, of which this client had not heard that it is over. The hold cannot be relied upon if `None`
     /// is returned instead, or another tenure, which is in its way: which of the two is true is not known.
     pub(super) fn grant(
         &self,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
@@ -273,7 +273,7 @@ impl OwnerTable {
         }
         let mut readers = readers;
         if spec.count == HoldMode::Read
-            && let Some(writing) = self.tenure(spec, HoldMode::Write, slot.key().1)
+            && let Some(writing) = self.tenure(spec, HoldMode::Write, entry.key().1)
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
@@ -291,8 +291,8 @@ impl OwnerTable {
             local: local.cloned(),
             readers: readers.cloned(),
             ..Tenure::new(
-                slot,
-                slot.key().1,
+                entry,
+                entry.key().1,
                 spec,
                 holding,
                 smallvec![durability],
@@ -300,7 +300,7 @@ impl OwnerTable {
             )
         });
         let Some(local) = local else {
-            let old = lock(&slot.sent).replace(tenure.clone());
+            let old = lock(&entry.sent).replace(tenure.clone());
             drop(old);
             tenure.is_read_by(owner);
             drop(readers.and_then(|readers| readers.share(&tenure)));
@@ -312,10 +312,10 @@ impl OwnerTable {
         }
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
-        let (told, old) = local
+        let (notified, old) = local
             .granted(tenure.row(), row_ends, is_over)
             .map_err(Some)?;
-        drop(told);
+        drop(notified);
         Ok((tenure, id, old))
     }
 
@@ -335,7 +335,7 @@ impl OwnerTable {
             local: old.local.clone(),
             row: old.row,
             lives_on: AtomicBool::new(old.may_live_on()),
-            ..Tenure::new(&old.slot, owner, &next.spec, holding, durability, number)
+            ..Tenure::new(&old.entry, owner, &next.spec, holding, durability, number)
         };
         Some((Arc::new(tenure), id))
     }
@@ -349,10 +349,10 @@ impl OwnerTable {
         fits: impl FnOnce(&Tenure) -> bool,
         holder: impl FnOnce() -> Option<Holder>,
     ) -> Option<(Arc<Tenure>, HoldId, bool)> {
-        let slot = self.enter(readers.key(), owner);
+        let entry = self.enter(readers.key(), owner);
         // An attempt of its own that is on its way may make a tenure of its own.
-        let _op_lock = slot.op_lock.try_lock().ok()?;
-        let mut reading = lock(&slot.reading);
+        let _op_lock = entry.op_lock.try_lock().ok()?;
+        let mut reading = lock(&entry.reading);
         let tenure = readers.shared()?;
         // A nested acquisition asks the server, and so finds out whether the outer hold is there.
         if reading.is_some() || !fits(&tenure) {
@@ -360,7 +360,7 @@ impl OwnerTable {
         }
         let (id, is_first) = tenure.holding().join(owner.owner(), Instant::now())?;
         *reading = Some(Reading {
-            _joined: tenure.is_lent_to(owner).then(|| (slot.clone(), holder())),
+            _joined: tenure.is_lent_to(owner).then(|| (entry.clone(), holder())),
             tenure: tenure.clone(),
         });
         Some((tenure, id, is_first))
@@ -396,7 +396,7 @@ pub(super) struct Grant<'a> {
 
 /// By what the holders are told that have asked for it.
 #[derive(Debug, Default)]
-struct Told {
+struct LossSignals {
     /// Of the loss.
     token: CancellationToken,
     /// That it may come earlier.
@@ -406,7 +406,7 @@ struct Told {
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
 pub(crate) struct Tenure {
     /// Of the owner that took it from the server.
-    slot: OwnerEntryRef,
+    entry: OwnerEntryRef,
     /// The present owner; of readers that share it, the one that took it from the server.
     owner: OwnerId,
     local: Option<LocalRef>,
@@ -414,7 +414,7 @@ pub(crate) struct Tenure {
     pub(super) spec: Arc<LockSpec>,
     holding: Mutex<Holding>,
     /// Cancelled at the loss; made at the first call that asks for it.
-    told: Mutex<Option<Told>>,
+    loss_signals: Mutex<Option<LossSignals>>,
     /// Those that its holds were acquired with, each once.
     durability: Mutex<SmallVec<[Durability; 1]>>,
     /// The fencing token of the first hold that had one.
@@ -428,8 +428,8 @@ pub(crate) struct Tenure {
     pub(super) number: u64,
     /// The number of the tenure that was granted by the server, and from which this one has been passed on.
     row: u64,
-    /// When the watchdog looks at it next. Written under the lock of the watchdog's agenda.
-    pub(super) on_agenda: Mutex<Option<Instant>>,
+    /// When the watchdog looks at it next. Written under the lock of the watchdog's queue.
+    pub(super) next_deadline: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
     put_off: AtomicBool,
     /// The server may keep it beyond what its holders count on.
@@ -439,7 +439,7 @@ pub(crate) struct Tenure {
 
 impl Tenure {
     fn new(
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
         owner: OwnerId,
         spec: &Arc<LockSpec>,
         holding: Holding,
@@ -447,13 +447,13 @@ impl Tenure {
         number: u64,
     ) -> Self {
         Self {
-            slot: slot.clone(),
+            entry: entry.clone(),
             owner,
             local: None,
             readers: None,
             spec: spec.clone(),
             holding: Mutex::new(holding),
-            told: Mutex::new(None),
+            loss_signals: Mutex::new(None),
             durability: Mutex::new(durability),
             fence: OnceLock::new(),
             since: Instant::now(),
@@ -463,7 +463,7 @@ impl Tenure {
             row: number,
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
-            on_agenda: Mutex::new(None),
+            next_deadline: Mutex::new(None),
             seen: Seen::default(),
         }
     }
@@ -526,7 +526,7 @@ impl Tenure {
     }
 
     pub(super) fn slot(&self) -> &OwnerEntryRef {
-        &self.slot
+        &self.entry
     }
 
     /// How durable its renewals are to be, where so many replicas are listed.
@@ -621,16 +621,16 @@ impl Tenure {
 
     /// Whether it is sent under the field of another owner.
     fn is_lent_to(&self, owner: OwnerId) -> bool {
-        self.slot.key().1 != owner
+        self.entry.key().1 != owner
     }
 
     /// The entry of an owner that has holds of it.
     fn entry_of(&self, owner: Owner) -> OwnerEntryRef {
         let owner = OwnerId::new(self.owner.client(), owner);
-        let name = self.slot.key().0.clone();
+        let name = self.entry.key().0.clone();
         match self.is_lent_to(owner) {
-            true => self.slot.beside((name, owner), || OwnerEntry::new(owner)),
-            false => self.slot.clone(),
+            true => self.entry.beside((name, owner), || OwnerEntry::new(owner)),
+            false => self.entry.clone(),
         }
     }
 
@@ -740,8 +740,8 @@ impl Tenure {
             holding.shorten(sent, lease);
         }
         drop(holding);
-        if let Some(told) = &*lock(&self.told) {
-            told.shrunk.notify_waiters();
+        if let Some(signals) = &*lock(&self.loss_signals) {
+            signals.shrunk.notify_waiters();
         }
         (holds, lease)
     }
@@ -769,7 +769,7 @@ impl Tenure {
         drop(holding);
         if over {
             self.seen.end(End::Released);
-            self.leave_slot();
+            self.leave_entry();
         }
         if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
             self.is_not_read_by(owner);
@@ -845,16 +845,19 @@ impl Tenure {
         holding.lost = Some(reason);
         drop(holding);
         self.seen.end(End::Lost(reason.into()));
-        self.leave_slot();
-        if let Some(told) = &*lock(&self.told) {
-            told.token.cancel();
+        self.leave_entry();
+        if let Some(signals) = &*lock(&self.loss_signals) {
+            signals.token.cancel();
         }
         true
     }
 
     /// Cancelled when the holds are lost.
     pub(crate) fn token(&self) -> CancellationToken {
-        let token = lock(&self.told).get_or_insert_default().token.clone();
+        let token = lock(&self.loss_signals)
+            .get_or_insert_default()
+            .token
+            .clone();
         if self.holding().lost.is_some() {
             token.cancel();
         }
@@ -863,13 +866,16 @@ impl Tenure {
 
     /// Completes when the time for which it may be relied upon has become shorter, from now on.
     pub(super) fn shrinks(&self) -> OwnedNotified {
-        let shrunk = lock(&self.told).get_or_insert_default().shrunk.clone();
+        let shrunk = lock(&self.loss_signals)
+            .get_or_insert_default()
+            .shrunk
+            .clone();
         shrunk.notified_owned()
     }
 
     /// Separates the tenure from its entry: the owner's next operation on this lock begins a new tenure, and waiters of this client may
     /// ask the server.
-    fn leave_slot(&self) {
+    fn leave_entry(&self) {
         let old = match &self.local {
             Some(local) => {
                 drop(local.ended(self.number));
@@ -884,11 +890,11 @@ impl Tenure {
                 owners
                     .into_iter()
                     .for_each(|owner| self.is_not_read_by(owner));
-                let mut sent = lock(&self.slot.sent);
+                let mut sent = lock(&self.entry.sent);
                 sent.take_if(|sent| sent.number == self.number)
             }
         };
-        // Dropped here, outside of the lock: it may be the last use of the slot.
+        // Dropped here, outside of the lock: it may be the last use of the entry.
         drop(old);
     }
 }

@@ -19,26 +19,26 @@ fn spec() -> Arc<LockSpec> {
 }
 
 fn grant(
-    slots: &OwnerTable,
-    slot: &OwnerEntryRef,
+    owners: &OwnerTable,
+    entry: &OwnerEntryRef,
     tenure: Option<Arc<Tenure>>,
 ) -> (Arc<Tenure>, HoldId) {
-    let granted = try_grant(slots, slot, tenure, Instant::now());
+    let granted = try_grant(owners, entry, tenure, Instant::now());
     let (tenure, id, _) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
     (tenure, id)
 }
 
 fn try_grant(
-    slots: &OwnerTable,
-    slot: &OwnerEntryRef,
+    owners: &OwnerTable,
+    entry: &OwnerEntryRef,
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
     let spec = spec();
-    let local = slots.local(&spec);
+    let local = owners.local(&spec);
     let grant = Grant {
         spec: &spec,
-        owner: slot.key().1.owner(),
+        owner: entry.key().1.owner(),
         local: local.as_ref(),
         readers: None,
         row_ends: Instant::now(),
@@ -48,33 +48,33 @@ fn try_grant(
         durability: Durability::default(),
         token: None,
     };
-    slots.grant(slot, tenure, grant)
+    owners.grant(entry, tenure, grant)
 }
 
 #[test]
 fn slots_last_as_long_as_they_are_used() {
-    let slots = OwnerTable::default();
+    let owners = OwnerTable::default();
     let owner = OwnerId::new(Uuid::nil(), Owner::new());
-    let slot = slots.enter(&"a".into(), owner);
-    let again = slots.enter(&"a".into(), owner);
-    assert!(std::ptr::eq::<OwnerEntry>(&*slot, &*again));
-    drop(slot);
-    let (tenure, id) = grant(&slots, &again, None);
+    let entry = owners.enter(&"a".into(), owner);
+    let again = owners.enter(&"a".into(), owner);
+    assert!(std::ptr::eq::<OwnerEntry>(&*entry, &*again));
+    drop(entry);
+    let (tenure, id) = grant(&owners, &again, None);
     drop(again);
-    assert!(!slots.is_empty(), "a tenure uses its slot");
+    assert!(!owners.is_empty(), "a tenure uses its entry");
     tenure.released(Some(id), Instant::now(), 0, None);
     drop(tenure);
-    assert!(slots.is_empty());
+    assert!(owners.is_empty());
 }
 
 #[test]
 fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
-    let slots = OwnerTable::default();
-    let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
-    let (first, first_id) = grant(&slots, &slot, None);
+    let owners = OwnerTable::default();
+    let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
+    let (first, first_id) = grant(&owners, &entry, None);
     first.lose(LostReason::Gone);
-    assert!(slots.sent_by(&spec(), &slot).is_none());
-    let (second, _) = grant(&slots, &slot, None);
+    assert!(owners.sent_by(&spec(), &entry).is_none());
+    let (second, _) = grant(&owners, &entry, None);
     first.released(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
     assert_eq!(
@@ -82,16 +82,16 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
         Some(LostReason::Gone),
         "the first reason stays"
     );
-    let present = slots.sent_by(&spec(), &slot);
+    let present = owners.sent_by(&spec(), &entry);
     assert!(present.is_some_and(|tenure| tenure.number == second.number));
     assert_eq!(second.lost(Instant::now()), None);
 }
 
 #[test]
 fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
-    let slots = OwnerTable::default();
-    let slot = slots.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
-    let (tenure, _) = grant(&slots, &slot, None);
+    let owners = OwnerTable::default();
+    let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
+    let (tenure, _) = grant(&owners, &entry, None);
     let early = tenure.token();
     assert!(!early.is_cancelled());
     tenure.lose(LostReason::Gone);
@@ -99,42 +99,44 @@ fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
 }
 
 fn ask(owner: Owner) -> AcquireRequest {
-    let terms = AcquireOptions {
+    let options = AcquireOptions {
         lease: lease(),
         watched: true,
         back_off: None,
         durability: Durability::default(),
         refused: None,
     };
-    let (spec, terms) = (spec(), Arc::new(terms));
-    AcquireRequest::new(Subject { spec, terms }, owner).unwrap()
+    let (spec, options) = (spec(), Arc::new(options));
+    AcquireRequest::new(Subject { spec, options }, owner).unwrap()
 }
 
 /// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
 #[test]
 fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
-    let slots = OwnerTable::default();
+    let owners = OwnerTable::default();
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
-    let [slot, of_two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));
-    let (first, id) = grant(&slots, &slot, None);
-    let next = slots.follow(&first, id, &ask(two.owner()), Instant::now());
+    let [entry, of_two] = [one, two].map(|owner| owners.enter(&"a".into(), owner));
+    let (first, id) = grant(&owners, &entry, None);
+    let next = owners.follow(&first, id, &ask(two.owner()), Instant::now());
     let (second, _) = next.expect("the watchdog's lease, and all of it is left");
     assert!(
-        slots
+        owners
             .follow(&first, id, &ask(two.owner()), Instant::now())
             .is_none()
     );
     assert_eq!((first.count(), second.count(), second.owner()), (0, 1, two));
     assert_eq!(second.slot().owner, one.field());
     // As the table has it, once it is passed on.
-    let local = slots.local(&spec()).unwrap();
+    let local = owners.local(&spec()).unwrap();
     let replaced = local.granted(second.row(), Instant::now(), |first| {
         first.live_count() == 0
     });
     assert!(replaced.is_ok());
-    assert!(slots.tenure(&spec(), HoldMode::Owner, one).is_none());
-    assert!(slots.tenure(&spec(), HoldMode::Owner, two).is_some());
-    assert!(slots.sent_by(&spec(), &slot).is_some() && slots.sent_by(&spec(), &of_two).is_none());
+    assert!(owners.tenure(&spec(), HoldMode::Owner, one).is_none());
+    assert!(owners.tenure(&spec(), HoldMode::Owner, two).is_some());
+    assert!(
+        owners.sent_by(&spec(), &entry).is_some() && owners.sent_by(&spec(), &of_two).is_none()
+    );
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
     assert!(second.has_slot() && second.lost(Instant::now()).is_none());
@@ -144,23 +146,23 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
 /// Two owners of a client cannot have the lock: where it is not known which of two grants is the later one, neither is believed.
 #[test]
 fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
-    let slots = OwnerTable::default();
+    let owners = OwnerTable::default();
     let early = Instant::now();
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
-    let [one, two] = [one, two].map(|owner| slots.enter(&"a".into(), owner));
-    let (first, id) = grant(&slots, &one, None);
-    let refused = try_grant(&slots, &two, None, early).map(drop);
+    let [one, two] = [one, two].map(|owner| owners.enter(&"a".into(), owner));
+    let (first, id) = grant(&owners, &one, None);
+    let refused = try_grant(&owners, &two, None, early).map(drop);
     assert!(refused.is_err_and(|other| other.is_some_and(|other| other.number == first.number)));
     // Asked for after the first was there: that one has been forced open.
     let later = Instant::now() + Duration::from_millis(1);
-    let Ok((second, _, Some(old))) = try_grant(&slots, &two, None, later) else {
+    let Ok((second, _, Some(old))) = try_grant(&owners, &two, None, later) else {
         panic!("it is later");
     };
     assert!(old.number == first.number && second.has_slot());
     // The second is being released, and its answer has been overtaken.
     first.lose(LostReason::Gone);
     second.ending(id);
-    let Ok((third, ..)) = try_grant(&slots, &one, None, early) else {
+    let Ok((third, ..)) = try_grant(&owners, &one, None, early) else {
         panic!("the second is over");
     };
     second.released(Some(id), Instant::now(), 0, None);
@@ -169,11 +171,11 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
 
 #[test]
 fn readers_of_one_client_share_a_tenure() {
-    let slots = OwnerTable::default();
+    let owners = OwnerTable::default();
     let [one, two, three] = [(); 3].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
     let spec = Arc::new(crate::Read::PROTOCOL.spec("a".into(), &crate::Config::default()));
-    let slot = slots.enter(&spec.name, one);
-    let readers = slots.readers(&spec.name);
+    let entry = owners.enter(&spec.name, one);
+    let readers = owners.readers(&spec.name);
     let grant = Grant {
         spec: &spec,
         owner: one.owner(),
@@ -186,21 +188,21 @@ fn readers_of_one_client_share_a_tenure() {
         durability: Durability::default(),
         token: None,
     };
-    let Ok((tenure, first, None)) = slots.grant(&slot, None, grant) else {
+    let Ok((tenure, first, None)) = owners.grant(&entry, None, grant) else {
         panic!("nothing is in the way");
     };
-    let join = |owner| slots.join(&readers, owner, |_| true, || None);
+    let join = |owner| owners.join(&readers, owner, |_| true, || None);
     let (shared, second, _) = join(two).expect("it is open");
     assert!(Arc::ptr_eq(&tenure, &shared));
-    let held_by = |owner| slots.tenure(&spec, HoldMode::Read, owner).is_some();
+    let held_by = |owner| owners.tenure(&spec, HoldMode::Read, owner).is_some();
     assert!(held_by(one) && held_by(two) && !held_by(three));
-    assert_eq!(slots.tenures(None).len(), 1, "and not one for each");
+    assert_eq!(owners.tenures(None).len(), 1, "and not one for each");
     assert_eq!(tenure.leave(first), Some(0));
     // It holds nothing, and its field is lent.
-    assert!(!held_by(one) && slots.sent_by(&spec, &slot).is_some());
+    assert!(!held_by(one) && owners.sent_by(&spec, &entry).is_some());
     assert!(join(one).is_some_and(|(shared, id, _)| shared.leave(id) == Some(0)));
     // An attempt of its own is on its way.
-    let busy = slots.enter(&spec.name, three);
+    let busy = owners.enter(&spec.name, three);
     let op_lock = busy.op_lock.try_lock().unwrap();
     assert!(join(three).is_none());
     drop(op_lock);
@@ -208,6 +210,6 @@ fn readers_of_one_client_share_a_tenure() {
     assert!(shared.lose(LostReason::Gone));
     assert!(!held_by(two) && !held_by(three) && join(three).is_none());
     assert_eq!(shared.leave(second), None, "it is lost");
-    drop((slot, readers, busy, tenure, shared));
-    assert!(slots.is_empty());
+    drop((entry, readers, busy, tenure, shared));
+    assert!(owners.is_empty());
 }

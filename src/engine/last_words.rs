@@ -90,10 +90,10 @@ async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
     let Ok((redis, _events)) = redis::connect(target, config).await else {
         return false;
     };
-    let lanes = Batcher::new(redis.clone(), Handle::current());
+    let batcher = Batcher::new(redis.clone(), Handle::current());
     let answers = requests
         .into_iter()
-        .map(|request| lanes.run(request, Durability::Local));
+        .map(|request| batcher.run(request, Durability::Local));
     join_all(answers).await;
     redis.close().await;
     true
@@ -157,7 +157,7 @@ fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
         tenure.live_count(),
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
-    let (spec, slot) = (&tenure.spec, tenure.slot());
+    let (spec, entry) = (&tenure.spec, tenure.slot());
     (is_ours && live < tenure.on_server())
-        .then(|| spec.protocol.release(spec, &slot.owner, None, live))
+        .then(|| spec.protocol.release(spec, &entry.owner, None, live))
 }

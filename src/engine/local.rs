@@ -438,7 +438,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.failed = None;
             (contention.of(owner), contention.passed.take())
         });
-        // What is dropped is not dropped with the lock: it may be the last use of a slot.
+        // What is dropped is not dropped with the lock: it may be the last use of an entry.
         drop(state);
         let old = old.filter(|old| old.number != number).map(|old| old.tenure);
         let (notified, passed) = notified.unwrap_or_else(|| (ToNotify::none(), None));

@@ -8,7 +8,7 @@ use super::{Engine, row::Signal};
 use crate::{owner::Owner, wire::LockSpec};
 
 /// The most waits that one look tells of: each asks the server.
-const MOST_TOLD: usize = 10;
+const MOST_LOGGED: usize = 10;
 
 /// The task that has waited for a lock for longest, as far as is known here.
 struct LongWait {
@@ -19,7 +19,7 @@ struct LongWait {
 }
 
 /// A wait that was told of: since when it lasts, and for how long it is to have lasted when it is told of again.
-type Told = HashMap<Arc<str>, (Instant, Duration)>;
+type LoggedWaits = HashMap<Arc<str>, (Instant, Duration)>;
 
 impl Engine {
     /// Looks at the waiters, for as long as it is polled.
@@ -28,7 +28,7 @@ impl Engine {
         let Some(period) = suspicious.into_iter().chain(slow).min() else {
             return std::future::pending().await;
         };
-        let mut told = Told::new();
+        let mut logged = LoggedWaits::new();
         loop {
             tokio::select! {
                 () = self.wakeups.awaited() => {}
@@ -40,11 +40,11 @@ impl Engine {
                 self.warn_of_deadlocks(&waits, longest);
             }
             if let Some(longest) = slow {
-                told.retain(|name, (since, _)| {
+                logged.retain(|name, (since, _)| {
                     let lasts = |wait: &LongWait| wait.name == *name && wait.since == *since;
                     waits.iter().any(lasts)
                 });
-                self.warn_of_slow_waits(waits, longest, &mut told).await;
+                self.warn_of_slow_waits(waits, longest, &mut logged).await;
             }
         }
     }
@@ -101,28 +101,28 @@ impl Engine {
         self: &Arc<Self>,
         mut waits: Vec<LongWait>,
         longest: Duration,
-        told: &mut Told,
+        logged: &mut LoggedWaits,
     ) {
         // Of several at one name, the longest.
         waits.sort_by_key(|wait| wait.since);
-        let places: HashMap<_, _> = waits
+        let specs: HashMap<_, _> = waits
             .iter()
             .filter_map(|wait| Some((wait.name.clone(), wait.spec.clone()?)))
             .collect();
         let mut count = 0;
         for wait in waits {
             let waited = wait.since.elapsed();
-            let next = told.get(&wait.name).map_or(longest, |(_, next)| *next);
-            if waited < next || count == MOST_TOLD {
+            let next = logged.get(&wait.name).map_or(longest, |(_, next)| *next);
+            if waited < next || count == MOST_LOGGED {
                 continue;
             }
-            told.insert(wait.name.clone(), (wait.since, waited * 2));
+            logged.insert(wait.name.clone(), (wait.since, waited * 2));
             let Some(untold) = self.lines.slow_waits.may_tell() else {
                 continue;
             };
             count += 1;
             let own = || Some(self.slots.tenures(Some(&wait.name)).first()?.spec.clone());
-            let spec = places.get(&wait.name).cloned().or_else(own);
+            let spec = specs.get(&wait.name).cloned().or_else(own);
             let holders = self.shown_holders(spec.as_deref()).await;
             tracing::warn!(
                 name: "lock.waiting",

@@ -38,13 +38,13 @@ pub(crate) async fn loss_of_group(
     need: usize,
     client: &Handle,
 ) -> LostReason {
-    let mut told: Vec<_> = tenures
+    let mut lost: Vec<_> = tenures
         .iter()
         .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
         .collect();
     // One that has completed is not polled again.
     let listen = |context: &mut Context<'_>| {
-        told.retain_mut(|told| told.as_mut().poll(context).is_pending());
+        lost.retain_mut(|lost| lost.as_mut().poll(context).is_pending());
     };
     loss(tenures, need, client, listen).await
 }
@@ -52,9 +52,9 @@ pub(crate) async fn loss_of_group(
 /// Completes when it is lost.
 pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason {
     let token = tenure.token();
-    let mut told = pin!(token.cancelled());
+    let mut lost = pin!(token.cancelled());
     let listen = |context: &mut Context<'_>| {
-        let _ = told.as_mut().poll(context);
+        let _ = lost.as_mut().poll(context);
     };
     loss(std::slice::from_ref(tenure), 1, client, listen).await
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{
     BoxFuture, Engine,
     request::{AcquireRequest, Deadline},
-    row::{LocalEntry as Turn, Signal},
+    row::{LocalEntry, Signal},
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
@@ -54,7 +54,7 @@ impl Pause {
     pub(super) fn before(
         engine: &Arc<Engine>,
         request: &AcquireRequest,
-        local_entry: Option<&Turn>,
+        local_entry: Option<&LocalEntry>,
     ) -> Option<Self> {
         // Neighbours that poll say nothing: the time for them has passed already.
         let until = engine.yields(request).filter(|_| request.spec.announced);
@@ -71,7 +71,7 @@ impl Pause {
     pub(super) fn begin(
         engine: &Arc<Engine>,
         request: &AcquireRequest,
-        local_entry: Option<&Turn>,
+        local_entry: Option<&LocalEntry>,
         remaining: Option<Duration>,
     ) -> Self {
         if let Some(back_off) = &request.back_off {
@@ -115,7 +115,7 @@ impl Pause {
     pub(super) async fn over(
         &mut self,
         engine: &Engine,
-        local_entry: Option<&Turn>,
+        local_entry: Option<&LocalEntry>,
         deadline: Deadline,
     ) -> bool {
         match self {
@@ -169,8 +169,8 @@ impl Pause {
 }
 
 /// How the asker is notified: as before, if it has waited in the local queue.
-fn signal(request: &AcquireRequest, local_entry: Option<&Turn>) -> Arc<Signal> {
+fn signal(request: &AcquireRequest, local_entry: Option<&LocalEntry>) -> Arc<Signal> {
     local_entry
-        .and_then(Turn::signal)
+        .and_then(LocalEntry::signal)
         .unwrap_or_else(|| Signal::of(request.owner))
 }

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Subject {
     pub(crate) spec: Arc<LockSpec>,
     /// Shared by all requests of a client with its own settings.
-    pub(crate) terms: Arc<AcquireOptions>,
+    pub(crate) options: Arc<AcquireOptions>,
 }
 
 /// How a lock is taken.
@@ -29,7 +29,7 @@ pub(crate) struct AcquireOptions {
     /// How it is polled, for a lock that is.
     pub(crate) back_off: Option<BackOff>,
     pub(crate) durability: Durability,
-    /// Why no lock is taken on these terms.
+    /// Why no lock is acquired with these options.
     pub(crate) refused: Option<Box<Error>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct AcquireOptions {
 #[derive(Clone)]
 pub(crate) struct AcquireRequest {
     pub(crate) spec: Arc<LockSpec>,
-    terms: Arc<AcquireOptions>,
+    options: Arc<AcquireOptions>,
     pub(crate) owner: Owner,
 }
 
@@ -53,10 +53,14 @@ impl AcquireOptions {
 }
 
 impl AcquireRequest {
-    pub(crate) fn new(Subject { spec, terms }: Subject, owner: Owner) -> Result<Self, Error> {
-        match &terms.refused {
+    pub(crate) fn new(Subject { spec, options }: Subject, owner: Owner) -> Result<Self, Error> {
+        match &options.refused {
             Some(error) => Err(Error::clone(error)),
-            None => Ok(Self { spec, terms, owner }),
+            None => Ok(Self {
+                spec,
+                options,
+                owner,
+            }),
         }
     }
 }
@@ -65,7 +69,7 @@ impl Deref for AcquireRequest {
     type Target = AcquireOptions;
 
     fn deref(&self) -> &AcquireOptions {
-        &self.terms
+        &self.options
     }
 }
 

@@ -131,15 +131,15 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
 fn no_answer_makes_it_poll_without_a_pause() {
     let (mut waiters, spec) = (Waiters::new(POLL_FLOOR, true), spec("a"));
     let id = waiters.join(&spec, 1);
-    let (start, mut now, mut tries) = (Instant::now(), Instant::now(), 0);
+    let (start, mut now, mut attempts) = (Instant::now(), Instant::now(), 0);
     while now < start + Duration::from_secs(10) {
         waiters.trying(&spec, id);
         waiters.refused(&spec, id, Some(Duration::ZERO), now);
         now = waiters.next_poll().unwrap();
         assert_eq!(waiters.poll(now), [1]);
-        tries += 1;
+        attempts += 1;
     }
-    assert!(tries <= 10 * 10 + 10, "{tries} tries in 10 s");
+    assert!(attempts <= 10 * 10 + 10, "{attempts} attempts in 10 s");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn missed_messages_wake_everybody() {
 #[derive(Debug, Clone)]
 enum Step {
     Join,
-    Try(prop::sample::Index),
+    Attempt(prop::sample::Index),
     Refuse(prop::sample::Index),
     Leave(prop::sample::Index, bool),
     Message,
@@ -178,7 +178,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let index = any::<prop::sample::Index>;
     let step = prop_oneof![
         3 => Just(Step::Join),
-        4 => index().prop_map(Step::Try),
+        4 => index().prop_map(Step::Attempt),
         4 => index().prop_map(Step::Refuse),
         2 => (index(), any::<bool>()).prop_map(|(index, granted)| Step::Leave(index, granted)),
         2 => Just(Step::Message),
@@ -200,7 +200,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Join => present.push((waiters.join(&spec, 0), None)),
-                Step::Try(index) if !present.is_empty() => {
+                Step::Attempt(index) if !present.is_empty() => {
                     let at = index.index(present.len());
                     waiters.trying(&spec, present[at].0);
                     present[at].1 = Some(messages);

@@ -25,14 +25,15 @@ impl Watchdog {
     /// Looks at `tenure` when it says so, or no more.
     fn set(&self, tenure: &Arc<Tenure>) {
         let (at, entry) = (|| tenure.next_duty(), || tenure.clone());
-        self.alarm.set(tenure.number, &tenure.on_agenda, at, entry);
+        self.alarm
+            .set(tenure.number, &tenure.next_deadline, at, entry);
     }
 
     /// Looks at `tenure` no more.
     pub(super) fn forget(&self, tenure: &Tenure) {
         let (never, entry) = (|| None, || unreachable!());
         self.alarm
-            .set(tenure.number, &tenure.on_agenda, never, entry);
+            .set(tenure.number, &tenure.next_deadline, never, entry);
     }
 
     pub(super) fn reconnected(&self) {
@@ -142,16 +143,16 @@ impl Engine {
     /// (P-R1), and a silent node delays no other (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
         // In an order that a simulation repeats.
-        let mut courses: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();
+        let mut by_key: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
-            let (script, slot, _) = self.batcher.course(&renewal.request(), durability);
-            let course = courses.entry((script, slot, durability.key()));
-            let (_, renewals) = course.or_insert_with(|| (durability, Vec::new()));
+            let (script, slot, _) = self.batcher.batch_key(&renewal.request(), durability);
+            let entry = by_key.entry((script, slot, durability.key()));
+            let (_, renewals) = entry.or_insert_with(|| (durability, Vec::new()));
             renewals.push(renewal);
         }
         let most = self.config.watchdog_batch_size;
-        for (durability, mut renewals) in courses.into_values() {
+        for (durability, mut renewals) in by_key.into_values() {
             while !renewals.is_empty() {
                 let rest = renewals.split_off(renewals.len().min(most));
                 let batch = std::mem::replace(&mut renewals, rest);

@@ -20,7 +20,7 @@ const fn millis(millis: u64) -> Duration {
 
 /// A client of one task that works, releases and comes back at once. Its neighbours are as many listeners, of which those
 /// that live need `distance` to come after a release, and then work as long.
-struct Crowd {
+struct Contenders {
     yields: Yields,
     spec: Arc<LockSpec>,
     now: Instant,
@@ -35,7 +35,7 @@ struct Crowd {
     longest_row: Duration,
 }
 
-impl Crowd {
+impl Contenders {
     fn new(work: Duration, distance: Duration, listeners: u32, living: u32) -> Self {
         Self {
             yields: Yields::new(true),
@@ -101,25 +101,32 @@ impl Crowd {
 #[test]
 fn near_neighbour_has_every_other_turn() {
     for work in [micros(200), millis(1), millis(50)] {
-        let mut crowd = Crowd::new(work, micros(300), 1, 1);
-        crowd.run(Duration::from_secs(10));
-        assert_eq!(crowd.own_turns.abs_diff(crowd.foreign_turns), 0, "{work:?}");
-        assert_eq!(crowd.idle, Duration::ZERO);
+        let mut contenders = Contenders::new(work, micros(300), 1, 1);
+        contenders.run(Duration::from_secs(10));
+        assert_eq!(
+            contenders.own_turns.abs_diff(contenders.foreign_turns),
+            0,
+            "{work:?}"
+        );
+        assert_eq!(contenders.idle, Duration::ZERO);
     }
 }
 
 #[test]
 fn each_of_several_neighbours_has_its_turn() {
-    let mut crowd = Crowd::new(millis(1), micros(300), 7, 7);
-    crowd.run(Duration::from_secs(10));
-    assert_eq!(crowd.own_turns.abs_diff(crowd.foreign_turns / 7), 0);
+    let mut contenders = Contenders::new(millis(1), micros(300), 7, 7);
+    contenders.run(Duration::from_secs(10));
+    assert_eq!(
+        contenders.own_turns.abs_diff(contenders.foreign_turns / 7),
+        0
+    );
     // Some of them may be dead.
     let time = Duration::from_secs(60);
-    let mut crowd = Crowd::new(millis(1), micros(300), 7, 3);
-    crowd.run(time);
-    let share = f64::from(crowd.foreign_turns) / f64::from(crowd.own_turns);
+    let mut contenders = Contenders::new(millis(1), micros(300), 7, 3);
+    contenders.run(time);
+    let share = f64::from(contenders.foreign_turns) / f64::from(contenders.own_turns);
     assert!((2.0..4.0).contains(&share), "{share}");
-    assert!(crowd.idle_share(time) < 0.15, "{:?}", crowd.idle);
+    assert!(contenders.idle_share(time) < 0.15, "{:?}", contenders.idle);
 }
 
 #[test]
@@ -217,10 +224,10 @@ proptest! {
         work in 50_u64..200_000, dead in 1_u32..200, seconds in 1_u64..60,
     ) {
         let time = Duration::from_secs(seconds);
-        let mut crowd = Crowd::new(micros(work), micros(300), dead, 0);
-        crowd.run(time);
+        let mut contenders = Contenders::new(micros(work), micros(300), dead, 0);
+        contenders.run(time);
         // The first yield comes before anything has been had.
-        prop_assert!(crowd.idle <= time / 5 + SHORTEST, "{:?} of {time:?}", crowd.idle);
+        prop_assert!(contenders.idle <= time / 5 + SHORTEST, "{:?} of {time:?}", contenders.idle);
     }
 
     #[test]
@@ -228,12 +235,12 @@ proptest! {
         work in 50_u64..20_000, distance in 50_u64..60_000, dead in 0_u32..3,
     ) {
         let (work, distance) = (micros(work), micros(distance));
-        let mut crowd = Crowd::new(work, distance, 1 + dead, 1);
-        crowd.run(Duration::from_secs(30));
+        let mut contenders = Contenders::new(work, distance, 1 + dead, 1);
+        contenders.run(Duration::from_secs(30));
         // Rows end with a turn, so each of the yields on the way to the right one may come a turn late.
         let reach = 20 * distance.max(SHORTEST) + 8 * work + LONGEST;
-        prop_assert!(crowd.foreign_turns > 0);
-        prop_assert!(crowd.longest_row <= reach, "{:?}, {reach:?}", crowd.longest_row);
+        prop_assert!(contenders.foreign_turns > 0);
+        prop_assert!(contenders.longest_row <= reach, "{:?}, {reach:?}", contenders.longest_row);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct MultiGuard {
     ended: CancellationToken,
     end: DropGuard,
     /// Cancelled at the loss; made at the first call that asks for it.
-    told: OnceLock<CancellationToken>,
+    lost_token: OnceLock<CancellationToken>,
 }
 
 impl MultiGuard {
@@ -40,7 +40,7 @@ impl MultiGuard {
             need,
             end: ended.clone().drop_guard(),
             ended,
-            told: OnceLock::new(),
+            lost_token: OnceLock::new(),
         }
     }
 
@@ -141,11 +141,11 @@ impl MultiGuard {
 
     /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let told = self.told.get_or_init(|| {
-            let told = CancellationToken::new();
+        let lost_token = self.lost_token.get_or_init(|| {
+            let token = CancellationToken::new();
             if let Some(part) = self.parts.first() {
                 let (tenures, need) = (self.tenures(), self.need);
-                let (token, ended) = (told.clone(), self.ended.clone());
+                let (token, ended) = (token.clone(), self.ended.clone());
                 let client = part.runtime().clone();
                 let here = elsewhere(&client).unwrap_or_else(|| client.clone());
                 here.spawn(async move {
@@ -155,12 +155,12 @@ impl MultiGuard {
                     }
                 });
             }
-            told
+            token
         });
         if self.is_lost() {
-            told.cancel();
+            lost_token.cancel();
         }
-        told.child_token()
+        lost_token.child_token()
     }
 
     /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.

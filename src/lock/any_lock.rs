@@ -28,7 +28,7 @@ impl AnyLock {
     ) -> Result<AcquireRequest, Error> {
         let mut subject = self.subject.clone().map_err(|error| *error)?;
         if let Some(lease) = lease {
-            Arc::make_mut(&mut subject.terms).set_lease(lease.clone());
+            Arc::make_mut(&mut subject.options).set_lease(lease.clone());
         }
         AcquireRequest::new(subject, owner)
     }

@@ -224,7 +224,7 @@ impl<K: Kind> Lock<K> {
     #[must_use = "it is another handle; this one keeps its lease"]
     #[doc(alias = "leaseTime")]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        self.on(|terms| terms.set_lease(Lease::new(lease).map_err(Error::config)))
+        self.on(|options| options.set_lease(Lease::new(lease).map_err(Error::config)))
     }
 
     /// The same lock, whose acquisitions and renewals wait for replicas as `durability` says, instead of
@@ -251,7 +251,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[must_use = "it is another handle; this one stays as it is"]
     pub fn with_durability(&self, durability: Durability) -> Self {
-        self.on(|terms| terms.durability = durability)
+        self.on(|options| options.durability = durability)
     }
 
     /// The same lock, for `owner` instead of the current one.
@@ -352,11 +352,11 @@ impl<K: Kind> Lock<K> {
         self.subject.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// The same lock, on other terms.
+    /// The same lock, with other options.
     pub(crate) fn on(&self, change: impl FnOnce(&mut AcquireOptions)) -> Self {
         let mut lock = self.clone();
         if let Ok(subject) = &mut lock.subject {
-            change(Arc::make_mut(&mut subject.terms));
+            change(Arc::make_mut(&mut subject.options));
         }
         lock
     }
@@ -396,7 +396,7 @@ impl Lock<Spin> {
     #[must_use = "it is another handle; this one keeps its pauses"]
     #[doc(alias = "getSpinLock")]
     pub fn with_back_off(&self, back_off: BackOff) -> Self {
-        self.on(|terms| terms.back_off = Some(back_off))
+        self.on(|options| options.back_off = Some(back_off))
     }
 }
 

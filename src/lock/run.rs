@@ -149,9 +149,9 @@ impl<K: Kind> Lock<K> {
     ) -> Result<Option<(Guard<K>, Instant)>, Error> {
         Lease::new(least).map_err(Error::config)?;
         let long = keeping(least)?;
-        let lock = self.owned_by(&Owner::new()).on(|terms| {
-            if !terms.watched && terms.lease.duration < long.duration {
-                terms.lease = long;
+        let lock = self.owned_by(&Owner::new()).on(|options| {
+            if !options.watched && options.lease.duration < long.duration {
+                options.lease = long;
             }
         });
         let guard = lock.try_lock().await?;

@@ -147,7 +147,7 @@ pub(super) struct Fortune {
     unproven: u32,
     /// Since there was a connection that has proved itself.
     since: Option<Instant>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
     lost: u64,
     failed: u64,
     gauges: Connections,
@@ -161,7 +161,7 @@ impl Fortune {
             trouble: Trouble::default(),
             unproven: 0,
             since: None,
-            told: None,
+            logged_at: None,
             lost: 0,
             failed: 0,
             gauges: Connections::new(purpose),
@@ -202,7 +202,7 @@ impl Fortune {
     fn tell(&mut self, what: &str, server: &dyn fmt::Display, reason: impl fmt::Display) {
         let now = Instant::now();
         self.since.get_or_insert(now);
-        let is_due = self.told.is_none_or(|told| now >= told + TELL_EVERY);
+        let is_due = self.logged_at.is_none_or(|at| now >= at + TELL_EVERY);
         let Self {
             purpose,
             lost,
@@ -210,7 +210,7 @@ impl Fortune {
             ..
         } = self;
         if is_due && let Some(untold) = self.servers.lines.may_tell() {
-            self.told = Some(now);
+            self.logged_at = Some(now);
             tracing::warn!(%server, purpose, %reason, lost, failed, untold, "{what}");
         } else {
             tracing::debug!(%server, purpose, %reason, lost, failed, "{what}");
@@ -227,7 +227,7 @@ impl Fortune {
         self.gauges.again();
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
-        if self.told.take().is_some()
+        if self.logged_at.take().is_some()
             && let Some(untold) = self.servers.lines.may_tell()
         {
             tracing::info!(%server, purpose, ?after, lost, failed, untold, "connected to Redis again");

@@ -1,4 +1,4 @@
-//! What a lane has on its way, and what waits there. Pure.
+//! The operations of one batch key: those on their way, and those that wait. Pure.
 
 use std::collections::VecDeque;
 
@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 const FEW: usize = 64;
 /// Operations in one call.
 const MOST_TOGETHER: usize = 32;
-/// Calls of a lane that its carriers have on their way. When they are all out, the server has enough to do, and what comes
+/// Calls of a queue that its carriers have on their way. When they are all out, the server has enough to do, and what comes
 /// gathers.
 const MOST_CARRIERS: usize = 8;
 
-/// What a lane has on its way and what waits.
+/// The operations of one batch key on their way, and those that wait.
 #[derive(Debug)]
 pub(super) struct Queue<T, R> {
     waiting: VecDeque<(T, oneshot::Sender<R>)>,

@@ -54,7 +54,7 @@ fn whose_caller_has_gone_is_not_carried() {
     assert!(queue.flush().is_none());
 }
 
-/// What can happen to a lane, in any order.
+/// What can happen to a queue, in any order.
 #[derive(Debug, Clone)]
 enum Step {
     Ask { most_alone: usize, times: usize },

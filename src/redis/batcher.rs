@@ -2,7 +2,7 @@
 //!
 //! A call costs a system call here and there, which is more than the server needs to run a script. So while there are few operations,
 //! each is sent at once and alone, by its caller's own future; when there are more, they queue
-//! ([`batch_queue`](super::batch_queue)) and travel several in a call. These calls are made by tasks of the lane, its
+//! ([`batch_queue`](super::batch_queue)) and travel several in a call. These calls are made by tasks of the queue, its
 //! carriers, never by one of the callers: a caller that is no longer polled delays no other.
 
 use std::{
@@ -33,18 +33,18 @@ use crate::{
     },
 };
 
-/// Operations that callers wait for, in all lanes of a client, of which each is sent alone. With more, a batch is
+/// Operations that callers wait for, in all queues of a client, of which each is sent alone. With more, a batch is
 /// faster.
 const MOST_ALONE: usize = 2;
-/// Operations on their way alone in a lane whose callers are told when they have been sent: in a batch, that moment is
+/// Operations on their way alone in a queue whose callers are told when they have been sent: in a batch, that moment is
 /// not known.
-const MOST_TOLD: usize = 8;
+const MOST_NOTIFIED: usize = 8;
 
 /// The way of every operation to Redis.
 pub(crate) struct Batcher {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
+    queues: RwLock<HashMap<BatchKey, Arc<OperationQueue>>>,
     /// Operations that callers wait for.
     load: AtomicUsize,
     batches: Batches,
@@ -53,7 +53,8 @@ pub(crate) struct Batcher {
 /// What may travel together: by the number of its script, its slot, and how durable it is to be.
 pub(crate) type BatchKey = (usize, HashSlot, Durability);
 
-struct Lane {
+/// The operations that may travel together.
+struct OperationQueue {
     script: &'static Script,
     slot: HashSlot,
     durability: Durability,
@@ -65,7 +66,7 @@ impl Batcher {
         Self {
             redis,
             runtime,
-            lanes: RwLock::default(),
+            queues: RwLock::default(),
             load: AtomicUsize::new(0),
             batches: Batches::new(),
         }
@@ -103,30 +104,30 @@ impl Batcher {
         durability: Durability,
         sent: Option<S>,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
-        let lane = self.lane(&request, durability);
+        let queue = self.queue_of(&request, durability);
         async move {
             let (_waits, load) = Waits::one_more(&self.load);
             let most_alone = match sent {
                 // What waits for replicas is gathered on its connection, where its time counts.
-                _ if durability.waits(self.redis.replicas(lane.slot)) => usize::MAX,
-                Some(_) => MOST_TOLD,
+                _ if durability.waits(self.redis.replicas(queue.slot)) => usize::MAX,
+                Some(_) => MOST_NOTIFIED,
                 None => self.most_alone(load),
             };
-            let admission = lane.queue().admit(request.parts, most_alone);
+            let admission = queue.locked().admit(request.parts, most_alone);
             match admission {
                 Admission::Alone(operation) => {
-                    let _leave = Alone(&lane);
+                    let _leave = Alone(&queue);
                     self.batches.sent(1);
                     let call = self
                         .redis
-                        .call(lane.script, Arc::new([operation]), durability);
+                        .call(queue.script, Arc::new([operation]), durability);
                     let mut replies = begin(call, sent).await?;
                     replies.pop().ok_or(CallError::Closed)
                 }
                 Admission::Queued { reply, carrier } => {
                     if carrier {
                         self.runtime
-                            .spawn(carry(Carrier::of(lane), self.redis.clone()));
+                            .spawn(carry(Carrier::of(queue), self.redis.clone()));
                     }
                     reply.await.unwrap_or(Err(CallError::Closed))
                 }
@@ -134,22 +135,22 @@ impl Batcher {
         }
     }
 
-    /// Operations that may be on their way alone in a lane, at this load.
+    /// Operations that may be on their way alone in a queue, at this load.
     fn most_alone(&self, load: usize) -> usize {
         match load {
             ..=MOST_ALONE => MOST_ALONE,
-            // It has a lane for each of its slots, in which few ever meet.
+            // It has a queue for each of its slots, in which few ever meet.
             _ if self.redis.is_cluster() => 1,
             _ => 0,
         }
     }
 
-    /// Where the lanes are.
+    /// Where the queues are.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Runs `future` on the runtime that the lanes are on.
+    /// Runs `future` on the runtime that the queues are on.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(future);
     }
@@ -159,7 +160,7 @@ impl Batcher {
         bundle::send_permits(&self.redis, &self.runtime, count)
     }
 
-    /// Runs one operation by a right to send it in a bundle, or else in its lane.
+    /// Runs one operation by a right to send it in a bundle, or else in its queue.
     pub(crate) fn run_from(
         &self,
         permit: Option<SendPermit>,
@@ -173,7 +174,7 @@ impl Batcher {
         }
     }
 
-    /// Runs requests of one course in one call of their own.
+    /// Runs requests of one key in one call of their own.
     pub(crate) async fn run_together(
         &self,
         requests: Vec<Request>,
@@ -186,31 +187,31 @@ impl Batcher {
         call_all(&*self.redis, script, operations, durability).await
     }
 
-    fn lane(&self, request: &Request, durability: Durability) -> Arc<Lane> {
-        let course = self.course(request, durability);
-        if let Some(lane) = self
-            .lanes
+    fn queue_of(&self, request: &Request, durability: Durability) -> Arc<OperationQueue> {
+        let key = self.batch_key(request, durability);
+        if let Some(queue) = self
+            .queues
             .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .get(&course)
+            .get(&key)
         {
-            return lane.clone();
+            return queue.clone();
         }
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.entry(course).or_insert_with(|| {
-            Arc::new(Lane {
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.entry(key).or_insert_with(|| {
+            Arc::new(OperationQueue {
                 script: request.script,
-                slot: course.1,
+                slot: key.1,
                 durability,
                 queue: Mutex::default(),
             })
         });
-        lane.clone()
+        queue.clone()
     }
 
-    /// Requests of one course may travel together.
-    pub(crate) fn course(&self, request: &Request, durability: Durability) -> BatchKey {
-        course(&*self.redis, request, durability)
+    /// Requests of one key may travel together.
+    pub(crate) fn batch_key(&self, request: &Request, durability: Durability) -> BatchKey {
+        batch_key(&*self.redis, request, durability)
     }
 
     /// How many replicas are listed of the server of `spec`, counting those that are down.
@@ -275,7 +276,7 @@ async fn begin<T>(mut call: BoxFuture<T>, then: Option<impl FnOnce()>) -> T {
     }
 }
 
-pub(super) fn course(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
+pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
     let key = request.parts.first().map_or(&[][..], |key| &**key);
     let script = std::ptr::from_ref(request.script).addr();
     (script, redis.slot(key), durability)
@@ -287,8 +288,8 @@ impl std::fmt::Debug for Batcher {
     }
 }
 
-impl Lane {
-    fn queue(&self) -> MutexGuard<'_, Queue<Operation, Result<Reply, CallError>>> {
+impl OperationQueue {
+    fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Reply, CallError>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -311,24 +312,24 @@ impl Drop for Waits<'_> {
 }
 
 /// An operation that is on its way alone.
-struct Alone<'a>(&'a Lane);
+struct Alone<'a>(&'a OperationQueue);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.queue().alone_is_over();
+        self.0.locked().alone_is_over();
     }
 }
 
-/// A task that carries what waits in a lane. Dropped before it is done, its runtime has ended, and there will be no other.
+/// A task that carries what waits in a queue. Dropped before it is done, its runtime has ended, and there will be no other.
 struct Carrier {
-    lane: Arc<Lane>,
+    queue: Arc<OperationQueue>,
     is_done: bool,
 }
 
 impl Carrier {
-    fn of(lane: Arc<Lane>) -> Self {
+    fn of(queue: Arc<OperationQueue>) -> Self {
         Self {
-            lane,
+            queue,
             is_done: false,
         }
     }
@@ -337,30 +338,30 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         if !self.is_done {
-            self.lane.queue().close();
+            self.queue.locked().close();
         }
     }
 }
 
 /// Sends what waits, call after call, until nothing waits or enough carriers are here.
 async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
-    let lane = carrier.lane.clone();
+    let queue = carrier.queue.clone();
     loop {
         // The callers that have just been answered may ask for more: those requests join the batch. Put off like this, until its worker
         // has nothing else to do, a carrier gathers more than at the end of the worker's queue.
         tokio::task::yield_now().await;
-        if !redis.is_ready(lane.slot) {
-            redis.ready(lane.slot).await;
+        if !redis.is_ready(queue.slot) {
+            redis.ready(queue.slot).await;
         }
-        let Some(batch) = lane.queue().flush() else {
+        let Some(batch) = queue.locked().flush() else {
             break;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
+        let replies = call_all(&*redis, queue.script, operations, queue.durability).await;
         for (answer, reply) in answers.into_iter().zip(replies) {
             let _ = answer.send(reply);
         }
-        if !lane.queue().come_back() {
+        if !queue.locked().come_back() {
             break;
         }
     }

@@ -9,21 +9,21 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     CallError, Redis,
-    batcher::{BatchKey, call_all, course},
+    batcher::{BatchKey, batch_key, call_all},
 };
 use crate::{
     durability::Durability,
     wire::{Reply, Request},
 };
 
-/// Operations in one call. More than in a lane's: these have waited for each other anyway.
+/// Operations in one call. More than in a batch's: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
 /// How long the members of a bundle wait for another one: two bundles of one owner could wait for each other.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 struct PendingOp {
     request: Request,
-    course: BatchKey,
+    key: BatchKey,
     answer: oneshot::Sender<Result<Reply, CallError>>,
 }
 
@@ -110,11 +110,11 @@ impl Bundle {
         durability: Durability,
         answer: oneshot::Sender<Result<Reply, CallError>>,
     ) {
-        let course = course(&*self.redis, &request, durability);
+        let key = batch_key(&*self.redis, &request, durability);
         let mut state = self.state();
         state.waiting.push(PendingOp {
             request,
-            course,
+            key,
             answer,
         });
         state.last = Instant::now();
@@ -135,24 +135,24 @@ impl Bundle {
     fn flush(&self) {
         let mut waiting = std::mem::take(&mut self.state().waiting);
         while let Some(first) = waiting.first() {
-            let course = first.course;
-            let same_course: Vec<_> = waiting
-                .extract_if(.., |passenger| passenger.course == course)
+            let key = first.key;
+            let same_key: Vec<_> = waiting
+                .extract_if(.., |op| op.key == key)
                 .take(MOST_TOGETHER)
                 .collect();
-            self.runtime.spawn(carry(self.redis.clone(), same_course));
+            self.runtime.spawn(carry(self.redis.clone(), same_key));
         }
     }
 }
 
-async fn carry(redis: Arc<dyn Redis>, passengers: Vec<PendingOp>) {
-    let Some(first) = passengers.first() else {
+async fn carry(redis: Arc<dyn Redis>, pending: Vec<PendingOp>) {
+    let Some(first) = pending.first() else {
         return;
     };
-    let (script, (.., durability)) = (first.request.script, first.course);
-    let (operations, answers): (Vec<_>, Vec<_>) = passengers
+    let (script, (.., durability)) = (first.request.script, first.key);
+    let (operations, answers): (Vec<_>, Vec<_>) = pending
         .into_iter()
-        .map(|passenger| (passenger.request.parts, passenger.answer))
+        .map(|op| (op.request.parts, op.answer))
         .unzip();
     let replies = call_all(&*redis, script, operations, durability).await;
     for (answer, reply) in answers.into_iter().zip(replies) {

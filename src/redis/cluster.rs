@@ -174,7 +174,7 @@ impl Redis for Cluster {
     }
 
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
-        if !self.rights.is_in_doubt() {
+        if !self.rights.is_unknown() {
             return None;
         }
         let open = self.topology.routes.borrow().node(slot)?.line.open()?;
@@ -272,12 +272,12 @@ impl Topology {
         let mut ask = None;
         let mut hops = 0;
         loop {
-            let aside = ask.take();
-            let is_aside = aside.is_some();
-            let (asked, answered) = match aside {
+            let asking = ask.take();
+            let is_asking = asking.is_some();
+            let (asked, answered) = match asking {
                 None => self.run(slot, script, &operations, durability).await?,
                 Some(address) => {
-                    self.run_aside(address, script, &operations, durability)
+                    self.run_asking(address, script, &operations, durability)
                         .await?
                 }
             };
@@ -289,7 +289,7 @@ impl Topology {
             match redirection {
                 Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
                 // A node that was asked for a part of the keys cannot say where the other keys are: the slot's owner can.
-                Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_aside => {}
+                Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_asking => {}
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
                 _ => {
                     if message.is_some() {
@@ -345,20 +345,20 @@ impl Topology {
     }
 
     /// Runs them at a node that has taken over some keys of a slot, and not yet the slot.
-    async fn run_aside(
+    async fn run_asking(
         &self,
         address: Address,
         script: &'static Script,
         operations: &[Operation],
         durability: Durability,
     ) -> Result<(Address, Answered), CallError> {
-        let Some(aside) = self.aside(&address) else {
+        let Some(asking) = self.asking_conn(&address) else {
             let message = "ASK: to more nodes than a cluster has".into();
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
-        let _turn = aside.turn.lock().await;
-        aside.is_used();
-        let Ok(open) = timeout(ANSWER_WAIT, aside.line.opened()).await else {
+        let _op_lock = asking.op_lock.lock().await;
+        asking.is_used();
+        let Ok(open) = timeout(ANSWER_WAIT, asking.line.opened()).await else {
             let message = format!("ASK: no connection to {}:{}", address.0, address.1);
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
@@ -384,7 +384,7 @@ impl Topology {
         match answered.await {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
-                let _ = timeout(ANSWER_WAIT, aside.line.replaced(&open)).await;
+                let _ = timeout(ANSWER_WAIT, asking.line.replaced(&open)).await;
                 Err(CallError::Unanswered { reason })
             }
         }

@@ -17,8 +17,8 @@ use super::{
     attempts::Fortune,
     client_info::{Asked, Identity, Subscriptions},
     connection::{
-        ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, ServerConfig, Terms,
-        Version,
+        ConnectError, ConnectErrorKind, ConnectOptions, Connection, Endpoint, Frame, Opened,
+        ServerConfig, Version,
     },
     frame,
     locator::{Address, Locator, is_master},
@@ -115,17 +115,17 @@ impl Connector {
             }
             self.connect_to(&server).await
         };
-        let mut link = tokio::select! {
+        let mut conn = tokio::select! {
             biased;
             reason = &mut moved => return Err(Error::unavailable(reason)),
-            link = connecting => link?,
+            conn = connecting => conn?,
         };
         if self.locator.is_asked() {
-            link.check_master().await?;
+            conn.check_master().await?;
         }
         attempts.reached();
-        link.router.moved = Some(moved);
-        Ok(link)
+        conn.router.moved = Some(moved);
+        Ok(conn)
     }
 
     fn last(&self) -> MutexGuard<'_, Endpoint> {
@@ -167,7 +167,7 @@ impl Connector {
             loop {
                 let error = match self.locator.locate().await {
                     Ok(address) => match self.connect_at(address, true).await {
-                        Ok(link) => return link,
+                        Ok(conn) => return conn,
                         Err(error) => error,
                     },
                     Err(error) => {
@@ -186,7 +186,7 @@ impl Connector {
         server: &ServerConfig,
         version: Version,
     ) -> Result<Conn, ConnectError> {
-        let terms = Terms {
+        let options = ConnectOptions {
             version,
             timeout: self.wait,
             messages: self.messages,
@@ -196,7 +196,7 @@ impl Connector {
             ended,
             info,
             greeting,
-        } = server.transport.connect(server, terms).await?;
+        } = server.transport.connect(server, options).await?;
         let identity = Asked::read(&info);
         let info = frame::text(&info);
         let greeting = frame::map(&greeting);

@@ -101,7 +101,7 @@ pub(crate) enum Version {
 
 /// How a connection is made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct ConnectOptions {
     pub(crate) version: Version,
     /// How long it may take to open.
     pub(crate) timeout: Duration,
@@ -111,7 +111,7 @@ pub(crate) struct Terms {
 
 /// How sockets are opened, where a client says so.
 #[derive(Clone, Default)]
-pub(crate) struct SocketTerms {
+pub(crate) struct SocketOptions {
     /// How connections are encrypted, instead of by the system's certificates.
     pub(crate) tls: Option<Tls>,
     /// The longest that a connection may take to open.
@@ -124,11 +124,11 @@ pub(crate) trait Transport: Send + Sync {
     fn connect(
         &self,
         server: &ServerConfig,
-        terms: Terms,
+        options: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>>;
 
-    /// The same on other terms, if it opens sockets.
-    fn on(&self, _terms: &SocketTerms) -> Option<Arc<dyn Transport>> {
+    /// The same with other options, if it opens sockets.
+    fn on(&self, _options: &SocketOptions) -> Option<Arc<dyn Transport>> {
         None
     }
 

@@ -95,12 +95,12 @@ impl Driver {
     /// Moves bytes until the connection ends, and says why it did.
     pub(super) async fn run(mut self) -> String {
         let reason = poll_fn(|context| self.poll(context)).await;
-        let told: Arc<str> = reason.as_str().into();
+        let cause: Arc<str> = reason.as_str().into();
         self.requests.close();
         let unsent = std::iter::from_fn(|| Some(self.requests.try_recv().ok()?.answer));
         let pending = self.pending.drain(..).map(|pending| pending.answer);
         for answer in pending.chain(unsent) {
-            let _ = answer.send(Err(told.clone()));
+            let _ = answer.send(Err(cause.clone()));
         }
         reason
     }

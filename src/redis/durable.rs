@@ -143,7 +143,7 @@ impl Durable {
         tasks: &Tasks,
     ) -> Self {
         let (calls, queued) = mpsc::unbounded_channel();
-        let teller = DurableWorker {
+        let worker = DurableWorker {
             line,
             publishing,
             longest: wait.longest,
@@ -155,7 +155,7 @@ impl Durable {
             counted: None,
             sent: HashSet::default(),
         };
-        tasks.spawn(teller.serve(queued));
+        tasks.spawn(worker.serve(queued));
         Self(calls)
     }
 

@@ -21,8 +21,8 @@ use super::{
     cluster::Topology,
     connection::{Frame, ServerConfig},
     frame,
+    master_view::{Answers, MasterView, Undecided},
     node::{ANSWER_WAIT, Answer, Node, PeerSentinel},
-    verdict::{Answers, Doubt, MasterView},
 };
 pub(super) use super::{connection::Address, node::Question};
 use crate::error::Error;
@@ -61,7 +61,7 @@ pub(super) struct Nodes {
     /// How many replicas there are, by the last answers.
     replicas: AtomicUsize,
     /// What follows from the answers so far.
-    belief: watch::Sender<Option<MasterView>>,
+    view: watch::Sender<Option<MasterView>>,
 }
 
 impl Nodes {
@@ -83,7 +83,7 @@ impl Nodes {
             known: Mutex::new(known),
             map,
             replicas: AtomicUsize::new(0),
-            belief: watch::Sender::new(None),
+            view: watch::Sender::new(None),
         }
     }
 
@@ -92,18 +92,14 @@ impl Nodes {
     }
 
     /// Takes note of those that a node speaks of.
-    fn learn(&self, mentions: Vec<PeerSentinel>) {
+    fn learn(&self, peers: Vec<PeerSentinel>) {
         let mut known = self.known();
-        for mut mention in mentions {
-            mention.address = self.mapped(mention.address);
+        for mut peer in peers {
+            peer.address = self.mapped(peer.address);
             // All that fit are marked as seen.
-            let is_new = known.iter().filter(|node| node.is(&mention)).count() == 0;
+            let is_new = known.iter().filter(|node| node.is(&peer)).count() == 0;
             if is_new && known.len() < MOST_KNOWN {
-                known.push(Arc::new(Node::new(
-                    mention.address,
-                    false,
-                    Some(mention.id),
-                )));
+                known.push(Arc::new(Node::new(peer.address, false, Some(peer.id))));
             }
         }
         known.retain(|node| node.is_kept());
@@ -123,22 +119,22 @@ impl Nodes {
         if let Some(replicas) = answers.replicas(self.known().len()) {
             self.replicas.store(replicas, Ordering::Relaxed);
         }
-        let mut result = Err(Doubt::NoAnswer);
+        let mut result = Err(Undecided::NoAnswer);
         let mut last = None;
-        // Two questions at a time come to one belief after the other.
-        self.belief.send_if_modified(|belief| {
-            result = answers.belief(asked, belief.as_ref());
-            last = belief.as_ref().map(|belief| belief.master.clone());
+        // Two questions at a time change the view one after the other.
+        self.view.send_if_modified(|view| {
+            result = answers.elect(asked, view.as_ref());
+            last = view.as_ref().map(|view| view.master.clone());
             let Ok(new) = &result else { return false };
-            *belief = Some(new.clone());
+            *view = Some(new.clone());
             last.as_ref() != Some(&new.master)
         });
         let master = match (result, last, error) {
-            (Ok(belief), _, _) => Ok(belief.master),
+            (Ok(view), _, _) => Ok(view.master),
             // While no node can be asked, the master is taken to be where it was: its connection broke, or the network.
-            (Err(Doubt::NoAnswer), Some(last), _) => Ok(last),
-            (Err(Doubt::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
-            (Err(doubt), _, _) => Err(Error::unavailable(self.explain(doubt))),
+            (Err(Undecided::NoAnswer), Some(last), _) => Ok(last),
+            (Err(Undecided::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
+            (Err(undecided), _, _) => Err(Error::unavailable(self.explain(undecided))),
         };
         (master, answers.unsettled())
     }
@@ -155,8 +151,8 @@ impl Nodes {
         let (mut answers, mut refused) = (Answers::default(), None);
         while let Ok(Some(answer)) = timeout_at(until, answering.next()).await {
             match answer {
-                Ok((Answer::Report(mut report), mentions)) => {
-                    self.learn(mentions);
+                Ok((Answer::Report(mut report), peers)) => {
+                    self.learn(peers);
                     report.master = report.master.map(|master| self.mapped(master));
                     answers.reports.push(report);
                 }
@@ -173,23 +169,23 @@ impl Nodes {
         (answers, refused)
     }
 
-    fn explain(&self, doubt: Doubt) -> String {
+    fn explain(&self, undecided: Undecided) -> String {
         let who = match self.question {
             Question::MasterOf(_) => "sentinels",
             Question::AreYou => "servers",
         };
-        match (doubt, &self.question) {
-            (Doubt::NoAnswer, _) => {
+        match (undecided, &self.question) {
+            (Undecided::NoAnswer, _) => {
                 format!("none of the {who} answers: check their addresses, user and password")
             }
-            (Doubt::NoMaster, Question::MasterOf(service)) => {
+            (Undecided::NoMaster, Question::MasterOf(service)) => {
                 format!("the {who} know no master of the service {service:?}: check its name")
             }
-            (Doubt::NoMaster, Question::AreYou) => format!("none of the {who} is a master"),
-            (Doubt::Outdated, _) => {
+            (Undecided::NoMaster, Question::AreYou) => format!("none of the {who} is a master"),
+            (Undecided::Outdated, _) => {
                 format!("the {who} that answer have not heard of the latest failover")
             }
-            (Doubt::TwoMasters((host, port), (other, other_port)), _) => format!(
+            (Undecided::TwoMasters((host, port), (other, other_port)), _) => format!(
                 "{host}:{port} and {other}:{other_port} are masters both, and neither was promoted out of the other's \
                  data: make one of them follow the other"
             ),
@@ -223,14 +219,14 @@ impl Locator {
             Locator::Member(topology) => return Box::pin(topology.left(address)),
             Locator::Asked(nodes) => nodes,
         };
-        let mut belief = nodes.belief.subscribe();
+        let mut view = nodes.view.subscribe();
         Box::pin(async move {
-            let elsewhere = |belief: &Option<MasterView>| {
-                let believed = belief.as_ref().map(|belief| &belief.master);
+            let elsewhere = |view: &Option<MasterView>| {
+                let believed = view.as_ref().map(|view| &view.master);
                 believed.is_some_and(|master| *master != address)
             };
-            let told = belief.wait_for(elsewhere).await.ok();
-            let now = told.and_then(|belief| belief.as_ref().map(|belief| belief.master.clone()));
+            let changed = view.wait_for(elsewhere).await.ok();
+            let now = changed.and_then(|view| view.as_ref().map(|view| view.master.clone()));
             match now {
                 Some((host, port)) => format!("the master is now {host}:{port}"),
                 None => std::future::pending().await,

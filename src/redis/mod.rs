@@ -27,6 +27,7 @@ mod fred;
 #[cfg(test)]
 mod fuzz_tests;
 mod locator;
+mod master_view;
 mod node;
 pub mod probe;
 mod resp;
@@ -36,7 +37,6 @@ mod server;
 mod socket;
 mod subscriptions;
 mod url;
-mod verdict;
 
 use std::{pin::Pin, sync::Arc};
 

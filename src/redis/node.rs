@@ -11,7 +11,7 @@ use super::{
     conn::{self, Conn, Connector},
     connection::{Address, Connection, Frame, ServerConfig},
     frame,
-    verdict::{Report, Role},
+    master_view::{Report, Role},
 };
 use crate::error::Error;
 use crate::hash::HashMap;
@@ -42,7 +42,7 @@ pub(super) struct Node {
     /// Part of the configuration, as opposed to heard of.
     given: bool,
     standing: Mutex<Standing>,
-    link: tokio::sync::Mutex<Option<Conn>>,
+    conn: tokio::sync::Mutex<Option<Conn>>,
 }
 
 struct Standing {
@@ -69,7 +69,7 @@ impl Node {
                 seen: Instant::now(),
                 rests_until: None,
             }),
-            link: tokio::sync::Mutex::default(),
+            conn: tokio::sync::Mutex::default(),
         }
     }
 
@@ -104,12 +104,12 @@ impl Node {
         server: &ServerConfig,
         known: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
-        let mut link = self.link.lock().await;
+        let mut conn = self.conn.lock().await;
         let mut silence = Silence {
             node: self,
             is: true,
         };
-        let asked = self.ask_on(&mut link, question, server, known).await;
+        let asked = self.ask_on(&mut conn, question, server, known).await;
         silence.is = false;
         if asked.is_ok() {
             self.standing().seen = Instant::now();
@@ -119,14 +119,14 @@ impl Node {
 
     async fn ask_on(
         &self,
-        link: &mut Option<Conn>,
+        conn: &mut Option<Conn>,
         question: &Question,
         server: &ServerConfig,
         known: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
         // Kept only if it is good for the next question.
-        let mut asked = match link.take() {
-            Some(link) => link,
+        let mut asked = match conn.take() {
+            Some(conn) => conn,
             None => self.connect(question, server).await?,
         };
         let connection = asked.connection.clone();
@@ -142,7 +142,7 @@ impl Node {
             })
         };
         let answer = asked.router.run(asking).await.map_err(Error::unavailable)?;
-        *link = Some(asked);
+        *conn = Some(asked);
         answer
     }
 
@@ -176,12 +176,12 @@ impl Node {
             return Ok(Err(error));
         }
         let report = report(self.id(connection).await?, &master, &address);
-        let mut mentions = Vec::new();
+        let mut peers = Vec::new();
         if report.sentinels != known {
             let others = sentinel(connection, "SENTINELS", Some(service)).await?;
-            mentions.extend(frame::maps(&others).iter().filter_map(mention));
+            peers.extend(frame::maps(&others).iter().filter_map(peer));
         }
-        Ok(Ok((Answer::Report(report), mentions)))
+        Ok(Ok((Answer::Report(report), peers)))
     }
 
     async fn id(&self, connection: &dyn Connection) -> Result<String, String> {
@@ -277,7 +277,7 @@ fn address_at(answer: &Frame) -> Option<Address> {
     Some((frame::text_at(answer, 0)?, port))
 }
 
-fn mention(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
+fn peer(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
     Some(PeerSentinel {
         id: fields.get("runid")?.clone(),
         address: (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
@@ -287,17 +287,17 @@ fn mention(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
 /// What the fuzz target reaches.
 #[cfg(test)]
 pub(super) mod fuzz {
-    use super::{Frame, frame, mention, refusal, report};
+    use super::{Frame, frame, peer, refusal, report};
 
     pub(in crate::redis) fn read(answer: &Frame) {
-        let told = report("sentinel".into(), answer, answer);
-        let answers = super::super::verdict::Answers {
-            reports: vec![told.clone(), told],
+        let reported = report("sentinel".into(), answer, answer);
+        let answers = super::super::master_view::Answers {
+            reports: vec![reported.clone(), reported],
             roles: Vec::new(),
         };
         let now = tokio::time::Instant::now();
-        let _ = std::hint::black_box((answers.majority(), answers.belief(now, None)));
-        std::hint::black_box(frame::maps(answer).iter().filter_map(mention).count());
+        let _ = std::hint::black_box((answers.majority(), answers.elect(now, None)));
+        std::hint::black_box(frame::maps(answer).iter().filter_map(peer).count());
         std::hint::black_box(refusal(answer));
     }
 }
@@ -317,7 +317,7 @@ mod tests {
         let fields = "ip 127.0.0.1 port 7000 flags master,failover_in_progress config-epoch 1 num-other-sentinels 2 \
                       num-slaves 2";
         let fields: Vec<_> = fields.split_whitespace().collect();
-        let told = report("1".into(), &list(&fields), &list(&["127.0.0.1", "7002"]));
+        let reported = report("1".into(), &list(&fields), &list(&["127.0.0.1", "7002"]));
         let expected = Report {
             sentinel: "1".into(),
             master: Some(("127.0.0.1".into(), 7002)),
@@ -326,7 +326,7 @@ mod tests {
             replicas: 2,
             unsettled: true,
         };
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let unknown = report("1".into(), &Frame::Null, &Frame::Null);
         assert_eq!((unknown.master, unknown.sentinels), (None, 1));
     }

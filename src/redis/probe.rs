@@ -125,16 +125,16 @@ impl Probe {
 }
 
 async fn open(connector: Connector) -> Result<Asked, Error> {
-    let link = connector.clone().within(OPEN_WAIT).connect().await?;
+    let conn = connector.clone().within(OPEN_WAIT).connect().await?;
     Ok(Asked {
-        link,
+        conn,
         endpoint: connector.endpoint(),
     })
 }
 
 /// A connection to one server.
 pub struct Asked {
-    link: Conn,
+    conn: Conn,
     endpoint: Endpoint,
 }
 
@@ -184,7 +184,7 @@ impl Asked {
         &mut self,
         commands: Vec<(&'static str, Vec<Vec<u8>>)>,
     ) -> Result<Vec<Frame>, Error> {
-        let connection = self.link.connection.clone();
+        let connection = self.conn.connection.clone();
         let asking = async {
             let answers = commands.into_iter().map(|(name, words)| {
                 connection.send(name, words.into_iter().map(Bytes::from).collect())
@@ -193,7 +193,7 @@ impl Asked {
             let answers: Result<Vec<_>, _> = answers.into_iter().collect();
             answers.map_err(|reason| reason.as_ref().to_owned())
         };
-        match timeout(ANSWER_WAIT, self.link.router.run(asking)).await {
+        match timeout(ANSWER_WAIT, self.conn.router.run(asking)).await {
             Err(_) => Err(Error::unavailable(format!(
                 "{} did not answer within {ANSWER_WAIT:?}",
                 self.endpoint

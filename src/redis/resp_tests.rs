@@ -61,8 +61,8 @@ fn values_of_both_versions_are_read() {
 fn no_bytes_exhaust_the_stack_or_the_memory() {
     for nesting in ["*1\r\n", "%1\r\n+a\r\n", "~1\r\n", ">1\r\n", "|1\r\n+a\r\n"] {
         let bytes = nesting.repeat(1_000_000);
-        let told = Garbage("an answer is nested deeper than 32 levels");
-        assert_eq!(read(bytes.as_bytes()), Err(told), "{nesting:?}");
+        let refused = Garbage("an answer is nested deeper than 32 levels");
+        assert_eq!(read(bytes.as_bytes()), Err(refused), "{nesting:?}");
     }
     let large = Garbage("an answer is larger than 32 MiB");
     for header in [

@@ -28,7 +28,7 @@ impl Rights {
     }
 
     /// Whether to [`ask`](Self::ask) before a lock is taken: until the answer is yes for one of them.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    pub(super) fn is_unknown(&self) -> bool {
         let known = self.0.as_ref();
         known.is_some_and(|known| !known.load(Ordering::Relaxed))
     }

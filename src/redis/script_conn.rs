@@ -72,15 +72,15 @@ impl ScriptConn {
             states: watch::Sender::new(State::Down),
             trouble: fortune.trouble.clone(),
         };
-        let keeper = Reconnector {
+        let reconnector = Reconnector {
             connector,
             line: line.clone(),
             events,
             closed,
             fortune,
         };
-        let first = first.map(|link| keeper.open(link));
-        tasks.spawn(keeper.keep(first));
+        let first = first.map(|conn| reconnector.open(conn));
+        tasks.spawn(reconnector.keep(first));
         line
     }
 
@@ -330,12 +330,12 @@ struct Reconnector {
 }
 
 impl Reconnector {
-    /// Lets callers use `link`.
-    fn open(&self, link: Conn) -> (Arc<Open>, Router) {
+    /// Lets callers use `conn`.
+    fn open(&self, conn: Conn) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
-            connection: link.connection,
-            identity: Mutex::new(link.identity),
-            ping_wait: link.ping_wait,
+            connection: conn.connection,
+            identity: Mutex::new(conn.identity),
+            ping_wait: conn.ping_wait,
             proven: AtomicBool::new(false),
             proving: Notify::new(),
             wrong_server: Notify::new(),
@@ -343,7 +343,7 @@ impl Reconnector {
             traffic: Traffic::new(),
         });
         self.line.states.send_replace(State::Up(open.clone()));
-        (open, link.router)
+        (open, conn.router)
     }
 
     async fn keep(mut self, first: Option<(Arc<Open>, Router)>) {
@@ -382,17 +382,17 @@ impl Reconnector {
             Some(Asked::Known(identity)) => Some(identity),
             _ => None,
         };
-        let link = loop {
+        let conn = loop {
             let connecting = self
                 .connector
                 .connect_until(&self.closed, &mut self.fortune);
-            let mut link = connecting.await?;
+            let mut conn = connecting.await?;
             let Some(identity) = &identity else {
-                break link;
+                break conn;
             };
             // A connection that breaks before its predecessor is dead has sent nothing: the next one kills the same one.
-            let Err(reason) = link.kill(identity).await else {
-                break link;
+            let Err(reason) = conn.kill(identity).await else {
+                break conn;
             };
             let rest = self
                 .fortune
@@ -400,7 +400,7 @@ impl Reconnector {
             let resting = tokio::time::sleep(rest);
             self.closed.run_until_cancelled(resting).await?;
         };
-        let up = self.open(link);
+        let up = self.open(conn);
         if old.is_some() {
             let _ = self.events.send(Event::Reconnected);
         }

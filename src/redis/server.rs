@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
     conn::{Conn, Connector},
-    connection::{ServerConfig, SocketTerms},
+    connection::{ServerConfig, SocketOptions},
     durable::{Durable, Durables, Wait},
     frame,
     fred::{self, FredClient, Tls, TlsSettings},
@@ -181,7 +181,7 @@ impl Target {
         }
     }
 
-    /// Opens sockets on these terms.
+    /// Opens sockets with these options.
     pub(crate) fn open_on(
         &mut self,
         tls: &TlsSettings,
@@ -196,8 +196,8 @@ impl Target {
         let tls = (!tls.is_empty())
             .then(|| Tls::of_settings(tls))
             .transpose()?;
-        let terms = SocketTerms { tls, wait };
-        if terms.tls.is_none() && wait.is_none() {
+        let options = SocketOptions { tls, wait };
+        if options.tls.is_none() && wait.is_none() {
             return Ok(());
         }
         let servers = [
@@ -205,7 +205,7 @@ impl Target {
             self.asked.as_mut().map(|asked| &mut asked.server),
         ];
         for server in servers.into_iter().flatten() {
-            if let Some(transport) = server.transport.on(&terms) {
+            if let Some(transport) = server.transport.on(&options) {
                 server.transport = transport;
             }
         }
@@ -425,7 +425,7 @@ impl Redis for SingleServer {
     }
 
     fn may_publish(&self, _slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>> {
-        if !self.rights.is_in_doubt() {
+        if !self.rights.is_unknown() {
             return None;
         }
         let (rights, open, channel) = (

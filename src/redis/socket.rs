@@ -24,8 +24,8 @@ use tokio::{
 use super::{
     BoxFuture,
     connection::{
-        Answer, ConnectError, ConnectErrorKind, Connection, Endpoint, Frame, Opened, Pushed,
-        ServerConfig, SocketTerms, Terms, Transport, Version,
+        Answer, ConnectError, ConnectErrorKind, ConnectOptions, Connection, Endpoint, Frame,
+        Opened, Pushed, ServerConfig, SocketOptions, Transport, Version,
     },
     driver::{self, Driver, GARBAGE, Received, Request, Socket},
     fred::{Provider, Tls},
@@ -85,16 +85,20 @@ impl Sockets {
         }
     }
 
-    async fn open(self, mut server: ServerConfig, terms: Terms) -> Result<Opened, ConnectError> {
+    async fn open(
+        self,
+        mut server: ServerConfig,
+        options: ConnectOptions,
+    ) -> Result<Opened, ConnectError> {
         if let Some(provider) = &self.provider {
             let (username, password) = provider.credentials(&server.endpoint).await?;
             server.log_in_as(username, password);
         }
         let socket = self.dial(&server.endpoint).await?;
-        let (open, mut task) = Open::start(socket, terms);
+        let (open, mut task) = Open::start(socket, options);
         let (greeting, info) = tokio::select! {
             biased;
-            told = log_in(&open, &server, terms.version) => told?,
+            logged_in = log_in(&open, &server, options.version) => logged_in?,
             reason = &mut task => return Err(ConnectError::ended(reason)),
         };
         Ok(Opened {
@@ -110,13 +114,13 @@ impl Transport for Sockets {
     fn connect(
         &self,
         server: &ServerConfig,
-        terms: Terms,
+        options: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
-        let opening = self.clone().open(server.clone(), terms);
+        let opening = self.clone().open(server.clone(), options);
         let wait = self.wait;
         Box::pin(async move {
             let clocks = Clocks::now();
-            let wait = wait.map_or(terms.timeout, |wait| wait.min(terms.timeout));
+            let wait = wait.map_or(options.timeout, |wait| wait.min(options.timeout));
             let opened = timeout(wait, opening).await;
             match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
                 Err(_) if clocks.differ() => Err(ConnectError::paused_clock()),
@@ -129,12 +133,12 @@ impl Transport for Sockets {
         self.tls.is_some()
     }
 
-    fn on(&self, terms: &SocketTerms) -> Option<Arc<dyn Transport>> {
+    fn on(&self, options: &SocketOptions) -> Option<Arc<dyn Transport>> {
         let mut sockets = self.clone();
-        if let Some(tls) = &terms.tls {
+        if let Some(tls) = &options.tls {
             sockets.tls = Some(tls.clone());
         }
-        sockets.wait = terms.wait.or(self.wait);
+        sockets.wait = options.wait.or(self.wait);
         Some(Arc::new(sockets))
     }
 }
@@ -181,7 +185,7 @@ impl ConnectError {
             "invalid password",
             "without any password",
         ];
-        let is_of_credentials = OF_CREDENTIALS.iter().any(|told| message.contains(told));
+        let is_of_credentials = OF_CREDENTIALS.iter().any(|text| message.contains(text));
         let passes = matches!(
             Refusal::from_message(message.to_owned()),
             Refusal::Transient { .. }
@@ -288,10 +292,10 @@ struct Open {
 }
 
 impl Open {
-    fn start(socket: Box<dyn Socket>, terms: Terms) -> (Self, Moving) {
+    fn start(socket: Box<dyn Socket>, options: ConnectOptions) -> (Self, Moving) {
         let (requests, taken) = mpsc::unbounded_channel();
-        let (messages, received) = driver::messages(terms.messages);
-        let driver = Driver::new(socket, terms.version, taken, messages);
+        let (messages, received) = driver::messages(options.messages);
+        let driver = Driver::new(socket, options.version, taken, messages);
         let open = Self {
             requests,
             received: Mutex::new(Some(received)),

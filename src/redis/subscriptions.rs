@@ -66,27 +66,27 @@ impl Subscriber {
         // Broken connections that the server may not know to be dead: one that lives on receives messages in vain, and counts as a
         // listener.
         let mut alive = VecDeque::new();
-        while let Some(mut link) = next {
-            let listener = listen(&*link.connection, self.events.clone());
+        while let Some(mut conn) = next {
+            let listener = listen(&*conn.connection, self.events.clone());
             let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
-            let used = self.use_link(&mut link, &mut wanted, &mut wants, || {
+            let used = self.use_conn(&mut conn, &mut wanted, &mut wants, || {
                 fortune.is_proven(&endpoint);
             });
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
             let rest = match ended {
                 // Closed, or no caller is left that could want anything.
-                None | Some(None) => return link.connection.quit().await,
+                None | Some(None) => return conn.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
                     let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
                     fortune.lost(&endpoint, &reason, is_proven)
                 }
             };
-            if let Asked::Known(identity) = &link.identity {
+            if let Asked::Known(identity) = &conn.identity {
                 alive.truncate(MOST_ALIVE - 1);
                 alive.push_front(identity.clone());
             }
-            drop(link);
+            drop(conn);
             self.channels.doubt();
             let again = async {
                 tokio::time::sleep(rest).await;
@@ -104,17 +104,17 @@ impl Subscriber {
     }
 
     /// Serves until the connection breaks, and returns why; `None` when no caller can want anything any more.
-    async fn use_link(
+    async fn use_conn(
         &self,
-        link: &mut Conn,
+        conn: &mut Conn,
         wanted: &mut Wanted,
         wants: &mut mpsc::UnboundedReceiver<Want>,
         mut proven: impl FnMut(),
     ) -> Option<Ended> {
-        let mut session = Session::new(link, &self.channels);
+        let mut session = Session::new(conn, &self.channels);
         let late = std::iter::from_fn(|| wants.try_recv().ok());
         let everything = wanted.everything(late);
-        let router = &mut link.router;
+        let router = &mut conn.router;
         let mut is_proven = false;
         let ended = |reason, is_proven| Some(Ended { reason, is_proven });
         if let Err(reason) = router.run(session.apply(everything, wanted)).await {

@@ -27,8 +27,8 @@ use super::{
 use crate::redis::{
     BoxFuture,
     connection::{
-        Address, ConnectError, ConnectErrorKind, Endpoint, Frame, Opened, Pushed, ServerConfig,
-        Terms, Transport,
+        Address, ConnectError, ConnectErrorKind, ConnectOptions, Endpoint, Frame, Opened, Pushed,
+        ServerConfig, Transport,
     },
 };
 
@@ -120,7 +120,11 @@ impl Network {
         Ok((line, ended))
     }
 
-    async fn open(&self, server: &ServerConfig, terms: Terms) -> Result<Opened, ConnectError> {
+    async fn open(
+        &self,
+        server: &ServerConfig,
+        options: ConnectOptions,
+    ) -> Result<Opened, ConnectError> {
         let Endpoint::Tcp(address) = &server.endpoint else {
             return Err(ConnectError {
                 kind: ConnectErrorKind::Config,
@@ -128,7 +132,7 @@ impl Network {
             });
         };
         let (line, ended) = self.dial(address).await?;
-        line.log_in(server, terms.version).await?;
+        line.log_in(server, options.version).await?;
         let info = line.ask("CLIENT", &["INFO"]).await?;
         Ok(Opened {
             connection: Arc::new(line),
@@ -165,11 +169,11 @@ impl Transport for Network {
     fn connect(
         &self,
         server: &ServerConfig,
-        terms: Terms,
+        options: ConnectOptions,
     ) -> BoxFuture<Result<Opened, ConnectError>> {
         let (network, server) = (self.clone(), server.clone());
         Box::pin(async move {
-            let opening = tokio::time::timeout(terms.timeout, network.open(&server, terms));
+            let opening = tokio::time::timeout(options.timeout, network.open(&server, options));
             opening
                 .await
                 .unwrap_or_else(|_| Err(ConnectError::timeout()))

@@ -13,7 +13,9 @@ use crate::{
     error::Error,
     redis::{
         BoxFuture,
-        connection::{Connection, Frame, Opened, Pushed, ServerConfig, Terms, Transport, Version},
+        connection::{
+            ConnectOptions, Connection, Frame, Opened, Pushed, ServerConfig, Transport, Version,
+        },
     },
 };
 
@@ -32,12 +34,12 @@ impl RawConnection {
         transport: &dyn Transport,
         server: &ServerConfig,
     ) -> Result<Self, Error> {
-        let terms = Terms {
+        let options = ConnectOptions {
             version: Version::Resp3,
             timeout: TIMEOUT,
             messages: 1,
         };
-        let opened = transport.connect(server, terms).await;
+        let opened = transport.connect(server, options).await;
         let Opened {
             connection, ended, ..
         } = opened.map_err(|error| Error::unavailable(error.details))?;

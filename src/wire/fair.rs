@@ -92,9 +92,9 @@ impl LockProtocol for FairProtocol {
         self.most_holds
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         let extra_keys = ExtraKeys::of(spec);
-        let (waited, nudge) = match claim.wait {
+        let (waited, nudge) = match args.wait {
             Some(wait) => (millis(wait.since_last), wait.nudge),
             None => (Bytes::from_static(b"-1"), false),
         };
@@ -104,9 +104,9 @@ impl LockProtocol for FairProtocol {
                 spec.key.clone(),
                 extra_keys.queue.clone(),
                 extra_keys.places.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-                decimal(claim.holds.into()),
+                args.owner.clone(),
+                args.lease.text.clone(),
+                decimal(args.holds.into()),
                 waited,
                 extra_keys.place_lasts.clone(),
                 extra_keys.answer_deadline.clone(),

@@ -43,16 +43,16 @@ impl LockProtocol for FencedProtocol {
         LockSpec::with_keys(self, name, CHANNEL, &["redisson_lock_token"])
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
                 spec.extra_keys[0].clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-                decimal(claim.holds.into()),
-                decimal(claim.fresh.into()),
+                args.owner.clone(),
+                args.lease.text.clone(),
+                decimal(args.holds.into()),
+                decimal(args.fresh.into()),
             ],
         }
     }

@@ -89,7 +89,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
         u32::MAX
     }
     /// Ask for a hold.
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request;
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request;
     /// Read the answer to [`acquire`](Self::acquire).
     fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         Ok(match reply.outcome()? {

@@ -59,7 +59,7 @@ impl LockSpec {
         self.protocol.abandon().is_some()
     }
 
-    /// Whether the server is told of a wait's earlier tries.
+    /// Whether the server is told of a wait's earlier attempts.
     pub(crate) fn counts_tries(&self) -> bool {
         self.has_queue() || self.protocol.intend().is_some()
     }

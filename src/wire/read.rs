@@ -63,15 +63,15 @@ impl LockProtocol for ReadProtocol {
         MOST_HOLDS
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-                decimal(claim.holds.into()),
-                decimal(claim.writes.into()),
+                args.owner.clone(),
+                args.lease.text.clone(),
+                decimal(args.holds.into()),
+                decimal(args.writes.into()),
                 spec.channel.clone(),
                 spec.extra_keys[0].clone(),
             ],

@@ -61,14 +61,14 @@ impl LockProtocol for ReentrantProtocol {
         self.most_holds
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-                decimal(claim.holds.into()),
+                args.owner.clone(),
+                args.lease.text.clone(),
+                decimal(args.holds.into()),
             ],
         }
     }

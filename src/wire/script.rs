@@ -211,7 +211,7 @@ impl Refusal {
     /// The refusal that an error message of the server stands for.
     pub(crate) fn from_message(message: String) -> Self {
         let message = server_text::shown(&message);
-        const PASSING: [&str; 9] = [
+        const TRANSIENT: [&str; 9] = [
             "BUSY",
             "LOADING",
             "CLUSTERDOWN",
@@ -231,7 +231,7 @@ impl Refusal {
             .rsplit_once(": -")
             .map_or(&*message, |(_, told)| told);
         let code = told.split(' ').next().unwrap_or_default();
-        if in_script || PASSING.contains(&code) {
+        if in_script || TRANSIENT.contains(&code) {
             Refusal::Transient { message }
         } else {
             Refusal::Failed { message }
@@ -354,27 +354,27 @@ mod tests {
     }
 
     #[test]
-    fn passing_states_are_told_from_lasting_refusals() {
-        let passing = |message: &str| {
+    fn transient_errors_differ_from_permanent_refusals() {
+        let transient = |message: &str| {
             matches!(
                 Refusal::from_message(message.into()),
                 Refusal::Transient { .. }
             )
         };
-        assert!(passing("LOADING Redis is loading the dataset in memory"));
-        assert!(passing("BUSY Redis is busy running a script."));
-        assert!(passing(
+        assert!(transient("LOADING Redis is loading the dataset in memory"));
+        assert!(transient("BUSY Redis is busy running a script."));
+        assert!(transient(
             "READONLY You can't write against a read only replica."
         ));
-        assert!(passing(
+        assert!(transient(
             "@user_script: 12: -READONLY You can't write against a read only replica."
         ));
-        assert!(passing("NOREPLICAS Not enough good replicas to write."));
-        assert!(passing(
+        assert!(transient("NOREPLICAS Not enough good replicas to write."));
+        assert!(transient(
             "ERR Script attempted to access a non local key in a cluster node"
         ));
-        assert!(!passing("NOPERM this user has no permissions"));
-        assert!(!passing("OOM command not allowed"));
-        assert!(!passing("BUSYGROUP of streams"));
+        assert!(!transient("NOPERM this user has no permissions"));
+        assert!(!transient("OOM command not allowed"));
+        assert!(!transient("BUSYGROUP of streams"));
     }
 }

@@ -48,13 +48,13 @@ impl LockProtocol for SimpleProtocol {
         1
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
+                args.owner.clone(),
+                args.lease.text.clone(),
             ],
         }
     }

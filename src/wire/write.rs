@@ -31,8 +31,8 @@ static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 
 /// The key by which a writer keeps new readers out, if this one may have set it: one that has been refused before.
-fn intent_of(spec: &LockSpec, claim: &AcquireArgs<'_>) -> Bytes {
-    if claim.wait.is_none_or(|wait| wait.since_last.is_zero()) {
+fn intent_of(spec: &LockSpec, args: &AcquireArgs<'_>) -> Bytes {
+    if args.wait.is_none_or(|wait| wait.since_last.is_zero()) {
         return Bytes::new();
     }
     let base = String::from_utf8_lossy(&spec.extra_keys[0]);
@@ -51,15 +51,15 @@ impl LockProtocol for WriteProtocol {
         read_write_place(self, name, HoldMode::Write)
     }
 
-    fn acquire(&self, spec: &LockSpec, claim: &AcquireArgs<'_>) -> Request {
+    fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
         Request {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
-                claim.owner.clone(),
-                claim.lease.text.clone(),
-                decimal(claim.holds.into()),
-                intent_of(spec, claim),
+                args.owner.clone(),
+                args.lease.text.clone(),
+                decimal(args.holds.into()),
+                intent_of(spec, args),
             ],
         }
     }

@@ -175,14 +175,14 @@ impl Ground {
     /// Waits until another of them says that it is the master, and then until it is told to a client that asks: when, in epoch ms.
     /// The first of the two is told at once, as `mastered`.
     pub async fn elected(&self, mastered: &AtomicU64) -> [u64; 2] {
-        let heirs = match self {
+        let successors = match self {
             Self::Single(_) => 0..0,
             Self::Watched(_) => 1..3,
             Self::Clustered(_) => 3..4,
         };
         eventually("there is a new master", 3 * AMPLE, async || {
-            for heir in &self.all()[heirs.clone()] {
-                if heir.info("replication").await["role"] == "master" {
+            for successor in &self.all()[successors.clone()] {
+                if successor.info("replication").await["role"] == "master" {
                     return true;
                 }
             }

@@ -308,11 +308,11 @@ async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
         tasks.spawn(async move {
             let mut turns = 0;
             while turns < TURNS {
-                let patience = match task % 3 {
+                let wait = match task % 3 {
                     0 => GENEROUS,
                     _ => random.up_to(Duration::from_millis(4)),
                 };
-                let Ok(guard) = timeout(patience, lock.lock()).await else {
+                let Ok(guard) = timeout(wait, lock.lock()).await else {
                     turns += usize::from(task % 3 > 0);
                     assert!(task % 3 > 0, "it is not let in");
                     continue;

@@ -119,7 +119,7 @@ async fn a_nested_acquisition_finds_that_the_outer_hold_is_gone() {
     outer_hold_is_lost(read).await;
 }
 
-/// A lock that one task of a client hands to the next is not the giver's any more.
+/// A lock that one task of a client hands to the next does not belong to the releaser.
 async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);

@@ -164,7 +164,7 @@ impl Turmoil {
 
     async fn kills_a_node(&mut self, longest: Duration, with_keys: bool) {
         let node = self.random.usize(..self.cluster.nodes());
-        let heir = self.another_than(node);
+        let successor = self.another_than(node);
         self.cluster.stop(node);
         self.tell(format!("node {node} has died"));
         if !with_keys {
@@ -173,8 +173,8 @@ impl Turmoil {
         self.pause(longest).await;
         // A cluster that has lost the counter of a fenced lock begins it anew, as its documentation says.
         let has = |key: &[u8]| with_keys || key.starts_with(b"redisson_lock_token");
-        self.cluster.take_over(node, heir, has);
-        self.tell(format!("node {heir} has the slots of node {node}"));
+        self.cluster.take_over(node, successor, has);
+        self.tell(format!("node {successor} has the slots of node {node}"));
         self.pause(longest / 4).await;
         for other in 0..self.cluster.nodes() {
             self.cluster.hear_all(other);
@@ -185,7 +185,7 @@ impl Turmoil {
         }
         self.cluster.start(node);
         self.tell(format!("node {node} is back"));
-        self.returns_slots(node, heir);
+        self.returns_slots(node, successor);
     }
 
     /// A node that never comes back is one that no call may wait for.
@@ -196,7 +196,7 @@ impl Turmoil {
     }
 
     /// Each node has some of the names again, or the next death would leave nothing to play for.
-    fn returns_slots(&mut self, node: usize, heir: usize) {
+    fn returns_slots(&mut self, node: usize, successor: usize) {
         let slots: Vec<u16> = self
             .scene
             .names
@@ -205,7 +205,7 @@ impl Turmoil {
             .collect();
         for slot in slots {
             let owner = self.cluster.owner(slot);
-            if owner == Some(heir) && self.random.bool() {
+            if owner == Some(successor) && self.random.bool() {
                 let moving = self.cluster.begin_move(slot, node);
                 moving
                     .into_iter()

@@ -24,7 +24,7 @@ use tokio::{
 
 /// Tried in turn.
 const CONNECTIONS: [usize; 5] = [1, 2, 4, 8, 16];
-const TRIED_FOR: Times = Times {
+const TRIAL: Times = Times {
     warm_up: Duration::from_millis(20),
     measured: Duration::from_millis(100),
 };
@@ -78,7 +78,7 @@ impl Ceiling {
     async fn find_best(&mut self, tasks: usize) -> Result<usize, Failure> {
         let mut best = (0, 1);
         for connections in CONNECTIONS.into_iter().filter(|number| *number <= tasks) {
-            let round = self.round(tasks, connections, TRIED_FOR).await?;
+            let round = self.round(tasks, connections, TRIAL).await?;
             best = best.max((round.count, connections));
         }
         self.best.insert(tasks, best.1);

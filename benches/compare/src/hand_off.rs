@@ -20,7 +20,7 @@ const POLLED: Duration = Duration::from_millis(200);
 /// In each round, however long one takes: a lock that polls may need the time of the round for one.
 const AT_LEAST: usize = 5;
 /// Waiters that need longer to be seen have failed.
-const IN_LINE_WITHIN: Duration = Duration::from_secs(30);
+const QUEUED_WITHIN: Duration = Duration::from_secs(30);
 
 /// One hand-off after the other until the time is over; the two processes take turns.
 pub async fn plain(stage: &mut Stage, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
@@ -57,7 +57,7 @@ async fn one(
     let mut settled = SETTLED;
     if listens {
         let channel = [format!("redisson_lock__channel:{{{name}}}")];
-        until("nobody listens", IN_LINE_WITHIN, async || {
+        until("no waiter listens", QUEUED_WITHIN, async || {
             let listeners = stage.observer.listeners(&channel).await?;
             Ok((listeners[0] > 0).then_some(()))
         })
@@ -104,7 +104,7 @@ async fn queue(
         let name = name.to_owned();
         process.ask(&Command::Wait { kind, name, tasks }).await?;
     }
-    in_line(stage, name).await?;
+    all_queued(stage, name).await?;
     tokio::time::sleep(SETTLED).await;
     let freed: u64 = asked(both[0], &Command::Free).await?;
     let mut turns = vec![freed];
@@ -120,9 +120,9 @@ async fn queue(
 }
 
 /// Waits until all have their places, and each listens where its turn is told.
-async fn in_line(stage: &mut Stage, name: &str) -> Result<(), Failure> {
+async fn all_queued(stage: &mut Stage, name: &str) -> Result<(), Failure> {
     let queue = format!("redisson_lock_queue:{{{name}}}");
-    until("waiters not in line", IN_LINE_WITHIN, async || {
+    until("waiters not queued", QUEUED_WITHIN, async || {
         let owners = stage.observer.list(&queue).await?;
         if owners.len() < 2 * WAITERS {
             return Ok(None);

@@ -89,17 +89,17 @@ fn built(target: &Path) -> bool {
 pub struct Peer {
     pub name: &'static str,
     url: String,
-    patience: Duration,
+    timeout: Duration,
     main: Vec<Program>,
 }
 
 impl Peer {
-    pub fn new(name: &'static str, url: String, patience: Duration) -> Self {
+    pub fn new(name: &'static str, url: String, timeout: Duration) -> Self {
         let main = Vec::new();
         Self {
             name,
             url,
-            patience,
+            timeout,
             main,
         }
     }
@@ -122,7 +122,7 @@ impl Peer {
     pub async fn program_at(&self, url: &str) -> Result<Program, Failure> {
         let mut process = Process::new(program(self.name)?);
         process.arg(url);
-        Program::start(process, self.patience).await
+        Program::start(process, self.timeout).await
     }
 
     /// The first so many of the processes that it keeps.

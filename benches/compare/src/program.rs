@@ -16,13 +16,13 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 pub struct Program {
     child: Child,
     /// Beyond what a command lasts by itself.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Program {
-    pub async fn start(command: Process, patience: Duration) -> Result<Self, Failure> {
+    pub async fn start(command: Process, timeout: Duration) -> Result<Self, Failure> {
         let child = Child::spawn(command);
-        let mut program = Self { child, patience };
+        let mut program = Self { child, timeout };
         match program.line(READY_WITHIN).await? {
             line if line == READY => Ok(program),
             other => Err(format!("says {other:?} instead of {READY}").into()),
@@ -31,7 +31,7 @@ impl Program {
 
     pub async fn ask(&mut self, command: &Command) -> Result<Value, Failure> {
         self.child.send_line(&command.to_string());
-        let line = self.line(command.lasts() + self.patience).await?;
+        let line = self.line(command.lasts() + self.timeout).await?;
         read_answer(&line)
     }
 

@@ -22,8 +22,8 @@ const JVM_WARM_UP: u32 = 3;
 /// Likewise, where most of the time is waiting.
 const JVM_WARM_UP_OF_WAITING: u32 = 8;
 /// A peer has this long to answer, beyond the time that the command takes by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
-const QUICK_PATIENCE: Duration = Duration::from_secs(12);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const QUICK_TIMEOUT: Duration = Duration::from_secs(12);
 /// As many processes as a hand-off needs.
 const KEPT: usize = 2;
 
@@ -41,14 +41,14 @@ pub async fn all(stage: &mut Stage, report: &mut Report) -> Result<(), Failure> 
         eprintln!("without {name}: {why}");
         report.absent.insert(name.to_owned(), why);
     }
-    let patience = match stage.plan.quick {
-        true => QUICK_PATIENCE,
-        false => PATIENCE,
+    let timeout = match stage.plan.quick {
+        true => QUICK_TIMEOUT,
+        false => TIMEOUT,
     };
     let present = present.into_iter().filter(|name| needed(name));
     let present = present.filter(|name| !without.contains(name));
     let mut peers: Vec<Peer> = present
-        .map(|name| Peer::new(name, stage.server.url(), patience))
+        .map(|name| Peer::new(name, stage.server.url(), timeout))
         .collect();
     for workload in stage.plan.workloads.clone() {
         let table = match workload {

@@ -34,7 +34,7 @@ pub(super) struct Permits {
 /// One permit, for as long as its guard lives.
 struct Permit {
     number: u64,
-    on_agenda: Mutex<Option<Instant>>,
+    next_deadline: Mutex<Option<Instant>>,
     site: Arc<Site>,
     id: Id,
     /// `None` without an end.
@@ -161,7 +161,7 @@ impl HeldPermit {
         let permits = &engine.synchronizers.permits;
         let permit = Arc::new(Permit {
             number: permits.numbers.fetch_add(1, Ordering::Relaxed),
-            on_agenda: Mutex::new(None),
+            next_deadline: Mutex::new(None),
             site: site.clone(),
             id,
             lease: lease.cloned(),
@@ -281,7 +281,8 @@ impl Permits {
     /// Looks at `permit` when it says so, or no more.
     fn watch(&self, permit: &Arc<Permit>) {
         let (at, entry) = (|| permit.validity().next_duty(), || permit.clone());
-        self.alarm.set(permit.number, &permit.on_agenda, at, entry);
+        self.alarm
+            .set(permit.number, &permit.next_deadline, at, entry);
     }
 
     /// Completes when something is due. One task waits.

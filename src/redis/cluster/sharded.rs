@@ -62,19 +62,19 @@ pub(super) async fn serve(
 ) {
     let closed = topology.closed.clone();
     let mut routes = topology.routes.subscribe();
-    let mut board = ShardSubscriptions::new(topology, events);
+    let mut subscriptions = ShardSubscriptions::new(topology, events);
     let serving = async {
         loop {
             tokio::select! {
                 biased;
-                Ok(()) = routes.changed() => board.follow(),
-                Some(answer) = board.answers.next(), if !board.answers.is_empty() => {
+                Ok(()) = routes.changed() => subscriptions.follow(),
+                Some(answer) = subscriptions.answers.next(), if !subscriptions.answers.is_empty() => {
                     if let Some(answer) = answer {
-                        board.answered(answer);
+                        subscriptions.answered(answer);
                     }
                 }
                 want = wants.recv() => match want {
-                    Some(want) => board.take_up(want),
+                    Some(want) => subscriptions.take_up(want),
                     None => return,
                 }
             }
@@ -247,7 +247,7 @@ mod tests {
     };
 
     /// Of nodes that were never reached.
-    fn board() -> ShardSubscriptions {
+    fn subscriptions() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";
         let listed = slot_map::read(nodes, &("127.0.0.1".into(), 1));
@@ -262,18 +262,22 @@ mod tests {
         ShardSubscriptions::new(Arc::new(topology), events)
     }
 
-    fn subscribe(board: &mut ShardSubscriptions) -> oneshot::Receiver<Result<(), CallError>> {
+    fn subscribe(
+        subscriptions: &mut ShardSubscriptions,
+    ) -> oneshot::Receiver<Result<(), CallError>> {
         let (done, answer) = oneshot::channel();
         let channel = "channel".into();
-        board.take_up(Want::Subscribe { channel, done });
+        subscriptions.take_up(Want::Subscribe { channel, done });
         answer
     }
 
-    fn confirmed(board: &ShardSubscriptions, number: u64) -> Answer {
+    fn confirmed(subscriptions: &ShardSubscriptions, number: u64) -> Answer {
         let channel = "channel".into();
         Answer {
             number,
-            node: board.owner(&channel).expect("its slot has an owner"),
+            node: subscriptions
+                .owner(&channel)
+                .expect("its slot has an owner"),
             channel,
             result: Ok(()),
         }
@@ -281,36 +285,36 @@ mod tests {
 
     #[tokio::test]
     async fn an_earlier_subscription_is_not_taken_for_the_present_one() {
-        let mut board = board();
-        let _left = subscribe(&mut board);
-        let late = confirmed(&board, 1);
+        let mut subscriptions = subscriptions();
+        let _left = subscribe(&mut subscriptions);
+        let late = confirmed(&subscriptions, 1);
         let channel = "channel".into();
-        board.take_up(Want::Unsubscribe { channel });
-        let mut again = subscribe(&mut board);
-        board.answered(late);
+        subscriptions.take_up(Want::Unsubscribe { channel });
+        let mut again = subscribe(&mut subscriptions);
+        subscriptions.answered(late);
         assert!(again.try_recv().is_err(), "it is unsubscribed in between");
-        board.answered(confirmed(&board, 2));
+        subscriptions.answered(confirmed(&subscriptions, 2));
         assert_eq!(again.try_recv(), Ok(Ok(())));
-        board.topology.closed.cancel();
+        subscriptions.topology.closed.cancel();
     }
 
     #[tokio::test]
     async fn what_has_moved_between_two_questions_is_forgotten_where_it_was() {
-        let mut board = board();
-        let mut first = subscribe(&mut board);
-        let old = confirmed(&board, 1);
-        board
+        let mut subscriptions = subscriptions();
+        let mut first = subscribe(&mut subscriptions);
+        let old = confirmed(&subscriptions, 1);
+        subscriptions
             .topology
             .moved(hash_slot(b"channel"), &("127.0.0.1".into(), 3));
-        let _second = subscribe(&mut board);
+        let _second = subscribe(&mut subscriptions);
         assert!(
-            board.placed["channel".as_bytes()].moved,
+            subscriptions.placed["channel".as_bytes()].moved,
             "the rest are to be woken"
         );
-        board.answered(old);
+        subscriptions.answered(old);
         assert!(first.try_recv().is_err());
-        board.answered(confirmed(&board, 2));
+        subscriptions.answered(confirmed(&subscriptions, 2));
         assert_eq!(first.try_recv(), Ok(Ok(())));
-        board.topology.closed.cancel();
+        subscriptions.topology.closed.cancel();
     }
 }

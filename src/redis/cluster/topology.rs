@@ -43,10 +43,10 @@ const GRACE: Duration = Duration::from_millis(100);
 /// How many of the nodes are asked at a time.
 const ASKED: usize = 3;
 /// How long a connection for what is on its way to another node is kept without use.
-const ASIDE_KEPT: Duration = Duration::from_secs(10);
+const ASKING_KEPT: Duration = Duration::from_secs(10);
 
 /// Connections for what is on its way to another node, at most: a node may name any address.
-const MOST_ASIDES: usize = 64;
+const MOST_ASKING: usize = 64;
 
 /// The present way to each slot.
 pub(super) struct Routes {
@@ -68,7 +68,7 @@ pub(super) struct Node {
 /// A connection of its own to a node, for calls that an `ASKING` precedes: nothing must come between the two.
 pub(super) struct AskingConn {
     pub(super) line: ScriptConn,
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) op_lock: tokio::sync::Mutex<()>,
     used: Mutex<Instant>,
     closed: CancellationToken,
 }
@@ -79,10 +79,10 @@ pub(in crate::redis) struct Topology {
     map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
-    asides: Mutex<HashMap<Address, Arc<AskingConn>>>,
+    asking_conns: Mutex<HashMap<Address, Arc<AskingConn>>>,
     /// The node that was chosen last where any will do.
     any: Mutex<Option<Address>>,
-    doubts: Notify,
+    refresh_requests: Notify,
     events: mpsc::UnboundedSender<Event>,
     pub(super) closed: CancellationToken,
     pub(super) wait: Wait,
@@ -145,9 +145,9 @@ impl Topology {
             map,
             publishing,
             routes: watch::Sender::new(Arc::new(none)),
-            asides: Mutex::default(),
+            asking_conns: Mutex::default(),
             any: Mutex::default(),
-            doubts: Notify::new(),
+            refresh_requests: Notify::new(),
             events,
             closed: CancellationToken::new(),
             wait,
@@ -193,7 +193,7 @@ impl Topology {
 
     /// Something does not fit: the nodes are asked soon.
     pub(in crate::redis) fn doubt(&self) {
-        self.doubts.notify_one();
+        self.refresh_requests.notify_one();
     }
 
     /// The owner of `slot` says that the node at `address`, as announced, has it now.
@@ -324,23 +324,23 @@ impl Topology {
 
     /// The connection for `ASKING` to the node that announces itself at `address`.
     /// There are only so many.
-    pub(super) fn aside(&self, address: &Address) -> Option<Arc<AskingConn>> {
-        let mut asides = lock(&self.asides);
-        if asides.len() >= MOST_ASIDES && !asides.contains_key(address) {
+    pub(super) fn asking_conn(&self, address: &Address) -> Option<Arc<AskingConn>> {
+        let mut asking_conns = lock(&self.asking_conns);
+        if asking_conns.len() >= MOST_ASKING && !asking_conns.contains_key(address) {
             return None;
         }
-        let aside = asides.entry(address.clone()).or_insert_with(|| {
+        let conn = asking_conns.entry(address.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
             let connector = self.connector(&self.mapped(address), 1);
             let line = self.line(connector.blocking(self.wait.longest), &closed);
             Arc::new(AskingConn {
                 line,
-                turn: tokio::sync::Mutex::default(),
+                op_lock: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),
                 closed,
             })
         });
-        Some(aside.clone())
+        Some(conn.clone())
     }
 
     /// Keeps the map up to date until the client is closed.
@@ -351,10 +351,10 @@ impl Topology {
                 let pause = if whole { LOOK_EVERY } else { LOOK_AGAIN };
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    () = self.doubts.notified() => {}
+                    () = self.refresh_requests.notified() => {}
                 }
                 self.look().await;
-                lock(&self.asides).retain(|_, aside| lock(&aside.used).elapsed() < ASIDE_KEPT);
+                lock(&self.asking_conns).retain(|_, conn| lock(&conn.used).elapsed() < ASKING_KEPT);
                 tokio::time::sleep(SHORTEST_PAUSE).await;
             }
         };

@@ -47,11 +47,11 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(link: &Conn, channels: &'a Channels) -> Self {
+    pub(super) fn new(conn: &Conn, channels: &'a Channels) -> Self {
         Self {
-            connection: link.connection.clone(),
+            connection: conn.connection.clone(),
             channels,
-            counts: link.counts_subscriptions,
+            counts: conn.counts_subscriptions,
             subscribed: HashSet::default(),
             missing: HashSet::default(),
             has_subscribed: false,

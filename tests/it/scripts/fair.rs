@@ -65,11 +65,11 @@ impl Fair<'_> {
 /// Those of one acquisition.
 pub fn arguments(lease: i64, owner: &str, holds: u32, waited: i64, nudge: bool) -> Vec<String> {
     let numbers = [waited, PLACE, PATIENCE].map(|number| number.to_string());
-    let [waited, place, patience] = numbers;
+    let [waited, place, timeout] = numbers;
     let (lease, holds) = (lease.to_string(), holds.to_string());
     let nudge = u8::from(nudge).to_string();
     owned(&[
-        owner, &lease, &holds, &waited, &place, &patience, CHANNEL, &nudge,
+        owner, &lease, &holds, &waited, &place, &timeout, CHANNEL, &nudge,
     ])
 }
 
@@ -147,7 +147,7 @@ async fn waiters_queue_in_order_and_only_the_first_learns_of_the_lease() {
     bed.is_free().await;
 }
 
-/// Each of Redisson's takes its patience off the scores of all behind it: so much more is needed there.
+/// Each of Redisson's takes its timeout off the scores of all behind it: so much more is needed there.
 #[tokio::test]
 async fn places_behind_redissons_are_longer() {
     let bed = Bed::new().await;
@@ -160,7 +160,7 @@ async fn places_behind_redissons_are_longer() {
     assert_eq!(fair.acquire(B, 1, 0).await, Reply::Busy(-1));
     assert!(bed.score(B).await >= java + PLACE);
     assert_eq!(bed.score(JAVA).await, java, "its score is its own");
-    // Where Redisson's has waited long, its whole patience is taken off all the same.
+    // Where Redisson's has waited long, its whole timeout is taken off all the same.
     bed.ask::<()>(&["DEL", QUEUE, PLACES]).await;
     bed.enqueue(JAVA, 1000).await;
     assert_eq!(fair.acquire(A, 1, 0).await, Reply::Busy(-1));

@@ -25,7 +25,7 @@ mod yielding;
 pub mod rows;
 #[path = "sleep.rs"]
 pub mod sleep;
-#[path = "uses_of_slots.rs"]
-pub mod uses_of_slots;
+#[path = "uses_of_entries.rs"]
+pub mod uses_of_entries;
 #[path = "waits.rs"]
 pub mod waits;

@@ -39,13 +39,13 @@ fn now() -> Instant {
 }
 
 /// A place in the queue, which is given up when it is dropped.
-struct Place<'a> {
+struct QueueEntry<'a> {
     local: &'a Local,
     id: EntryId,
     signal: Option<Arc<Signal<Hold>>>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let notified = self.local.leave(self.id, None);
         let passed = self.signal.as_ref();
@@ -102,12 +102,12 @@ impl Model {
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
             Entered::IsIn => panic!("it has another owner"),
         };
-        let place = Place {
+        let entry = QueueEntry {
             local: &self.local,
             id,
             signal,
         };
-        let Some(signal) = &place.signal else {
+        let Some(signal) = &entry.signal else {
             return self.asks(owner);
         };
         loop {
@@ -141,7 +141,7 @@ impl Model {
             Entered::Waits { id, signal, .. } => (id, Some(signal)),
             Entered::IsIn => panic!("it has another owner"),
         };
-        drop(Place {
+        drop(QueueEntry {
             local: &self.local,
             id,
             signal,

@@ -201,7 +201,7 @@ pub fn gone_while_it_is_told() {
 }
 
 /// The same of a waiter whose try is on its way, as is that of the next one. What it may have been granted is given back.
-pub fn gone_while_it_tries() {
+pub fn gone_while_it_attempts() {
     explore(Some(3), || {
         let model = Model::new();
         let (goes, waits) = (model.join(), model.join());

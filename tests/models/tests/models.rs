@@ -54,21 +54,21 @@ mod sleep {
 }
 
 mod uses {
-    use models::uses_of_slots;
+    use models::uses_of_entries;
 
     #[test]
     fn key_has_one_live_slot_and_none_after_the_last_use() {
-        uses_of_slots::entered_by_two_threads();
+        uses_of_entries::entered_by_two_threads();
     }
 
     #[test]
     fn slot_entered_while_its_last_uses_end_is_kept_or_new() {
-        uses_of_slots::entered_while_the_last_uses_end();
+        uses_of_entries::entered_while_the_last_uses_end();
     }
 
     #[test]
     fn cloned_use_keeps_a_slot_that_is_entered() {
-        uses_of_slots::cloned_while_entered();
+        uses_of_entries::cloned_while_entered();
     }
 }
 
@@ -87,7 +87,7 @@ mod waits {
 
     #[test]
     fn waiter_that_leaves_during_its_try_passes_its_wake_up_on() {
-        waits::gone_while_it_tries();
+        waits::gone_while_it_attempts();
     }
 
     #[test]

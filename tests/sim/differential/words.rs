@@ -156,13 +156,13 @@ pub fn argument(random: &mut Rng, name: &str) -> String {
         random.choice(from).copied().unwrap_or_default().to_owned()
     };
     match name {
-        "owner" | "giver" => pick(random, &OWNERS),
+        "owner" => pick(random, &OWNERS),
         "lease" => pick(random, &LEASES[..3]),
         "holds" => random.u8(0..4).to_string(),
         "channel" | "base" => "{a}:1".to_owned(),
         "waited" => pick(random, &["-1", "0", "2000"]),
         "place" => "15000".to_owned(),
-        "patience" => "300000".to_owned(),
+        "timeout" => "300000".to_owned(),
         "intent" => pick(random, &["", "{a}:1:write_intent"]),
         "length" => pick(random, &["0", "20000"]),
         "permits" => random.i8(-2..4).to_string(),

@@ -49,9 +49,9 @@ fn roles(roles: &[Role]) -> Answers {
     }
 }
 
-fn believed(answers: &Answers, before: Option<&MasterView>) -> Result<Address, Doubt> {
-    let belief = answers.belief(Instant::now(), before);
-    belief.map(|belief| belief.master)
+fn believed(answers: &Answers, before: Option<&MasterView>) -> Result<Address, Undecided> {
+    let view = answers.elect(Instant::now(), before);
+    view.map(|view| view.master)
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn of_one_failover_the_most_are_right_and_then_the_present_master() {
     assert_eq!(believed(&answers, None), Ok(at("b")));
     let tied = reports(&[("1", "a", 1), ("2", "b", 1)]);
     let a = reports(&[("1", "a", 1)])
-        .belief(Instant::now(), None)
+        .elect(Instant::now(), None)
         .unwrap();
     let b = reports(&[("1", "b", 1)])
-        .belief(Instant::now(), None)
+        .elect(Instant::now(), None)
         .unwrap();
     assert_eq!(believed(&tied, Some(&a)), Ok(at("a")));
     assert_eq!(believed(&tied, Some(&b)), Ok(at("b")));
@@ -90,25 +90,28 @@ fn a_sentinel_with_two_addresses_is_one() {
 #[test]
 fn an_earlier_failover_is_not_believed_again() {
     let before = reports(&[("1", "new", 5)])
-        .belief(Instant::now(), None)
+        .elect(Instant::now(), None)
         .unwrap();
     let stale = reports(&[("2", "old", 4)]);
-    assert_eq!(believed(&stale, Some(&before)), Err(Doubt::Outdated));
+    assert_eq!(believed(&stale, Some(&before)), Err(Undecided::Outdated));
     let most = reports(&[("2", "old", 4), ("3", "old", 4)]);
-    assert_eq!(believed(&most, Some(&before)), Err(Doubt::Outdated));
+    assert_eq!(believed(&most, Some(&before)), Err(Undecided::Outdated));
     // Sentinels that were set up anew count from nothing: the most of them are right in the end.
     let later = before.asked + FORGOTTEN_AFTER;
-    assert!(most.belief(later, Some(&before)).is_ok());
-    assert_eq!(stale.belief(later, Some(&before)), Err(Doubt::Outdated));
+    assert!(most.elect(later, Some(&before)).is_ok());
+    assert_eq!(stale.elect(later, Some(&before)), Err(Undecided::Outdated));
 }
 
 #[test]
 fn unknown_verdicts() {
-    assert_eq!(believed(&Answers::default(), None), Err(Doubt::NoAnswer));
+    assert_eq!(
+        believed(&Answers::default(), None),
+        Err(Undecided::NoAnswer)
+    );
     let unknown = reports(&[("1", "", 0), ("2", "", 0)]);
-    assert_eq!(believed(&unknown, None), Err(Doubt::NoMaster));
+    assert_eq!(believed(&unknown, None), Err(Undecided::NoMaster));
     let replicas = roles(&[replica("a", "x"), replica("b", "x")]);
-    assert_eq!(believed(&replicas, None), Err(Doubt::NoMaster));
+    assert_eq!(believed(&replicas, None), Err(Undecided::NoMaster));
     assert!(replicas.unsettled());
 }
 
@@ -129,11 +132,11 @@ fn of_two_masters_the_one_that_was_promoted_later_is_right() {
 #[test]
 fn of_strangers_the_one_with_more_followers_is_right_and_else_none() {
     let strangers = [master("a", "x", ""), master("b", "y", "z")];
-    let doubt = Err(Doubt::TwoMasters(at("a"), at("b")));
-    assert_eq!(believed(&roles(&strangers), None), doubt);
+    let undecided = Err(Undecided::TwoMasters(at("a"), at("b")));
+    assert_eq!(believed(&roles(&strangers), None), undecided);
     let [a, b] = strangers;
     let answers = roles(&[a.clone(), b.clone(), replica("c", "y")]);
     assert_eq!(believed(&answers, None), Ok(at("b")));
     let answers = roles(&[a, b, replica("c", "y"), replica("d", "x")]);
-    assert_eq!(believed(&answers, None), doubt);
+    assert_eq!(believed(&answers, None), undecided);
 }

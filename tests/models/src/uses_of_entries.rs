@@ -20,22 +20,22 @@ impl Drop for OwnerEntry {
 #[derive(Clone)]
 struct Model {
     table: Arc<UseTable<u8, OwnerEntry>>,
-    slots: Arc<AtomicUsize>,
+    entries: Arc<AtomicUsize>,
 }
 
 impl Model {
     fn new() -> Self {
         Self {
             table: Arc::default(),
-            slots: Arc::new(AtomicUsize::new(0)),
+            entries: Arc::new(AtomicUsize::new(0)),
         }
     }
 
     fn enter(&self) -> Use<u8, OwnerEntry> {
-        let slots = self.slots.clone();
+        let entries = self.entries.clone();
         self.table.enter(1, move || {
-            slots.fetch_add(1, Ordering::SeqCst);
-            OwnerEntry(slots)
+            entries.fetch_add(1, Ordering::SeqCst);
+            OwnerEntry(entries)
         })
     }
 
@@ -44,7 +44,7 @@ impl Model {
         let again = self.enter();
         assert!(
             std::ptr::eq::<OwnerEntry>(&**used, &*again),
-            "one key has two live slots"
+            "one key has two live entries"
         );
     }
 
@@ -52,9 +52,9 @@ impl Model {
     fn is_over(&self) {
         assert!(
             self.table.collect(|key, _| [*key]).is_empty(),
-            "a slot that is not used stays in the table"
+            "a entry that is not used stays in the table"
         );
-        assert_eq!(self.slots.load(Ordering::SeqCst), 0, "a slot leaks");
+        assert_eq!(self.entries.load(Ordering::SeqCst), 0, "a entry leaks");
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) struct MasterView {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum Undecided {
     NoAnswer,
     NoMaster,
     /// Those that answer have not heard of the latest failover.
@@ -95,13 +95,13 @@ impl Answers {
     }
 
     /// Where the master is, by these answers to what was asked at `asked`, and by what was believed before.
-    pub(super) fn belief(
+    pub(super) fn elect(
         &self,
         asked: Instant,
         before: Option<&MasterView>,
-    ) -> Result<MasterView, Doubt> {
+    ) -> Result<MasterView, Undecided> {
         if self.reports.is_empty() && self.roles.is_empty() {
-            return Err(Doubt::NoAnswer);
+            return Err(Undecided::NoAnswer);
         }
         let (master, epoch) = if self.reports.is_empty() {
             (self.master_by_roles()?, 0)
@@ -112,7 +112,7 @@ impl Answers {
             epoch < before.epoch && !(self.majority() && asked >= before.asked + FORGOTTEN_AFTER)
         };
         if before.is_some_and(outdated) {
-            return Err(Doubt::Outdated);
+            return Err(Undecided::Outdated);
         }
         Ok(MasterView {
             master,
@@ -122,26 +122,26 @@ impl Answers {
     }
 
     /// The latest failover counts; of reports that disagree about it, the most frequent.
-    fn master_by_reports(&self, before: Option<&MasterView>) -> Result<(Address, u64), Doubt> {
+    fn master_by_reports(&self, before: Option<&MasterView>) -> Result<(Address, u64), Undecided> {
         let known = self.reports.iter().filter(|report| report.master.is_some());
         let epoch = known.clone().map(|report| report.epoch).max();
-        let epoch = epoch.ok_or(Doubt::NoMaster)?;
+        let epoch = epoch.ok_or(Undecided::NoMaster)?;
         let mut votes: HashMap<&Address, HashSet<&str>> = HashMap::default();
         for report in known.filter(|report| report.epoch == epoch) {
-            let voters = votes.entry(report.master.as_ref().ok_or(Doubt::NoMaster)?);
+            let voters = votes.entry(report.master.as_ref().ok_or(Undecided::NoMaster)?);
             voters.or_default().insert(&report.sentinel);
         }
         let present = before.map(|before| &before.master);
         let best = votes
             .iter()
             .max_by_key(|(master, voters)| (voters.len(), Some(**master) == present, **master));
-        let (master, _) = best.ok_or(Doubt::NoMaster)?;
+        let (master, _) = best.ok_or(Undecided::NoMaster)?;
         Ok(((*master).clone(), epoch))
     }
 
     /// A master that was promoted out of another's history comes after it: an old master that wakes up is not believed. Else
     /// the master that more of the nodes follow.
-    fn master_by_roles(&self) -> Result<Address, Doubt> {
+    fn master_by_roles(&self) -> Result<Address, Undecided> {
         let masters = || self.roles.iter().filter(|role| role.is_master);
         let replaced =
             |role: &&Role| masters().any(|later| later.before.as_ref() == Some(&role.history));
@@ -152,10 +152,10 @@ impl Answers {
         let mut last: Vec<_> = masters().filter(|role| !replaced(role)).collect();
         last.sort_by_key(|master| std::cmp::Reverse(followers(master)));
         match *last {
-            [] => Err(Doubt::NoMaster),
+            [] => Err(Undecided::NoMaster),
             [only] => Ok(only.address.clone()),
             [one, other, ..] if followers(one) > followers(other) => Ok(one.address.clone()),
-            [one, other, ..] => Err(Doubt::TwoMasters(
+            [one, other, ..] => Err(Undecided::TwoMasters(
                 one.address.clone(),
                 other.address.clone(),
             )),
@@ -164,5 +164,5 @@ impl Answers {
 }
 
 #[cfg(test)]
-#[path = "verdict_tests.rs"]
+#[path = "master_view_tests.rs"]
 mod tests;
