@@ -359,6 +359,12 @@ impl Config {
 const MOST_CLIENT_NAME: usize = 128;
 
 impl Config {
+    /// How long an entry of this client in a fair queue lasts without a word from its waiter, which refreshes it at every poll floor
+    /// and may miss two.
+    pub(crate) fn fair_entry_lasts(&self) -> Duration {
+        self.poll_floor * 3
+    }
+
     /// What the connections of the client `id` are called.
     pub(crate) fn connection_name(&self, id: Uuid) -> String {
         if !self.client_name.is_empty() {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    attempt::{Attempt, AttemptOutcome},
+    attempt::{AttemptOutcome, History},
     fair_queue::FairQueueEntry,
     pause::Pause,
     release::Held,
@@ -38,7 +38,7 @@ impl AttemptHistory {
     }
 
     /// The next try begins. Once per poll floor it also has the script notify the head of the queue.
-    fn next(&mut self, engine: &Engine) -> Attempt {
+    fn next(&mut self, engine: &Engine) -> History {
         let now = Instant::now();
         let nudge = self
             .nudged
@@ -51,7 +51,7 @@ impl AttemptHistory {
         let last = self.last.replace(now);
         let last = last.filter(|_| self.reconnections == reconnections);
         self.reconnections = reconnections;
-        Attempt { last, nudge }
+        History { last, nudge }
     }
 }
 

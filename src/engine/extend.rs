@@ -41,7 +41,7 @@ impl Held {
         let reply = engine.ask(spec, request, true).await?;
         engine.is_there(
             tenure,
-            presence(reply).map_err(|refusal| refused(spec, refusal))?,
+            presence(reply).map_err(|refusal| refused(&spec.name, refusal))?,
         )
     }
 }
@@ -75,7 +75,7 @@ impl Engine {
                 wanted: short.wanted,
             });
         }
-        let there = presence(reply).map_err(|refusal| refused(spec, refusal))?;
+        let there = presence(reply).map_err(|refusal| refused(&spec.name, refusal))?;
         self.is_there(&tenure, there)?;
         if let Err(reason) = tenure.extended(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
@@ -97,6 +97,6 @@ impl Engine {
     pub(crate) async fn leader(&self, spec: &LockSpec) -> Result<Option<(i64, String)>, Error> {
         self.dropped_guards_released(&spec.name).await;
         let reply = self.ask(spec, election::leader(spec), true).await?;
-        election::led_by(reply).map_err(|refusal| refused(spec, refusal))
+        election::led_by(reply).map_err(|refusal| refused(&spec.name, refusal))
     }
 }

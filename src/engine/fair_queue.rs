@@ -2,12 +2,15 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{CallError, Engine, PASSING_PAUSE, holds::OwnerEntryRef, request::AcquireRequest};
-use crate::durability::Durability;
-use crate::wire::{Refusal, Request, fair::place_lasts, presence};
+use super::{CallError, Engine, holds::OwnerEntryRef, request::AcquireRequest, retry::Retry};
+use crate::{
+    durability::Durability,
+    error::Error,
+    wire::{Request, presence},
+};
 
 /// An acquisition that may have a place in its lock's queue.
 pub(super) struct FairQueueEntry {
@@ -53,6 +56,7 @@ impl Drop for FairQueueEntry {
         }
         let (engine, slot) = (self.engine.clone(), self.slot.clone());
         self.engine.jobs.push(async move {
+            let (name, _) = slot.key();
             let until = Instant::now() + engine.config.outage_wait;
             loop {
                 // An attempt that is on its way is seen to its end before.
@@ -62,7 +66,7 @@ impl Drop for FairQueueEntry {
                     return;
                 }
                 slot.has_place.store(false, Ordering::Relaxed);
-                let has_left = engine.leave_line(&abandon).await;
+                let has_left = engine.leave_queue(name, &abandon).await;
                 if has_left || engine.is_closed() || Instant::now() >= until {
                     return;
                 }
@@ -73,17 +77,15 @@ impl Drop for FairQueueEntry {
 
 impl Engine {
     /// Gives up an entry. Returns whether there was an answer within its timeout: after that every client skips it, but its keys stay.
-    async fn leave_line(&self, abandon: &Request) -> bool {
-        let over = Instant::now() + place_lasts(&self.config);
+    async fn leave_queue(&self, name: &Arc<str>, abandon: &Request) -> bool {
+        let over = Instant::now() + self.config.fair_entry_lasts();
         let left = timeout_at(over, async {
+            let mut retry = Retry::default();
             loop {
                 let answered = self.batcher.run(abandon.clone(), Durability::Local).await;
                 match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
-                    Err(CallError::Unanswered { .. }) => {}
-                    Err(CallError::Refused(Refusal::Transient { .. })) => {
-                        sleep(PASSING_PAUSE).await
-                    }
-                    done => return done,
+                    Ok(_) => return Ok::<_, Error>(()),
+                    Err(error) => retry.again(name, error)?.pause().await,
                 }
             }
         });

@@ -96,7 +96,7 @@ impl OwnerTable {
     /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
     pub(super) fn local(&self, spec: &LockSpec) -> Option<LocalRef> {
         let key = || (spec.name.clone(), spec.count);
-        (spec.count != HoldMode::Read).then(|| self.locals.enter(key(), Local::default))
+        (!spec.count.is_shared()).then(|| self.locals.enter(key(), Local::default))
     }
 
     /// What the readers of this client share of a lock.
@@ -111,7 +111,7 @@ impl OwnerTable {
         count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        if count == HoldMode::Read {
+        if count.is_shared() {
             return self.enter(&spec.name, owner).reading();
         }
         let local = self
@@ -123,7 +123,7 @@ impl OwnerTable {
 
     /// What is held by the use of this entry, by whichever owner.
     pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
-        if spec.count == HoldMode::Read {
+        if spec.count.is_shared() {
             return entry.sent();
         }
         let (_, tenure) = self.local(spec)?.row()?;
@@ -136,8 +136,8 @@ impl OwnerTable {
         spec: &LockSpec,
         entry: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let held = counts_beside(spec).iter().filter_map(|count| {
-            if *count == HoldMode::Read {
+        let held = spec.count.together().iter().filter_map(|count| {
+            if count.is_shared() {
                 return entry.sent();
             }
             let key = (spec.name.clone(), *count);
@@ -169,7 +169,7 @@ impl OwnerTable {
     /// Whether `owner` has anything at the lock, or is about to.
     pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
         let held = |count: &HoldMode| self.tenure(spec, *count, owner).is_some();
-        counts_beside(spec).iter().any(held)
+        spec.count.together().iter().any(held)
             || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
     }
 
@@ -255,7 +255,7 @@ impl OwnerTable {
                 holding.seen_at = now;
                 drop(holding);
                 tenure.count_as(token, durability);
-                if spec.count == HoldMode::Read {
+                if spec.count.is_shared() {
                     tenure.is_read_by(owner);
                 }
                 return Ok((tenure, id, None));
@@ -272,8 +272,9 @@ impl OwnerTable {
             return Err(None);
         }
         let mut readers = readers;
-        if spec.count == HoldMode::Read
-            && let Some(writing) = self.tenure(spec, HoldMode::Write, entry.key().1)
+        if spec.count.is_shared()
+            && let Some(writing) = (spec.count.beside())
+                .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
         {
             // The key of both lives by the longer lease.
             writing.lives_on();
@@ -306,7 +307,7 @@ impl OwnerTable {
             drop(readers.and_then(|readers| readers.share(&tenure)));
             return Ok((tenure, id, None));
         };
-        if spec.count == HoldMode::Write {
+        if spec.count.excludes_readers() {
             // Whatever this client knows of readers is over.
             self.readers(&spec.name).close();
         }
@@ -364,14 +365,6 @@ impl OwnerTable {
             tenure: tenure.clone(),
         });
         Some((tenure, id, is_first))
-    }
-}
-
-/// The counts that one owner can have at a lock at the same time.
-fn counts_beside(spec: &LockSpec) -> &[HoldMode] {
-    match &spec.count {
-        HoldMode::Read | HoldMode::Write => &[HoldMode::Read, HoldMode::Write],
-        one => std::slice::from_ref(one),
     }
 }
 

@@ -3,6 +3,8 @@
 //! | part | decides | acts |
 //! | --- | --- | --- |
 //! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that acquires a lock, for every kind |
+//! | [`standing`] | in whose name an owner asks for a hold, if it may | - |
+//! | [`retry`] | when a request that failed is sent again | - |
 //! | [`loss`] | - | notifies holders of a loss, on any runtime |
 //! | [`extend`] | - | extends a hold, reads the leader of an election |
 //! | [`fair_queue`] | - | gives up entries in fair queues |
@@ -43,10 +45,12 @@ mod queue;
 mod readers;
 mod release;
 mod request;
+mod retry;
 mod room;
 mod row;
 mod runtime;
 mod seen;
+mod standing;
 mod synchronizers;
 mod uses;
 mod waiters;
@@ -86,7 +90,7 @@ use crate::{
     seldom::Seldom,
     sync::lock,
     wire::{
-        HoldMode, Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
+        Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
     },
@@ -96,6 +100,7 @@ use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
 use own_thread::OwnThread;
 use release::Jobs;
+use retry::{Retry, refused};
 use row::ContendedLocks;
 use synchronizers::Synchronizers;
 use wakeup::Wakeups;
@@ -325,23 +330,24 @@ impl Engine {
         runtime::check()?;
         let told = Mutex::new(None);
         let answered = async {
+            let mut retry = Retry::default();
             loop {
-                match self.batcher.run(request.clone(), durability).await {
+                let error = match self.batcher.run(request.clone(), durability).await {
                     Ok(reply) => return Ok(reply),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
-                    Err(CallError::Unanswered { .. }) if repeated => {}
-                    Err(CallError::Unanswered { reason }) => {
-                        return Err(Error::unavailable(format!(
-                            "{reason}; whether it was done before that is not known"
-                        )));
-                    }
-                    Err(CallError::Refused(Refusal::Transient { message })) => {
-                        *lock(&told) = Some(Arc::new(Cause::server(message)));
-                        tokio::time::sleep(PASSING_PAUSE).await;
-                    }
-                    Err(CallError::Refused(refusal)) => return Err(refused(spec, refusal)),
-                    Err(CallError::Closed) => return Err(Error::Closed),
+                    Err(error) => error,
+                };
+                let again = retry.again(&spec.name, error)?;
+                if retry.is_in_doubt() && !repeated {
+                    return Err(Error::unavailable(format!(
+                        "{}; whether it was done before that is not known",
+                        again.reason
+                    )));
                 }
+                if let Some(message) = again.refusal() {
+                    *lock(&told) = Some(Arc::new(Cause::server(message)));
+                }
+                again.pause().await;
             }
         };
         match self.within(spec, answered).await {
@@ -376,12 +382,12 @@ impl Engine {
         self.dropped_guards_released(&spec.name).await;
         let id = OwnerId::new(self.id, owner);
         // What was passed on to it, or what it shares with other readers, is there in another name.
-        let tenure = match spec.count {
-            HoldMode::Read => {
+        let tenure = match spec.count.is_shared() {
+            true => {
                 let entry = self.slots.enter(&spec.name, id);
                 entry.reading().or_else(|| entry.sent())
             }
-            _ => self.slots.tenure(spec, spec.count, id),
+            false => self.slots.tenure(spec, spec.count, id),
         };
         let field = match &tenure {
             Some(tenure) => tenure.slot().owner.clone(),
@@ -393,7 +399,7 @@ impl Engine {
         let mut inspection = spec
             .protocol
             .inspection(reply)
-            .map_err(|refusal| refused(spec, refusal))?;
+            .map_err(|refusal| refused(&spec.name, refusal))?;
         // Of a shared one, the server counts a part.
         if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
             && inspection.holds > 0
@@ -407,7 +413,7 @@ impl Engine {
     pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
         self.dropped_guards_released(&spec.name).await;
         let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
-        holders::holders(reply).map_err(|refusal| refused(spec, refusal))
+        holders::holders(reply).map_err(|refusal| refused(&spec.name, refusal))
     }
 
     /// The waiters in the lock's fair queue, the next to be served first.
@@ -416,7 +422,7 @@ impl Engine {
             return Ok(Vec::new());
         };
         let reply = self.ask(spec, request, true).await?;
-        holders::waiters(reply).map_err(|refusal| refused(spec, refusal))
+        holders::waiters(reply).map_err(|refusal| refused(&spec.name, refusal))
     }
 
     /// How long the slowest server takes to answer.
@@ -491,7 +497,8 @@ impl Engine {
         let reply = self
             .ask(spec, spec.protocol.force_release(spec), false)
             .await?;
-        let freed = presence(reply).map_err(|refusal| refused(spec, refusal))? == Presence::Present;
+        let freed =
+            presence(reply).map_err(|refusal| refused(&spec.name, refusal))? == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.
         if freed {
             for tenure in before {
@@ -564,24 +571,5 @@ impl Engine {
         self.unreleased
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The pause before asking again a server that said "not now".
-const PASSING_PAUSE: Duration = Duration::from_millis(50);
-
-/// The error that a refusal is to the caller.
-fn refused(spec: &LockSpec, refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::WrongKind { found } => Error::WrongKind {
-            name: spec.name.clone(),
-            found,
-        },
-        // Retries have taken all the time that there was.
-        Refusal::Transient { message } => {
-            let cause = Cause::server(&*message);
-            Error::unavailable_by(message, Some(Arc::new(cause)))
-        }
-        Refusal::Failed { message } => Error::Redis { message },
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     Engine,
-    attempt::{Attempt, AttemptOutcome},
+    attempt::{AttemptOutcome, History},
     holds::Tenure,
     release::Held,
     request::{AcquireRequest, Deadline},
@@ -34,7 +34,6 @@ use crate::{
     error::Error,
     owner::OwnerId,
     sync::{AtomicUsize, Mutex, Ordering, lock},
-    wire::HoldMode,
 };
 
 /// How long a reader waits for the answer to another one.
@@ -145,9 +144,7 @@ impl Drop for WaitingReader<'_> {
 impl Engine {
     /// Whether this is a reader that may share: its lease is the watchdog's.
     pub(super) fn shares(&self, request: &AcquireRequest) -> bool {
-        request.spec.count == HoldMode::Read
-            && request.watched
-            && !self.config.local_hand_off.is_zero()
+        request.spec.count.is_shared() && request.watched && !self.config.local_hand_off.is_zero()
     }
 
     /// A hold of what another reader has.
@@ -185,7 +182,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &AcquireRequest,
         deadline: Deadline,
-        wait: Option<Attempt>,
+        wait: Option<History>,
     ) -> Result<AttemptOutcome, Error> {
         let readers = self.slots.readers(&request.spec.name);
         let mut answered = pin!(readers.answered.notified());

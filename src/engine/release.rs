@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use futures_util::future::join_all;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{BoxFuture, CallError, Engine, PASSING_PAUSE, SHUTDOWN_WAIT, refused, runtime};
+use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
@@ -14,12 +14,13 @@ use crate::{
         holding::HoldId,
         holds::{OwnerEntryRef, Tenure},
         last_words::Survivor,
+        retry::Retry,
         wakeup::Leaving,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::SendPermit,
-    wire::{LockSpec, Presence, Refusal, Released, Reply, Request, presence},
+    wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
 };
 
 /// How often the last reader to leave has ready tasks go first.
@@ -147,6 +148,35 @@ impl Held {
     pub(crate) fn leak(mut self) {
         self.armed = false;
         self.tenure.leak(self.id);
+    }
+}
+
+/// What a release leaves on the server, and how it is sent first.
+struct Release<'a> {
+    spec: &'a Arc<LockSpec>,
+    entry: &'a OwnerEntryRef,
+    /// How many holds remain, and their lease.
+    holds: u32,
+    lease: Option<Lease>,
+    permit: Option<SendPermit>,
+    /// The tenure that ends, if other tasks wait for the lock.
+    handed: Option<&'a Arc<Tenure>>,
+}
+
+impl<'a> Release<'a> {
+    fn new(
+        spec: &'a Arc<LockSpec>,
+        entry: &'a OwnerEntryRef,
+        (holds, lease): (u32, Option<Lease>),
+    ) -> Self {
+        Self {
+            spec,
+            entry,
+            holds,
+            lease,
+            permit: None,
+            handed: None,
+        }
     }
 }
 
@@ -297,28 +327,21 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         let until = tenure.valid_until();
-        let (holds, lease) = tenure.release(Some(id), sent);
-        if holds > 0 {
+        let left = tenure.release(Some(id), sent);
+        let mut release = Release::new(&tenure.spec, tenure.slot(), left.clone());
+        if release.holds > 0 {
             // Those that remain may have to be told earlier than before.
             self.watch(tenure);
         }
-        let (spec, slot) = (&tenure.spec, tenure.slot());
-        let request = || {
-            spec.protocol
-                .release(spec, &slot.owner, lease.as_ref(), holds)
-        };
+        release.permit = permit;
+        release.handed = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
         let over = || lost_although_counted_on(tenure, until).is_some();
-        let awaited =
-            || self.wakeups.is_awaited() || tenure.local().is_some_and(|local| local.waiting() > 0);
-        let handed = holds == 0 && spec.has_one_holder() && awaited();
-        let handed = handed.then_some(tenure);
-        let sending = self.send_release(spec, request, holds, over, permit, handed);
+        let sending = self.send_release(release, over);
         match sending.await {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
-                tenure.released(Some(id), sent, holds, lease.as_ref());
-                self.watch(tenure);
-                if holds == 0 {
+                self.note_release(tenure, Some(id), sent, &left);
+                if left.0 == 0 {
                     self.note_released(tenure);
                 }
                 Ok(released(tenure.count_of(owner)))
@@ -328,18 +351,35 @@ impl Engine {
                 Err(tenure.lost_error(LostReason::Gone))
             }
             Err(error) => {
-                if holds == 0 {
-                    self.wakeups.hold_is_over(spec);
+                if left.0 == 0 {
+                    self.wakeups.hold_is_over(&tenure.spec);
                 }
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
                 if !self.is_closed() || !tenure.has_slot() {
                     self.note_unreleased(tenure, 1);
-                    tenure.released(Some(id), sent, holds, None);
-                    self.watch(tenure);
+                    self.note_release(tenure, Some(id), sent, &(left.0, None));
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Whether other tasks wait for the lock of `tenure`.
+    fn is_awaited(&self, tenure: &Tenure) -> bool {
+        let is_queued = || tenure.local().is_some_and(|local| local.waiting() > 0);
+        tenure.spec.has_one_holder() && (self.wakeups.is_awaited() || is_queued())
+    }
+
+    /// A release that was sent at `sent` is over: it has left so many holds with that lease.
+    fn note_release(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        id: Option<HoldId>,
+        sent: Instant,
+        (holds, lease): &(u32, Option<Lease>),
+    ) {
+        tenure.released(id, sent, *holds, lease.as_ref());
+        self.watch(tenure);
     }
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
@@ -416,64 +456,64 @@ impl Engine {
         answer
     }
 
-    /// Leaves the owner with `holds` holds, unless what is left is `over` anyway; says whether there was anything to
-    /// release. `permit` and `handed` are for the first sending.
+    /// Sends `release` as often as it takes, unless what is left is `over` anyway; says whether there was anything to release.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
     )]
     fn send_release<'a>(
         self: &'a Arc<Self>,
-        spec: &'a Arc<LockSpec>,
-        request: impl Fn() -> Request + Send + 'a,
-        holds: u32,
+        mut release: Release<'a>,
         over: impl Fn() -> bool + Send + 'a,
-        mut permit: Option<SendPermit>,
-        mut handed: Option<&'a Arc<Tenure>>,
     ) -> impl Future<Output = Result<Presence, Error>> + Send + 'a {
         async move {
-            let mut doubt = false;
+            let mut retry = Retry::default();
             loop {
-                let permit = permit.take();
-                let answer = match handed.take() {
-                    Some(tenure) => self.hand_on(tenure, permit).await,
-                    None => {
-                        let sending = self.batcher.run_from(permit, request(), Durability::Local);
-                        let answer = sending.await;
-                        if let Ok(reply) = &answer
-                            && holds == 0
-                            && reply.is_done()
-                        {
-                            self.wakeups.released(spec, reply);
-                        }
-                        answer
-                    }
+                let answer = match release.handed.take() {
+                    Some(tenure) => self.hand_on(tenure, release.permit.take()).await,
+                    None => self.send_once(&mut release).await,
                 };
-                match answered(answer) {
+                let error = match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
-                    Ok(Presence::Absent) if doubt && holds == 0 => {
-                        self.wakeups.hold_is_over(spec);
+                    Ok(Presence::Absent) if retry.is_in_doubt() && release.holds == 0 => {
+                        self.wakeups.hold_is_over(release.spec);
                         return Ok(Presence::Present);
                     }
                     Ok(presence) => return Ok(presence),
-                    Err(CallError::Unanswered { .. }) => doubt = true,
-                    Err(CallError::Refused(Refusal::Transient { .. })) if doubt || !over() => {
-                        tokio::time::sleep(PASSING_PAUSE).await;
-                    }
-                    Err(CallError::Refused(refusal)) => return Err(refused(spec, refusal)),
-                    Err(CallError::Closed) => return Err(Error::Closed),
+                    Err(error) => error,
+                };
+                let again = retry.again(&release.spec.name, error)?;
+                if !retry.is_in_doubt() && over() {
+                    return Err(again.into_error());
                 }
+                again.pause().await;
             }
         }
+    }
+
+    async fn send_once(&self, release: &mut Release<'_>) -> Result<Reply, CallError> {
+        let (spec, holds) = (release.spec, release.holds);
+        let owner = &release.entry.owner;
+        let request = (spec.protocol).release(spec, owner, release.lease.as_ref(), holds);
+        let sending = self
+            .batcher
+            .run_from(release.permit.take(), request, Durability::Local);
+        let answer = sending.await;
+        if let Ok(reply) = &answer
+            && holds == 0
+            && reply.is_done()
+        {
+            self.wakeups.released(spec, reply);
+        }
+        answer
     }
 
     /// Releases what was held until the client closed, if that was asked for. What is not released is reported.
     pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
-            let (spec, owner) = (&tenure.spec, &tenure.slot().owner);
-            let request = || spec.protocol.release(spec, owner, None, 0);
-            let release = self.send_release(spec, request, 0, || false, None, None);
+            let release = Release::new(&tenure.spec, tenure.slot(), (0, None));
+            let release = self.send_release(release, || false);
             let is_released = is_asked_for
                 && !tenure.is_kept()
                 && tokio::time::timeout(SHUTDOWN_WAIT, release)
@@ -513,20 +553,13 @@ impl Engine {
         let sent = Instant::now();
         // The lease of what is taken back may be longer than theirs.
         let left = live.as_ref().map(|tenure| tenure.release(None, sent));
-        let (holds, lease) = left.unwrap_or_default();
-        let request = || {
-            spec.protocol
-                .release(spec, &slot.owner, lease.as_ref(), holds)
-        };
+        let left = left.unwrap_or_default();
+        let release = Release::new(spec, slot, left.clone());
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
-        let over = || Instant::now() >= until;
-        let given_back = self.send_release(spec, request, holds, over, None, None);
+        let given_back = self.send_release(release, || Instant::now() >= until);
         match (given_back.await, live) {
-            (Ok(Presence::Present), Some(tenure)) => {
-                tenure.released(None, sent, holds, lease.as_ref());
-                self.watch(&tenure);
-            }
+            (Ok(Presence::Present), Some(tenure)) => self.note_release(&tenure, None, sent, &left),
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {

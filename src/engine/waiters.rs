@@ -12,7 +12,7 @@ use super::{
     yielding::{Neighbours, Yields},
 };
 use crate::hash::HashMap;
-use crate::wire::{HoldMode, LockSpec, message::Wake};
+use crate::wire::{LockSpec, message::Wake};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
@@ -410,7 +410,7 @@ impl<S: Clone> Waiters<S> {
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
             let key = queue.key.clone();
             let spec = key.spec();
-            let all = wake == Wake::All && spec.count != HoldMode::Write;
+            let all = wake == Wake::All && !spec.count.excludes_readers();
             let wake = if all { Wake::All } else { Wake::One };
             if !all && queue.is_echo(now) {
                 continue;

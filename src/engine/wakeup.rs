@@ -20,7 +20,7 @@ use crate::{
     gauges::WakeUp,
     owner::Owner,
     redis::Redis,
-    wire::{HoldMode, LockSpec, Reply, listeners, message, script::Outcome},
+    wire::{LockSpec, Reply, listeners, message, script::Outcome},
 };
 
 /// The waiters of one client.
@@ -181,7 +181,7 @@ impl Wakeups {
             return Neighbours::Uncounted;
         }
         // Its own writers are neighbours to a client's readers.
-        let own = spec.count != HoldMode::Read && waiters.listens(&spec.channel);
+        let own = !spec.count.is_shared() && waiters.listens(&spec.channel);
         match listeners(reply).saturating_sub(own.into()) {
             0 => Neighbours::None,
             others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),

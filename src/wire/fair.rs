@@ -1,6 +1,6 @@
 //! The lock with a queue: Redisson's `getFairLock`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -37,12 +37,6 @@ const PLAIN: ReentrantProtocol = ReentrantProtocol {
     most_holds: u32::MAX,
     announced: true,
 };
-
-/// How long a waiter of this crate keeps its place when nothing is heard of it: it refreshes it at every poll floor, and
-/// may miss two.
-pub(crate) fn place_lasts(config: &Config) -> Duration {
-    config.poll_floor * 3
-}
 
 #[derive(Debug)]
 pub(super) struct FairProtocol {
@@ -83,7 +77,7 @@ impl LockProtocol for FairProtocol {
     fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout"];
         let mut spec = LockSpec::with_keys(self, name, CHANNEL, &keys);
-        let times = [place_lasts(config), config.fair_lock_wait];
+        let times = [config.fair_entry_lasts(), config.fair_lock_wait];
         spec.extra_keys.extend(times.map(millis));
         spec
     }

@@ -193,6 +193,31 @@ pub enum HoldMode {
     Simple,
 }
 
+impl HoldMode {
+    /// Whether owners hold the lock side by side.
+    pub(crate) fn is_shared(self) -> bool {
+        self == HoldMode::Read
+    }
+
+    /// Whether it keeps readers of the same name out.
+    pub(crate) fn excludes_readers(self) -> bool {
+        self == HoldMode::Write
+    }
+
+    /// The modes in which one owner can hold a lock at the same time.
+    pub(crate) fn together(&self) -> &[HoldMode] {
+        match self {
+            HoldMode::Read | HoldMode::Write => &[HoldMode::Read, HoldMode::Write],
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The other of those.
+    pub(crate) fn beside(self) -> Option<HoldMode> {
+        self.together().iter().copied().find(|mode| *mode != self)
+    }
+}
+
 /// What is asked of the server for an owner.
 #[derive(Debug)]
 pub struct AcquireArgs<'a> {

@@ -17,15 +17,16 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    CallError, Engine, Event, PASSING_PAUSE, Refusal, Request,
+    CallError, Engine, Event, Refusal, Request,
     detach::{Caller, DetachOnDrop},
     request::Deadline,
+    retry::{PASSING_PAUSE, Retry},
     runtime,
 };
 use crate::{
     config::Config,
     durability::Durability,
-    error::{Cause, Error},
+    error::Error,
     redis::{BoxFuture, Redis},
     sync::{Mutex, MutexGuard, lock},
     wire::{
@@ -123,17 +124,6 @@ impl Synchronizers {
             waiters.left(site, left, end, Instant::now())
         });
     }
-}
-
-/// What came of sending a request once.
-enum Answer {
-    Outcome(Outcome),
-    Refused(Refusal),
-    /// It is to be sent again. The server may have run it all the same.
-    NotNow {
-        reason: String,
-        is_in_doubt: bool,
-    },
 }
 
 /// What an answer tells beside how the try went.
@@ -673,20 +663,17 @@ impl Engine {
         request: Request,
         caller: Option<&Caller>,
     ) -> Result<Outcome, Error> {
-        let mut may_be_done = false;
+        let mut retry = Retry::default();
         loop {
-            match self
-                .ask_at(site, &request, caller.filter(|_| !may_be_done))
-                .await?
-            {
-                Answer::Outcome(outcome) => return Ok(outcome),
-                Answer::Refused(refusal) => return Err(refused_at(site, refusal)),
-                Answer::NotNow {
-                    reason,
-                    is_in_doubt,
-                } => {
-                    may_be_done |= is_in_doubt;
-                    caller.into_iter().for_each(|caller| caller.tell(&reason));
+            let caller_before = caller.filter(|_| !retry.is_in_doubt());
+            match self.ask_at(site, &request, caller_before).await? {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) => {
+                    let again = retry.again(&site.name, error)?;
+                    caller
+                        .into_iter()
+                        .for_each(|caller| caller.tell(&again.reason));
+                    again.pause().await;
                 }
             }
         }
@@ -701,6 +688,7 @@ impl Engine {
     ) -> Result<Outcome, Error> {
         let longest = self.config.outage_wait;
         let mut until = None;
+        let mut retry = Retry::default();
         loop {
             let asking = self.ask_at(site, request, None);
             let answer = match until {
@@ -714,19 +702,20 @@ impl Engine {
                 },
             };
             match answer {
-                Answer::Outcome(outcome) => return Ok(outcome),
-                Answer::Refused(Refusal::Failed { message }) if message.contains("OOM") => {
+                Ok(outcome) => return Ok(outcome),
+                Err(CallError::Refused(Refusal::Failed { message })) if message.contains("OOM") => {
                     let until = *until.get_or_insert_with(|| Instant::now() + longest);
                     if Instant::now() >= until {
                         return Err(Error::Redis { message });
                     }
                     tokio::time::sleep(PASSING_PAUSE).await;
                 }
-                Answer::Refused(refusal) => return Err(refused_at(site, refusal)),
-                Answer::NotNow { is_in_doubt, .. } => {
-                    if is_in_doubt {
+                Err(error) => {
+                    let again = retry.again(&site.name, error)?;
+                    if retry.is_in_doubt() {
                         until.get_or_insert_with(|| Instant::now() + longest);
                     }
+                    again.pause().await;
                 }
             }
         }
@@ -738,7 +727,7 @@ impl Engine {
         site: &Site,
         request: &Request,
         caller: Option<&Caller>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Result<Outcome, CallError>, Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&site.key);
         if !redis.is_ready(slot) {
@@ -758,22 +747,7 @@ impl Engine {
             return Err(self.no_answer(site, NO_ANSWER));
         }
         let answer = self.batcher.run(request.clone(), Durability::Local).await;
-        match answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)) {
-            Ok(outcome) => Ok(Answer::Outcome(outcome)),
-            Err(CallError::Unanswered { reason }) => Ok(Answer::NotNow {
-                reason: reason.to_string(),
-                is_in_doubt: true,
-            }),
-            Err(CallError::Refused(Refusal::Transient { message })) => {
-                tokio::time::sleep(PASSING_PAUSE).await;
-                Ok(Answer::NotNow {
-                    reason: message,
-                    is_in_doubt: false,
-                })
-            }
-            Err(CallError::Refused(refusal)) => Ok(Answer::Refused(refusal)),
-            Err(CallError::Closed) => Err(Error::Closed),
-        }
+        Ok(answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)))
     }
 
     fn no_answer(&self, site: &Site, reason: impl Into<String>) -> Error {
@@ -787,19 +761,5 @@ const NO_ANSWER: &str = "the server did not answer; what was asked for goes on i
 fn odd_answer(outcome: Outcome) -> Error {
     Error::Redis {
         message: format!("the script answered {outcome:?}, which it never should"),
-    }
-}
-
-fn refused_at(site: &Site, refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::WrongKind { found } => Error::WrongKind {
-            name: site.name.clone(),
-            found,
-        },
-        Refusal::Transient { message } => {
-            let cause = Cause::server(&*message);
-            Error::unavailable_by(message, Some(Arc::new(cause)))
-        }
-        Refusal::Failed { message } => Error::Redis { message },
     }
 }

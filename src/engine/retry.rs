@@ -1,0 +1,153 @@
+//! When a request that failed is sent again. Pure, but for the pause.
+//!
+//! Every loop of the engine that sends a request until it is answered asks here what an error means for it:
+//!
+//! - The client is closed, or the server refuses the request: it is not sent again.
+//! - The server is in passing trouble, such as a failover: nothing was executed, and the request is sent again after a pause.
+//! - The connection broke: the request may have been executed or not. It is sent again at once, and its sender is *in doubt* from
+//!   then on. What it gives up in doubt, it has to take back.
+//!
+//! A loop says by itself how long it goes on, and what it does in doubt.
+
+use std::{sync::Arc, time::Duration};
+
+use super::CallError;
+use crate::{
+    error::{Cause, Error},
+    wire::Refusal,
+};
+
+/// The pause before a server in passing trouble is asked again.
+pub(super) const PASSING_PAUSE: Duration = Duration::from_millis(50);
+
+/// The sendings of one request.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    in_doubt: bool,
+}
+
+/// A request is to be sent again, for this reason.
+pub(super) struct Again {
+    pub(super) reason: Arc<str>,
+    was_refused: bool,
+}
+
+impl Retry {
+    /// Whether a sending was not answered, and may have been executed.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// A later sending has said what became of those before.
+    pub(super) fn settled(&mut self) {
+        self.in_doubt = false;
+    }
+
+    /// Decides about a sending that failed. It was about the lock, or the synchronizer, `name`.
+    pub(super) fn again(&mut self, name: &Arc<str>, error: CallError) -> Result<Again, Error> {
+        match error {
+            CallError::Unanswered { reason } => {
+                self.in_doubt = true;
+                Ok(Again {
+                    reason,
+                    was_refused: false,
+                })
+            }
+            CallError::Refused(Refusal::Transient { message }) => Ok(Again {
+                reason: message.into(),
+                was_refused: true,
+            }),
+            CallError::Refused(refusal) => Err(refused(name, refusal)),
+            CallError::Closed => Err(Error::Closed),
+        }
+    }
+}
+
+impl Again {
+    /// The error of a caller that does not send it again.
+    pub(super) fn into_error(self) -> Error {
+        let cause = self
+            .was_refused
+            .then(|| Arc::new(Cause::server(&*self.reason)));
+        Error::unavailable_by(&*self.reason, cause)
+    }
+
+    /// What the server said, if it is in passing trouble.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.was_refused.then_some(&*self.reason)
+    }
+
+    /// Gives a server in passing trouble some time.
+    pub(super) async fn pause(&self) {
+        if self.was_refused {
+            tokio::time::sleep(PASSING_PAUSE).await;
+        }
+    }
+}
+
+/// The error that a refusal is to the caller.
+pub(super) fn refused(name: &Arc<str>, refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::WrongKind { found } => Error::WrongKind {
+            name: name.clone(),
+            found,
+        },
+        // Retries have taken all the time that there was.
+        Refusal::Transient { message } => {
+            let cause = Cause::server(&*message);
+            Error::unavailable_by(message, Some(Arc::new(cause)))
+        }
+        Refusal::Failed { message } => Error::Redis { message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn broken_connection_leaves_doubt_and_a_passing_refusal_none() {
+        let (name, began) = ("a".into(), Instant::now());
+        let mut retry = Retry::default();
+        let loading = Refusal::Transient {
+            message: "LOADING".into(),
+        };
+        let again = retry.again(&name, CallError::Refused(loading)).unwrap();
+        assert_eq!(
+            (again.refusal(), retry.is_in_doubt()),
+            (Some("LOADING"), false)
+        );
+        again.pause().await;
+        assert_eq!(began.elapsed(), PASSING_PAUSE);
+        let reason = "reset".into();
+        let again = retry
+            .again(&name, CallError::Unanswered { reason })
+            .unwrap();
+        again.pause().await;
+        assert_eq!((again.refusal(), retry.is_in_doubt()), (None, true));
+        assert_eq!(began.elapsed(), PASSING_PAUSE, "it is sent again at once");
+        retry.settled();
+        assert!(!retry.is_in_doubt());
+    }
+
+    #[test]
+    fn refusal_and_a_closed_client_are_final() {
+        let name = "a".into();
+        let mut retry = Retry::default();
+        assert_eq!(
+            retry.again(&name, CallError::Closed).err(),
+            Some(Error::Closed)
+        );
+        let found = || "string".to_owned();
+        let other = Refusal::WrongKind { found: found() };
+        let error = retry.again(&name, CallError::Refused(other)).err();
+        let wrong = Error::WrongKind {
+            name: name.clone(),
+            found: found(),
+        };
+        assert_eq!(error, Some(wrong));
+        assert!(!retry.is_in_doubt());
+    }
+}

@@ -1,0 +1,136 @@
+//! How an owner stands to a lock at this moment: whether it may ask the server for a hold, and in whose name.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{
+    Engine,
+    holds::{LocalRef, OwnerEntryRef, Tenure},
+    request::AcquireRequest,
+};
+use crate::{
+    error::Error,
+    owner::OwnerId,
+    wire::{HoldMode, LockSpec},
+};
+
+/// How an owner asks for a hold.
+pub(super) enum Standing {
+    /// For its first hold.
+    Asks,
+    /// For one more hold of its tenure.
+    Adds(Arc<Tenure>),
+    /// By another entry: the tenure stands on the server under another owner's field.
+    Elsewhere(OwnerEntryRef),
+    /// Not at all: another owner of this client holds the lock.
+    Behind(Arc<Tenure>),
+}
+
+impl Engine {
+    /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
+    pub(super) fn may_add(
+        self: &Arc<Self>,
+        slot: &OwnerEntryRef,
+        request: &AcquireRequest,
+        tenure: Option<&Tenure>,
+    ) -> Result<(), Error> {
+        let Some(tenure) = tenure else {
+            return self.may_wait(&request.spec, slot.key().1);
+        };
+        let name = tenure.name().clone();
+        match request.spec.protocol.most_holds() {
+            1 => Err(Error::AlreadyHeld { name }),
+            most if tenure.count_of(request.owner) >= most => {
+                Err(Error::TooManyHolds { name, most })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
+    pub(super) fn may_wait(self: &Arc<Self>, spec: &LockSpec, owner: OwnerId) -> Result<(), Error> {
+        let shared = spec.count.beside().filter(|mode| mode.is_shared());
+        let reading = shared.and_then(|mode| self.live_tenure(spec, mode, owner));
+        let waits_for_itself =
+            reading.is_some_and(|reading| reading.live_count_of(owner.owner()) > 0);
+        match waits_for_itself {
+            true => Err(Error::WouldDeadlock {
+                name: spec.name.clone(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// What the owner holds now; what the clock has ended is ended here as well.
+    pub(super) fn live_tenure(
+        self: &Arc<Self>,
+        spec: &LockSpec,
+        count: HoldMode,
+        owner: OwnerId,
+    ) -> Option<Arc<Tenure>> {
+        self.live(self.slots.tenure(spec, count, owner)?)
+    }
+
+    fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
+        let Some(reason) = tenure.lost(Instant::now()) else {
+            return Some(tenure);
+        };
+        self.lose(&tenure, reason);
+        None
+    }
+
+    /// Decides how an owner asks for the lock at this moment.
+    pub(super) fn standing(
+        self: &Arc<Self>,
+        local: Option<&LocalRef>,
+        slot: &OwnerEntryRef,
+        request: &AcquireRequest,
+    ) -> Standing {
+        let owner = OwnerId::new(self.id, request.owner);
+        let Some(local) = local else {
+            return self.standing_of_reader(slot, request);
+        };
+        let row = local.row();
+        let live = row.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
+        let Some((holder, tenure)) = live else {
+            return match slot.key().1 == owner {
+                true => Standing::Asks,
+                false => Standing::Elsewhere(self.slot(&request.spec, request.owner)),
+            };
+        };
+        let is_lent = tenure.slot().key().1 == owner;
+        if holder == request.owner {
+            return match tenure.slot().key() == slot.key() {
+                true => Standing::Adds(tenure),
+                false => Standing::Elsewhere(tenure.slot().clone()),
+            };
+        }
+        // What has a queue on the server takes its place there, but not by a name that another task uses.
+        if request.spec.has_one_holder() || is_lent {
+            return Standing::Behind(tenure);
+        }
+        Standing::Asks
+    }
+
+    /// The same, of a reader.
+    fn standing_of_reader(
+        self: &Arc<Self>,
+        slot: &OwnerEntryRef,
+        request: &AcquireRequest,
+    ) -> Standing {
+        let own = self.slot(&request.spec, request.owner);
+        let live = |tenure: Option<_>| tenure.and_then(|tenure| self.live(tenure));
+        let tenure = match live(own.reading()) {
+            Some(tenure) => Some(tenure),
+            // The server counts more for those that read under its field.
+            None => live(own.sent()),
+        };
+        match tenure {
+            Some(tenure) if tenure.slot().key() == slot.key() => Standing::Adds(tenure),
+            Some(tenure) => Standing::Elsewhere(tenure.slot().clone()),
+            None if own.key() == slot.key() => Standing::Asks,
+            None => Standing::Elsewhere(own),
+        }
+    }
+}
