@@ -2,15 +2,16 @@
 --
 -- KEYS  lock: the hash of `mode`, readers and writer with their counts
 -- ARGV  owner; lease: ms; holds: the owner's count of read holds once this has been done, 1 for a first
---       writes: 1 if the owner relies on a write hold here; channel: where waiters listen
---       base: the name in the form that stands in front of the readers' markers
+--       writes: 1 if the owner relies on a write hold here; relies: 1 if it relies on a read hold under this field, which
+--       other readers of its client may use as well
+--       channel: where waiters listen; base: the name in the form that stands in front of the readers' markers
 -- Replies
 --   DONE    granted
 --   BUSY    another owner writes, or a writer that waits keeps new readers out (write_intend)
 --                                                     detail: the remaining lease in ms, -1 without expiry
 --   ABSENT  the holds that this one adds to are gone  detail: 0
-local keys, args = 1, 6
-local function operation(k, owner, lease, holds, writes, channel, base)
+local keys, args = 1, 7
+local function operation(k, owner, lease, holds, writes, relies, channel, base)
   local lock = KEYS[k]
   local remaining = call('PTTL', lock)
   local marker = markers_of(base, owner) .. holds
@@ -37,7 +38,9 @@ local function operation(k, owner, lease, holds, writes, channel, base)
   end
   -- A write hold of the owner's that has ended, by its own account, is taken away: other owners may read beside it.
   local is_over = fields[3] and writes == '0'
-  if held == 0 and not fields[3] then
+  -- An owner that enters waits for a writer. Its own repetition has entered.
+  local enters = relies == '0' and held and held < tonumber(holds)
+  if enters and not fields[3] then
     local intent = intent_left(base)
     if intent > 0 then
       return BUSY, intent

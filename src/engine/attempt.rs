@@ -71,9 +71,8 @@ struct Attempt {
     caller: Caller,
 }
 
-/// What comes after a sending.
-enum Step {
-    Again,
+/// How an attempt under one owner entry ends.
+enum Ended {
     /// The owner's hold stands under this entry: the attempt goes on there.
     Elsewhere(OwnerEntryRef),
     Done(AttemptOutcome),
@@ -87,19 +86,31 @@ impl Attempt {
     )]
     fn run(mut self) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
         async move {
-            let mut entry = self.engine.slot(&self.request.spec, self.request.owner);
-            loop {
-                match self.run_under(&entry).await? {
-                    Step::Elsewhere(other) => entry = other,
-                    Step::Done(outcome) => return Ok(outcome),
-                    Step::Again => {}
-                }
+            let engine = self.engine.clone();
+            let entry = engine.slot(&self.request.spec, self.request.owner);
+            let entry = match entry.is_lent() {
+                true => entry,
+                false => match self.run_under(&entry).await? {
+                    Ended::Done(outcome) => return Ok(outcome),
+                    Ended::Elsewhere(other) => other,
+                },
+            };
+            engine.run_as_task(Box::pin(self.run_from(entry))).await
+        }
+    }
+
+    /// The same, from this entry on: one whose field is lent.
+    async fn run_from(mut self, mut entry: OwnerEntryRef) -> Result<AttemptOutcome, Error> {
+        loop {
+            match self.run_under(&entry).await? {
+                Ended::Done(outcome) => return Ok(outcome),
+                Ended::Elsewhere(other) => entry = other,
             }
         }
     }
 
     /// The same under one owner entry, whose other operations wait meanwhile.
-    async fn run_under(&mut self, entry: &OwnerEntryRef) -> Result<Step, Error> {
+    async fn run_under(&mut self, entry: &OwnerEntryRef) -> Result<Ended, Error> {
         if self.engine.is_closed() {
             return Err(Error::Closed);
         }
@@ -107,28 +118,32 @@ impl Attempt {
         let spec = &self.request.spec;
         self.engine.release_all_dropped(spec, entry).await;
         let mut retry = Retry::default();
-        let done = loop {
-            match self.step(entry, &mut retry).await {
-                Ok(Step::Again) => {}
-                done => break done,
+        let ended = loop {
+            if let Some(ended) = self.step(entry, &mut retry).await.transpose() {
+                break ended;
             }
         };
         if retry.is_in_doubt() {
             self.give_back(entry).await;
         }
-        done
+        ended
     }
 
-    async fn step(&mut self, entry: &OwnerEntryRef, retry: &mut Retry) -> Result<Step, Error> {
+    /// Sends the request once. Returns `None` if it is to be sent again.
+    async fn step(
+        &mut self,
+        entry: &OwnerEntryRef,
+        retry: &mut Retry,
+    ) -> Result<Option<Ended>, Error> {
         if !self.can_be_sent(retry.is_in_doubt()).await? {
-            return Ok(unanswered());
+            return Ok(Some(unanswered()));
         }
         let (engine, request) = (&self.engine, &self.request);
         let tenure = match engine.standing(self.local.as_ref(), entry, request) {
             Standing::Asks => None,
             Standing::Adds(tenure) => Some(tenure),
-            Standing::Elsewhere(other) => return Ok(Step::Elsewhere(other)),
-            Standing::Behind(other) => return self.behind(&other),
+            Standing::Elsewhere(other) => return Ok(Some(Ended::Elsewhere(other))),
+            Standing::Behind(other) => return self.behind(&other).map(Some),
         };
         engine.may_add(entry, request, tenure.as_deref())?;
         if self.history.is_some() {
@@ -156,13 +171,13 @@ impl Attempt {
                 if let Some(local) = &self.local {
                     local.refused(sent.elapsed());
                 }
-                Ok(Step::Done(AttemptOutcome::Busy { remaining }))
+                Ok(Some(Ended::Done(AttemptOutcome::Busy { remaining })))
             }
             Ok(AcquireOutcome::Gone) => {
                 if let Some(tenure) = tenure {
                     engine.lose(&tenure, LostReason::Gone);
                 }
-                Ok(Step::Again)
+                Ok(None)
             }
             Err(error) => {
                 let again = retry.again(&self.request.spec.name, error)?;
@@ -171,7 +186,7 @@ impl Attempt {
                     self.forget_last();
                 }
                 again.pause().await;
-                Ok(Step::Again)
+                Ok(None)
             }
         }
     }
@@ -196,13 +211,13 @@ impl Attempt {
     }
 
     /// Another owner of this client has the lock, and the server is not asked.
-    fn behind(&self, other: &Tenure) -> Result<Step, Error> {
+    fn behind(&self, other: &Tenure) -> Result<Ended, Error> {
         let owner = OwnerId::new(self.engine.id, self.request.owner);
         self.engine.may_wait(&self.request.spec, owner)?;
         let left = other
             .valid_until()
             .saturating_duration_since(Instant::now());
-        Ok(Step::Done(AttemptOutcome::Busy {
+        Ok(Ended::Done(AttemptOutcome::Busy {
             remaining: Some(left),
         }))
     }
@@ -225,6 +240,7 @@ impl Attempt {
             holds: tenure.map_or(0, Tenure::on_server) + 1,
             fresh,
             writes: writes.is_some(),
+            relies: tenure.is_some_and(|tenure| tenure.live_count_of(request.owner) > 0),
             wait: self.history.map(|history| history.as_sent(sent)),
         };
         request.spec.protocol.acquire(&request.spec, &claim)
@@ -238,29 +254,30 @@ impl Attempt {
         sent: Instant,
         token: Option<i64>,
         acknowledged: Option<Acknowledged>,
-    ) -> Result<Step, Error> {
+    ) -> Result<Option<Ended>, Error> {
         if let Err(error) = self.may_keep(acknowledged) {
             self.give_back(entry).await;
             return Err(error);
         }
-        let Some(mut held) = self.note_grant(entry, tenure, sent, token) else {
+        let acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
+        let Some(mut held) = self.note_grant(entry, tenure, sent, token, acknowledged) else {
             self.caller.tell(OUTDATED);
             self.give_back(entry).await;
             // It had its turn: the waiters that are notified now come before it, as before one that has never waited.
             self.forget_last();
-            return Ok(Step::Again);
+            return Ok(None);
         };
-        held.acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
+        held.acknowledged = acknowledged;
         // The grant has ended the place in the queue. The owner's next attempt begins after this one.
         entry.has_place.store(false, Ordering::Relaxed);
         if !self.caller.is_gone() {
-            return Ok(Step::Done(AttemptOutcome::Granted(held)));
+            return Ok(Some(Ended::Done(AttemptOutcome::Granted(held))));
         }
         // Released under this operation lock: the owner's next operation would count it as a hold.
         drop(held);
         let spec = &self.request.spec;
         self.engine.release_all_dropped(spec, entry).await;
-        Ok(unanswered())
+        Ok(Some(unanswered()))
     }
 
     /// Refuses a grant that is not durable enough, and any of a closed client, which renews no hold.
@@ -281,6 +298,7 @@ impl Attempt {
         tenure: Option<Arc<Tenure>>,
         sent: Instant,
         token: Option<i64>,
+        acknowledged: Option<u32>,
     ) -> Option<Held> {
         let (engine, request) = (&self.engine, &self.request);
         let readers = || engine.slots.readers(&request.spec.name);
@@ -295,6 +313,7 @@ impl Attempt {
             lease: &request.lease,
             watched: request.watched,
             durability: request.durability,
+            acknowledged,
             token,
         };
         let (tenure, id, old) = engine
@@ -381,8 +400,8 @@ impl Engine {
     }
 }
 
-fn unanswered() -> Step {
-    Step::Done(AttemptOutcome::Unanswered {
+fn unanswered() -> Ended {
+    Ended::Done(AttemptOutcome::Unanswered {
         reason: NO_ANSWER.into(),
     })
 }

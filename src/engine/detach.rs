@@ -9,10 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{BoxFuture, Engine};
+use crate::error::Error;
 
 /// A future that is carried on when it is dropped before its end (invariant 3).
 ///
@@ -101,6 +102,20 @@ impl<T: Send + 'static> DetachOnDrop<T> {
             _closing: engine.tasks.token(),
             engine: engine.clone(),
         }
+    }
+}
+
+impl Engine {
+    /// Runs what keeps another owner's operations waiting, so that a caller that is not polled does not. A result that no caller takes
+    /// is dropped.
+    pub(super) async fn run_as_task<T: Send + 'static>(
+        self: &Arc<Self>,
+        future: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = oneshot::channel();
+        let task = async move { drop(done.send(future.await)) };
+        self.tasks.spawn_on(task, self.runtime());
+        result.await.unwrap_or(Err(Error::Closed))
     }
 }
 

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use super::extend::Then;
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
+/// After how long without a word from the server a reader that leaves has it asked about the hold that the rest shares.
+const SEEN_LONG_AGO: Duration = Duration::from_millis(50);
+
 /// What clocks may differ by over a lease: our validity ends that much before the server's.
 fn drift_allowance(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
@@ -46,6 +49,11 @@ impl Hold {
     fn lasts_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
         self.server_until = self.server_until.max(sent + self.lease.duration);
+    }
+
+    /// Whether the server has been told to keep it for longer than its lease.
+    fn is_extended(&self, now: Instant) -> bool {
+        self.server_until > now + self.lease.duration
     }
 
     /// The lease that, sent at `now`, takes nothing from it.
@@ -94,6 +102,8 @@ pub(super) struct Holding {
     pub(super) renew_at: Instant,
     /// When the server has last said that they are there.
     pub(super) seen_at: Instant,
+    /// When a reader that left has had the server asked.
+    looked_up: Instant,
     /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
     shortened: Option<Instant>,
     pub(super) lost: Option<LostReason>,
@@ -123,6 +133,7 @@ impl Holding {
             valid_until: now,
             renew_at: now,
             seen_at: now,
+            looked_up: now,
             shortened: None,
             lost: None,
         }
@@ -172,7 +183,8 @@ impl Holding {
         if !self.is_open(now) {
             return None;
         }
-        let alike = self.holds.iter().find(|hold| hold.watched)?;
+        let mut alike = self.holds.iter();
+        let alike = alike.find(|hold| hold.watched && !hold.is_extended(now))?;
         let left = alike.until.saturating_duration_since(now);
         if 2 * left <= alike.lease.duration {
             return None;
@@ -211,6 +223,10 @@ impl Holding {
         }
         let index = self.holds.iter().position(|hold| hold.id == id)?;
         let Hold { watched, owner, .. } = self.holds[index];
+        // The server would keep what remains for as long.
+        if self.holds[index].is_extended(now) {
+            return None;
+        }
         let others = || self.holds.iter().filter(|hold| hold.id != id);
         let remaining = others().filter(|hold| hold.phase != Phase::Ending);
         let stays = others().any(|hold| hold.watched && hold.phase.is_live());
@@ -219,6 +235,16 @@ impl Holding {
         }
         self.holds.remove(index);
         Some((owner, self.count_of(owner)))
+    }
+
+    /// Whether the server has not been asked about the holds for long. To be asked now, if so.
+    pub(super) fn is_worth_a_look(&mut self, now: Instant) -> bool {
+        let asked = self.seen_at.max(self.looked_up);
+        let is_worth_it = now.saturating_duration_since(asked) >= SEEN_LONG_AGO;
+        if is_worth_it {
+            self.looked_up = now;
+        }
+        is_worth_it
     }
 
     /// Gives up the only hold, if it is `id`, for another owner's on the same terms: with the watchdog's lease, which has not been

@@ -62,6 +62,15 @@ struct Reading {
     _joined: Option<(OwnerEntryRef, Option<Holder>)>,
 }
 
+impl Reading {
+    /// Whether `owner` relies on this tenure, which is not `granted`.
+    fn is_beside(&self, granted: Option<&Arc<Tenure>>, owner: Owner, now: Instant) -> bool {
+        granted.is_none_or(|granted| granted.number != self.tenure.number)
+            && self.tenure.lost(now).is_none()
+            && self.tenure.count_of(owner) > 0
+    }
+}
+
 /// A lock's name, and an owner.
 type OwnerEntryKey = (Arc<str>, OwnerId);
 
@@ -214,6 +223,11 @@ impl OwnerEntry {
         lock(&self.sent).clone()
     }
 
+    /// Whether other owners rely on what is sent under its field.
+    pub(super) fn is_lent(&self) -> bool {
+        self.sent().is_some_and(|tenure| tenure.is_lent())
+    }
+
     /// Completes when the owner's other operations are done.
     pub(super) async fn take_op_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
         match self.op_lock.try_lock() {
@@ -244,20 +258,31 @@ impl OwnerTable {
             lease,
             watched,
             durability,
+            acknowledged,
             token,
         } = grant;
         let now = Instant::now();
+        let reader = OwnerId::new(entry.key().1.client(), owner);
+        let reader = (spec.count.is_shared()).then(|| self.enter(&spec.name, reader));
+        let mut reading = reader.as_ref().map(|reader| lock(&reader.reading));
+        // It has joined another tenure meanwhile. The owner's next attempt adds to that.
+        if (reading.as_deref().and_then(Option::as_ref))
+            .is_some_and(|reading| reading.is_beside(tenure.as_ref(), owner, now))
+        {
+            return Err(None);
+        }
         if let Some(tenure) = tenure {
             let mut holding = tenure.holding();
             // What the clock has ended is not brought back: its holders may have been told already.
             if holding.lost(now).is_none() {
                 let id = holding.grant(owner, sent, lease, watched);
                 holding.seen_at = now;
-                drop(holding);
+                // Set while the holds are locked: a loss that comes next finds it.
+                let old = (reader.as_ref().zip(reading.as_deref_mut()))
+                    .map(|(reader, reading)| tenure.is_read_from(reader, reading));
+                drop((holding, reading));
+                drop(old);
                 tenure.count_as(token, durability);
-                if spec.count.is_shared() {
-                    tenure.is_read_by(owner);
-                }
                 return Ok((tenure, id, None));
             }
             let reason = holding.lost;
@@ -266,7 +291,10 @@ impl OwnerTable {
             if reason.is_some_and(|reason| reason != LostReason::Expired) {
                 return Err(None);
             }
+            // The loss takes this lock.
+            drop(reading);
             tenure.lose(LostReason::Expired);
+            reading = reader.as_ref().map(|reader| lock(&reader.reading));
         }
         if now >= validity(sent, lease) {
             return Err(None);
@@ -288,6 +316,7 @@ impl OwnerTable {
             holding.opens(row_ends);
         }
         let tenure = Arc::new(Tenure {
+            acknowledged,
             fence: token.map(OnceLock::from).unwrap_or_default(),
             local: local.cloned(),
             readers: readers.cloned(),
@@ -301,10 +330,16 @@ impl OwnerTable {
             )
         });
         let Some(local) = local else {
-            let old = lock(&entry.sent).replace(tenure.clone());
-            drop(old);
-            tenure.is_read_by(owner);
+            let read = (reader.as_ref().zip(reading.as_deref_mut()))
+                .map(|(reader, reading)| tenure.is_read_from(reader, reading));
+            drop(reading);
+            let sent = lock(&entry.sent).replace(tenure.clone());
+            drop((read, sent));
             drop(readers.and_then(|readers| readers.share(&tenure)));
+            // A loss may have come before all of this was there to be found.
+            if tenure.holding().lost.is_some() {
+                tenure.leave_entry();
+            }
             return Ok((tenure, id, None));
         };
         if spec.count.excludes_readers() {
@@ -359,7 +394,15 @@ impl OwnerTable {
         if reading.is_some() || !fits(&tenure) {
             return None;
         }
-        let (id, is_first) = tenure.holding().join(owner.owner(), Instant::now())?;
+        let mut holding = tenure.holding();
+        // What is on its way under the field may be a future that is not polled any more: the reader could not leave then. Tried
+        // while the holds are locked, so that readers that join do not see each other's try.
+        let others = tenure
+            .is_lent_to(owner)
+            .then(|| tenure.entry.op_lock.try_lock());
+        others.as_ref().is_none_or(Result::is_ok).then_some(())?;
+        let (id, is_first) = holding.join(owner.owner(), Instant::now())?;
+        drop((others, holding));
         *reading = Some(Reading {
             _joined: tenure.is_lent_to(owner).then(|| (entry.clone(), holder())),
             tenure: tenure.clone(),
@@ -384,6 +427,7 @@ pub(super) struct Grant<'a> {
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
     pub(super) durability: Durability,
+    pub(super) acknowledged: Option<u32>,
     pub(super) token: Option<i64>,
 }
 
@@ -410,6 +454,8 @@ pub(crate) struct Tenure {
     loss_signals: Mutex<Option<LossSignals>>,
     /// Those that its holds were acquired with, each once.
     durability: Mutex<SmallVec<[Durability; 1]>>,
+    /// How many replicas had acknowledged its first hold, if they were waited for.
+    pub(super) acknowledged: Option<u32>,
     /// The fencing token of the first hold that had one.
     fence: OnceLock<i64>,
     pub(super) since: Instant,
@@ -448,6 +494,7 @@ impl Tenure {
             holding: Mutex::new(holding),
             loss_signals: Mutex::new(None),
             durability: Mutex::new(durability),
+            acknowledged: None,
             fence: OnceLock::new(),
             since: Instant::now(),
             is_suspected: AtomicBool::new(false),
@@ -469,10 +516,6 @@ impl Tenure {
         }
     }
 
-    pub(crate) fn owner(&self) -> OwnerId {
-        self.owner
-    }
-
     /// Its release has been sent, and the next one asks behind it.
     pub(super) fn gives_way(&self) {
         if let Some(local) = &self.local {
@@ -480,8 +523,11 @@ impl Tenure {
         }
     }
 
-    /// What its row has now, which is passed on no more.
+    /// What its row has now, which is passed on, or joined, no more.
     pub(super) fn end_row(self: &Arc<Self>) -> Arc<Self> {
+        if self.is_shared() {
+            self.closes();
+        }
         let now = self.local.as_ref().and_then(|local| local.end_row());
         now.filter(|now| now.row == self.row)
             .unwrap_or_else(|| self.clone())
@@ -549,10 +595,6 @@ impl Tenure {
         }
     }
 
-    pub(super) fn count(&self) -> u32 {
-        self.holding().count()
-    }
-
     /// How many holds the server counts.
     pub(super) fn on_server(&self) -> u32 {
         self.holding().on_server()
@@ -570,6 +612,15 @@ impl Tenure {
     /// The holds of `owner` that a guard, or a leaked hold, relies on.
     pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
         self.holding().live_count_of(owner)
+    }
+
+    /// Each owner, and how many holds it has.
+    pub(super) fn owners(&self) -> Vec<(Owner, u32)> {
+        let holding = self.holding();
+        let owners = holding.owners().into_iter();
+        owners
+            .map(|owner| (owner, holding.count_of(owner)))
+            .collect()
     }
 
     /// Each owner that relies on it, and how many holds it has.
@@ -597,6 +648,11 @@ impl Tenure {
         Some(left)
     }
 
+    /// Whether the server is to be asked, once, whether the holds that remain are there.
+    pub(super) fn is_worth_a_look(&self, now: Instant) -> bool {
+        self.holding().is_worth_a_look(now)
+    }
+
     /// No other readers of the client join it.
     pub(super) fn closes(&self) {
         self.holding().closes();
@@ -610,6 +666,15 @@ impl Tenure {
         let holding = self.holding();
         let now = Instant::now();
         holding.is_joined(now) || readers.are_waiting() && holding.is_open(now)
+    }
+
+    /// Whether an owner relies on it whose field is not the one that it is sent under.
+    pub(super) fn is_lent(&self) -> bool {
+        let own = self.entry.key().1.owner();
+        match self.is_shared() {
+            true => self.holding().owners().iter().any(|owner| *owner != own),
+            false => self.owner.owner() != own,
+        }
     }
 
     /// Whether it is sent under the field of another owner.
@@ -627,20 +692,21 @@ impl Tenure {
         }
     }
 
-    /// `owner`, which has a hold of it, reads by it.
-    fn is_read_by(self: &Arc<Self>, owner: Owner) {
-        let entry = self.entry_of(owner);
-        let is_lent = self.is_lent_to(entry.key().1);
-        let mut reading = lock(&entry.reading);
+    /// The owner of `entry`, which has a hold of it, reads by it. Returns what was there before, to be dropped without a lock.
+    fn is_read_from(
+        self: &Arc<Self>,
+        entry: &OwnerEntryRef,
+        reading: &mut Option<Reading>,
+    ) -> Option<Reading> {
         let is_known = |reading: &Reading| reading.tenure.number == self.number;
-        let old = (!reading.as_ref().is_some_and(is_known)).then(|| {
-            reading.replace(Reading {
-                tenure: self.clone(),
-                _joined: is_lent.then(|| (entry.clone(), None)),
-            })
-        });
-        drop(reading);
-        drop(old);
+        if reading.as_ref().is_some_and(is_known) {
+            return None;
+        }
+        let is_lent = self.is_lent_to(entry.key().1);
+        reading.replace(Reading {
+            tenure: self.clone(),
+            _joined: is_lent.then(|| (entry.clone(), None)),
+        })
     }
 
     /// `owner` does not read by it any more, unless it has a hold of it again.
@@ -703,7 +769,7 @@ impl Tenure {
         self.holding().set_phase(id, Phase::Ending);
     }
 
-    /// The guard of `id` was dropped: the hold is no longer renewed, and the next operation of the owner, or the watchdog, releases it.
+    /// The guard of `id` was dropped: its renewal stops. The release task, or the owner's next operation, releases it.
     pub(super) fn dropped(&self, id: HoldId) {
         self.holding().set_phase(id, Phase::Dropped);
     }

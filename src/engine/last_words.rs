@@ -109,9 +109,7 @@ impl Engine {
         drop(self.batcher.redis().close());
         let tenures = self.slots.tenures(None);
         for tenure in &tenures {
-            if tenure.live_count() > 0 {
-                self.note_unreleased(tenure, tenure.live_count());
-            }
+            self.note_unreleased(tenure, tenure.live_owners());
             self.lose(tenure, LostReason::Closed);
         }
         self.release_without_tasks(&tenures);

@@ -540,28 +540,28 @@ impl Engine {
         self.ended.cancel();
     }
 
-    /// `holds` of `tenure` stay on the server until its lease ends.
-    fn note_unreleased(&self, tenure: &Tenure, holds: u32) {
+    /// So many holds of each owner of `tenure` stay on the server until its lease ends.
+    fn note_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
         let mut unreleased = self.unreleased();
         // A hold whose lease has ended concerns no owner any more.
         let now = Instant::now().into_std();
         unreleased.retain(|old| old.until > now);
-        if unreleased.len() >= MOST_REPORTED {
-            return;
-        }
-        self.any_unreleased.store(true, Ordering::Relaxed);
-        unreleased.push(Unreleased {
+        let left = owners.into_iter().map(|(owner, holds)| Unreleased {
             name: tenure.spec.name.clone(),
-            owner: tenure.owner(),
+            owner: OwnerId::new(self.id, owner),
             holds,
             until: tenure.valid_until().into_std(),
         });
+        let room = MOST_REPORTED.saturating_sub(unreleased.len());
+        unreleased.extend(left.take(room));
+        self.any_unreleased
+            .store(!unreleased.is_empty(), Ordering::Relaxed);
     }
 
-    /// The owner of `tenure` has since released all that it holds.
-    fn note_released(&self, tenure: &Tenure) {
+    /// `owner` has since released all that it holds of `tenure`.
+    fn note_released(&self, tenure: &Tenure, owner: Owner) {
         if self.any_unreleased.load(Ordering::Relaxed) {
-            let (name, owner) = (&tenure.spec.name, tenure.owner());
+            let (name, owner) = (&tenure.spec.name, OwnerId::new(self.id, owner));
             self.unreleased()
                 .retain(|old| old.name != *name || old.owner != owner);
         }

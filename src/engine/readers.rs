@@ -36,7 +36,7 @@ use crate::{
     sync::{AtomicUsize, Mutex, Ordering, lock},
 };
 
-/// How long a reader waits for the answer to another one.
+/// How long a reader waits for the answer to another one, or for twice as long as the last answer took.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// What the readers of one client share of a lock.
@@ -56,6 +56,8 @@ struct State {
     /// Which one asks the server for all.
     asker: Option<u64>,
     askers: u64,
+    /// How long the last asker has asked.
+    answer_takes: Duration,
 }
 
 impl Readers {
@@ -97,31 +99,34 @@ impl Readers {
 pub(super) struct Asking {
     readers: ReadersRef,
     number: u64,
+    began: Instant,
 }
 
 impl Asking {
-    /// `None` if another reader asks.
-    fn begin(readers: &ReadersRef) -> Option<Self> {
+    /// If another reader asks, returns its number, and for how long to wait for its answer.
+    fn begin(readers: &ReadersRef) -> Result<Self, (u64, Duration)> {
         let mut state = lock(&readers.state);
-        if state.asker.is_some() {
-            return None;
+        if let Some(asker) = state.asker {
+            return Err((asker, LONGEST_WAIT.max(2 * state.answer_takes)));
         }
         state.askers += 1;
         state.asker = Some(state.askers);
-        Some(Self {
+        Ok(Self {
             readers: readers.clone(),
             number: state.askers,
+            began: Instant::now(),
         })
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let is_it = |asker: &mut u64| *asker == self.number;
-        let ended = lock(&self.readers.state).asker.take_if(is_it);
-        if ended.is_some() {
-            self.readers.answered.notify_waiters();
-        }
+        let mut state = lock(&self.readers.state);
+        state.asker.take_if(|asker| *asker == self.number);
+        state.answer_takes = self.began.elapsed();
+        drop(state);
+        // Also if another reader asks by now: those that wait for this one have its answer.
+        self.readers.answered.notify_waiters();
     }
 }
 
@@ -167,7 +172,9 @@ impl Engine {
             self.watch(&tenure);
         }
         self.gauges.handed_off(kind);
-        Some(Held::new(self.clone(), tenure, id))
+        let mut held = Held::new(self.clone(), tenure, id);
+        held.acknowledged = held.tenure().acknowledged;
+        Some(held)
     }
 
     /// The same, behind those that are ready.
@@ -197,14 +204,16 @@ impl Engine {
             return ask().await;
         }
         drop(entry);
-        if let Some(_asking) = Asking::begin(&readers) {
-            return ask().await;
-        }
+        let (asker, longest) = match Asking::begin(&readers) {
+            Ok(_asking) => return ask().await,
+            Err(other) => other,
+        };
         let waiting = WaitingReader::begin(&readers);
-        let until = deadline.earlier(Instant::now() + LONGEST_WAIT);
-        if timeout_at(until, answered).await.is_err() {
+        let longest = Instant::now() + longest;
+        let answered = timeout_at(deadline.earlier(longest), answered).await;
+        if answered.is_err() && Instant::now() >= longest {
             // The one that asks may not be polled. Those that come later wait for another one.
-            lock(&readers.state).asker = None;
+            lock(&readers.state).asker.take_if(|now| *now == asker);
         }
         let joined = self.join(&readers, request);
         drop(waiting);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, task::yield_now, time::Instant};
 
 use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
@@ -98,7 +98,10 @@ impl Held {
     /// owner.
     fn pass_on(&mut self) -> Option<Released> {
         let left = match self.tenure.leave(self.id) {
-            Some(left) => left,
+            Some(left) => {
+                self.engine.look_up_what_is_left(&self.tenure);
+                left
+            }
             None => self
                 .engine
                 .pass_on(&self.tenure, self.id, self.acknowledged)
@@ -122,15 +125,6 @@ impl Held {
         runtime::check()?;
         if let Some(released) = self.pass_on() {
             return Ok(released);
-        }
-        for _ in 0..MOST_YIELDS {
-            if !self.tenure.is_about_to_be_joined() {
-                break;
-            }
-            tokio::task::yield_now().await;
-            if let Some(released) = self.pass_on() {
-                return Ok(released);
-            }
         }
         self.armed = false;
         let (engine, tenure) = (&self.engine, self.tenure.clone());
@@ -257,15 +251,21 @@ impl Engine {
         }
         let until = tenure.valid_until();
         let release = self.clone().run_release(tenure.clone(), id, permit);
-        let released = self
-            .within(&tenure.spec, DetachOnDrop::certain(self, release))
-            .await;
-        match released {
+        let release = DetachOnDrop::certain(self, release);
+        match self.within(&tenure.spec, release).await {
             Err(error @ Error::Unavailable { .. }) => {
                 let reason = lost_although_counted_on(&tenure, until);
                 Err(reason.map_or(error, |reason| tenure.lost_error(reason)))
             }
             done => done,
+        }
+    }
+
+    /// A reader leaves, and the server does not hear of it: it would have said that the hold is gone.
+    fn look_up_what_is_left(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        if tenure.is_worth_a_look(Instant::now()) {
+            let (engine, tenure) = (self.clone(), tenure.clone());
+            self.jobs.push(async move { engine.verify(vec![tenure]) });
         }
     }
 
@@ -297,6 +297,31 @@ impl Engine {
     /// There is no time limit in here: what has been sent may yet be run, and until its answer is in, or its connection
     /// is known to be gone, the owner's next operation on the lock must not overtake it (P-A4).
     async fn run_release(
+        self: Arc<Self>,
+        tenure: Arc<Tenure>,
+        id: HoldId,
+        permit: Option<SendPermit>,
+    ) -> Result<Released, Error> {
+        for _ in 0..MOST_YIELDS {
+            if !tenure.is_about_to_be_joined() {
+                break;
+            }
+            yield_now().await;
+            if let Some(left) = tenure.leave(id) {
+                return Ok(released(left));
+            }
+        }
+        match tenure.is_lent() {
+            true => {
+                let engine = self.clone();
+                let release = Box::pin(engine.release_by_lock(tenure, id, permit));
+                self.run_as_task(release).await
+            }
+            false => self.release_by_lock(tenure, id, permit).await,
+        }
+    }
+
+    async fn release_by_lock(
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
@@ -341,10 +366,11 @@ impl Engine {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
                 self.note_release(tenure, Some(id), sent, &left);
-                if left.0 == 0 {
-                    self.note_released(tenure);
+                let left = tenure.count_of(owner);
+                if left == 0 {
+                    self.note_released(tenure, owner);
                 }
-                Ok(released(tenure.count_of(owner)))
+                Ok(released(left))
             }
             Ok(Presence::Absent) => {
                 self.lose(tenure, LostReason::Gone);
@@ -354,10 +380,12 @@ impl Engine {
                 if left.0 == 0 {
                     self.wakeups.hold_is_over(&tenure.spec);
                 }
+                // As far as is known, the server counts it still.
+                let on_server = tenure.on_server();
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
                 if !self.is_closed() || !tenure.has_slot() {
-                    self.note_unreleased(tenure, 1);
-                    self.note_release(tenure, Some(id), sent, &(left.0, None));
+                    self.note_unreleased(tenure, [(tenure.owner_of(id), 1)]);
+                    self.note_release(tenure, Some(id), sent, &(on_server, None));
                 }
                 Err(error)
             }
@@ -424,6 +452,7 @@ impl Engine {
         permit: Option<SendPermit>,
     ) -> Result<Reply, CallError> {
         let spec = &tenure.spec;
+        let mut unanswered = Unanswered(Some((self, tenure)));
         let waiting = tenure.local().map_or(0, |local| local.waiting());
         let leaving = Leaving::begin(&self.wakeups, spec, waiting);
         let release = spec.protocol.release(spec, &tenure.slot().owner, None, 0);
@@ -448,6 +477,7 @@ impl Engine {
                     .await
             }
         };
+        unanswered.0 = None;
         if let Ok(reply) = &answer
             && reply.is_done()
         {
@@ -521,7 +551,7 @@ impl Engine {
                     .is_ok_and(|released| released.is_ok());
             let is_meant_to_stay = is_asked_for && tenure.is_kept();
             if !is_released && !is_meant_to_stay {
-                self.note_unreleased(&tenure, tenure.count());
+                self.note_unreleased(&tenure, tenure.owners());
             }
         });
         join_all(releases).await;
@@ -573,6 +603,19 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A last release that may have given way to the next waiter, whose tenure is then in no table. Its task is dropped before the answer only
+/// as its runtime ends.
+struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_slot()) {
+            let (spec, owner) = (&tenure.spec, &tenure.slot().owner);
+            engine.owe(spec.protocol.release(spec, owner, None, 0));
         }
     }
 }

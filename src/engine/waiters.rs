@@ -469,8 +469,10 @@ impl<S: Clone> Waiters<S> {
     /// An intent found the lock free, and no message said so. Redisson publishes none when a reader leaves a lease that ends much earlier
     /// than the one that the waiters were told. So one writer asks.
     pub(super) fn found_free(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
-        self.intents.not_left(&spec.name, true, now);
+        self.intents.not_left(&spec.name, false, now);
         let queue = self.queue(spec);
+        // One that stands back for other clients asks when that is over.
+        let queue = queue.filter(|queue| queue.rests(now).is_none());
         queue.map_or_else(Vec::new, |queue| queue.wake(Wake::One))
     }
 

@@ -522,7 +522,9 @@ impl Engine {
     fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
             let row = self.slots.local(&spec).and_then(|local| local.row());
-            self.verify(row.map(|(_, tenure)| tenure).into_iter().collect());
+            let shared = || self.slots.readers(&spec.name).shared();
+            let held = row.map(|(_, tenure)| tenure).or_else(shared);
+            self.verify(Vec::from_iter(held));
         }
     }
 }

@@ -60,6 +60,7 @@ fn scripts_per_second() {
         holds: 1,
         fresh: true,
         writes: false,
+        relies: false,
         wait: None,
     };
     let acquire = lock.protocol.acquire(&lock, &claim);

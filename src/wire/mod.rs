@@ -229,6 +229,8 @@ pub struct AcquireArgs<'a> {
     pub(crate) fresh: bool,
     /// For a reader: the owner has a write hold at the same name that it may rely on.
     pub(crate) writes: bool,
+    /// The owner relies on a hold that this one adds to. The field may count holds of other readers of the client alone.
+    pub(crate) relies: bool,
     /// The owner will wait if it is refused.
     pub(crate) wait: Option<Wait>,
 }

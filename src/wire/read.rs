@@ -72,6 +72,7 @@ impl LockProtocol for ReadProtocol {
                 args.lease.text.clone(),
                 decimal(args.holds.into()),
                 decimal(args.writes.into()),
+                decimal(args.relies.into()),
                 spec.channel.clone(),
                 spec.extra_keys[0].clone(),
             ],

@@ -1,10 +1,12 @@
 //! More than one runtime: the client's ends, or is blocked, while holders, waiters and guards live elsewhere.
 
 use std::{
+    pin::pin,
     sync::mpsc,
     time::{Duration, Instant},
 };
 
+use futures_util::poll;
 use redisson_lock::{Config, Error, LockClient, LostReason, Owner};
 use testbed::{Proxy, Server, eventually};
 use tokio::runtime::{Builder, Runtime};
@@ -79,12 +81,36 @@ async fn a_guard_that_main_drops_last_is_released() {
 /// What is on its way as the runtime ends may never arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_lost_as_its_runtime_ends_is_sent_again() {
+    release_that_is_lost_as_its_runtime_ends_is_sent_again(false).await;
+}
+
+/// The next waiter may ask right behind it: then no owner of this client has the lock, as far as it knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_with_a_waiter_behind_it_is_sent_again_as_its_runtime_ends() {
+    release_that_is_lost_as_its_runtime_ends_is_sent_again(true).await;
+}
+
+async fn release_that_is_lost_as_its_runtime_ends_is_sent_again(is_awaited: bool) {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let (url, faults) = (proxy.url(), proxy.faults());
     let program = async move {
-        let client = connect(&url).await;
-        let guard = client.reentrant_lock("a").lock().await.unwrap();
+        let config = Config::default().with_local_hand_off(Duration::ZERO);
+        let client = LockClient::builder().url(&url).config(config).build();
+        let client = client.await.unwrap();
+        let lock = client.reentrant_lock("a");
+        let guard = lock.lock().await.unwrap();
+        if is_awaited {
+            let (waits, waiting) = (lock.clone(), tokio::sync::oneshot::channel());
+            let (begun, begins) = waiting;
+            tokio::spawn(async move {
+                let mut waits = pin!(waits.lock());
+                let _: bool = poll!(&mut waits).is_ready();
+                begun.send(()).unwrap();
+                let _guard = waits.await;
+            });
+            begins.await.unwrap();
+        }
         faults.lose_next_request();
         drop(guard);
         while faults.lost_requests() == 0 {

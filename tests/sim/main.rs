@@ -13,6 +13,7 @@ mod history;
 mod java;
 mod kit;
 mod leases;
+mod lent_fields;
 mod lines;
 mod moments;
 mod order;

@@ -1,0 +1,396 @@
+//! Readers that share a hold, at the moments when the owner whose field is lent, or a reader that has joined, does something else.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redisson_lock::{
+    Config, Error, Lock, LockClient, Owner, Read, Released, Write,
+    test_util::{
+        InMemoryRedis,
+        simulation::{Fate, Faults},
+    },
+};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep, timeout},
+};
+
+const OPEN: Duration = Duration::from_millis(2);
+const SHORT: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Default)]
+struct Network(Arc<Weather>);
+
+#[derive(Default)]
+struct Weather {
+    delay: AtomicU64,
+    late: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl Faults for Network {
+    fn sending(&mut self, _connection: u64, command: &'static str) -> Fate {
+        self.0
+            .sent
+            .fetch_add(command.starts_with("EVAL").into(), Relaxed);
+        Fate {
+            delay: Duration::from_millis(self.0.delay.load(Relaxed)),
+            ending: None,
+        }
+    }
+
+    fn answering(&mut self, _connection: u64) -> Duration {
+        let extra = if self.0.late.swap(false, Relaxed) {
+            100
+        } else {
+            0
+        };
+        Duration::from_millis(self.0.delay.load(Relaxed) + extra)
+    }
+}
+
+fn server() -> (InMemoryRedis, Network) {
+    let (server, network) = (InMemoryRedis::new(), Network::default());
+    server.set_faults(network.clone());
+    (server, network)
+}
+
+async fn client(server: &InMemoryRedis) -> LockClient {
+    let config = Config::default().with_poll_floor(Duration::from_secs(3_600));
+    server.client_with(config).await.expect("the server is up")
+}
+
+fn reader_of(client: &LockClient, owner: &Owner) -> Lock<Read> {
+    client.read_write_lock("a").read().clone().owned_by(owner)
+}
+
+fn writer_of(client: &LockClient, owner: &Owner) -> Lock<Write> {
+    client.read_write_lock("a").write().clone().owned_by(owner)
+}
+
+fn reader(client: &LockClient) -> Lock<Read> {
+    reader_of(client, &Owner::new())
+}
+
+fn counted(server: &InMemoryRedis) -> Vec<u64> {
+    let holders = server.holders("a").into_iter();
+    holders.map(|(_, count)| count).collect()
+}
+
+/// It is polled once, and kept.
+async fn begun<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
+    tokio::select! {
+        biased;
+        _ = future => panic!("it has ended"),
+        () = yield_now() => {}
+    }
+}
+
+/// The nested acquisition of a reader that has joined is on its way under another owner's field; the reader gives up its outer hold, and
+/// reads again by itself.
+#[tokio::test(start_paused = true)]
+async fn owner_that_reads_by_two_tenures_is_known_to_read() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let lock = reader_of(&client, &owner);
+    let _lender = reader(&client).lock().await.unwrap();
+    let outer = lock.lock().await.unwrap();
+    assert_eq!(counted(&server), [1]);
+    network.0.late.store(true, Relaxed);
+    let mut nested = Box::pin(lock.lock());
+    assert!(timeout(2 * OPEN, &mut nested).await.is_err());
+    assert_eq!(outer.unlock().await, Ok(Released::Fully));
+    let other_lock = lock.clone();
+    let (nested, other) = tokio::join!(nested, other_lock.lock());
+    let (nested, other) = (nested.unwrap(), other.unwrap());
+    let count = lock.hold_count().await.unwrap();
+    nested.unlock().await.unwrap();
+    assert_eq!(lock.hold_count().await, Ok(1));
+    let upgrade = writer_of(&client, &owner);
+    let refused = timeout(SHORT, upgrade.lock()).await;
+    assert!(!other.is_lost());
+    assert_eq!(count, 2);
+    assert!(
+        matches!(refused, Ok(Err(Error::WouldDeadlock { .. }))),
+        "{refused:?}"
+    );
+    other.leak();
+    assert_eq!(lock.unlock().await, Ok(Released::Fully));
+}
+
+/// A reader whose own deadline is near gives up to wait for the one that asks; the others still hear of the answer.
+#[tokio::test(start_paused = true)]
+async fn impatient_reader_costs_no_other_its_wake_up() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    reader(&client)
+        .lock()
+        .await
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    network.0.delay.store(5, Relaxed);
+    let began = Instant::now();
+    let (asks, waits, impatient) = (reader(&client), reader(&client), reader(&client));
+    let waited = async {
+        let guard = waits.lock().await.unwrap();
+        (guard, began.elapsed())
+    };
+    let (_one, (_two, took), _three) = tokio::join!(
+        asks.lock(),
+        waited,
+        impatient.try_lock_for(Duration::from_millis(1))
+    );
+    assert!(took <= Duration::from_millis(12), "{took:?}");
+}
+
+/// The owner whose field is lent asks once more, and its future is kept and not polled.
+#[tokio::test(start_paused = true)]
+async fn lender_that_is_not_polled_holds_no_other_reader_up() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lender = reader(&client);
+    let lent = lender.lock().await.unwrap();
+    let other = reader(&client).lock().await.unwrap();
+    lent.unlock().await.unwrap();
+    sleep(OPEN).await;
+    let mut stuck = Box::pin(lender.lock());
+    network.0.delay.store(1, Relaxed);
+    begun(&mut stuck).await;
+    let unlocked = other.unlock().await;
+    assert_eq!(unlocked, Ok(Released::Fully));
+}
+
+/// A joined reader's nested acquisition is kept and not polled: the owner whose field it uses reads all the same.
+#[tokio::test(start_paused = true)]
+async fn joined_reader_that_is_not_polled_does_not_stop_the_lender() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lender = reader(&client);
+    let lent = lender.lock().await.unwrap();
+    let joined = reader(&client);
+    let _outer = joined.lock().await.unwrap();
+    lent.unlock().await.unwrap();
+    sleep(OPEN).await;
+    let mut stuck = Box::pin(joined.lock());
+    network.0.delay.store(1, Relaxed);
+    begun(&mut stuck).await;
+    let again = timeout(2 * LEASE, lender.try_lock()).await;
+    assert!(matches!(again, Ok(Ok(Some(_)))));
+}
+
+/// The same with its unlock.
+#[tokio::test(start_paused = true)]
+async fn unlock_that_is_not_polled_does_not_stop_the_lender() {
+    let (server, network) = server();
+    let client = client(&server).await;
+    let lender = reader(&client);
+    let lent = lender.lock().await.unwrap();
+    let joined = reader(&client).lock().await.unwrap();
+    lent.unlock().await.unwrap();
+    sleep(OPEN).await;
+    let mut stuck = Box::pin(joined.unlock());
+    network.0.delay.store(1, Relaxed);
+    begun(&mut stuck).await;
+    let again = timeout(2 * LEASE, lender.try_lock()).await;
+    assert!(matches!(again, Ok(Ok(Some(_)))));
+}
+
+/// A writer that waits keeps new readers out, also one whose field another one reads under.
+#[tokio::test(start_paused = true)]
+async fn intent_keeps_out_an_owner_whose_field_is_lent() {
+    let (server, _) = server();
+    let (client, elsewhere) = (client(&server).await, client(&server).await);
+    let lender = reader(&client);
+    let lent = lender.lock().await.unwrap();
+    let _other = reader(&client).lock().await.unwrap();
+    lent.unlock().await.unwrap();
+    let writer = writer_of(&elsewhere, &Owner::new());
+    let _writes = tokio::spawn(async move { writer.lock().await });
+    while !server
+        .keys()
+        .iter()
+        .any(|key| key.ends_with(":write_intent"))
+    {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(reader(&client).try_lock().await.unwrap().is_none());
+    let again = lender.try_lock().await.unwrap();
+    assert!(again.is_none(), "{again:?}");
+}
+
+/// What one reader has asked for goes with it.
+#[tokio::test(start_paused = true)]
+async fn extension_ends_with_the_hold_that_was_extended() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let extended = reader(&client).lock().await.unwrap();
+    let other = reader(&client).lock().await.unwrap();
+    extended.extend(20 * LEASE).await.unwrap();
+    let late = reader(&client).lock().await.unwrap();
+    extended.unlock().await.unwrap();
+    drop(late);
+    sleep(SHORT).await;
+    let left = server.remaining_lease("a").unwrap();
+    assert!(left <= LEASE, "{left:?}");
+    drop(other);
+}
+
+/// A lock is forced open long after readers have begun to share it. The last of them would hear of it as it leaves.
+#[tokio::test(start_paused = true)]
+async fn reader_that_leaves_late_has_the_hold_looked_up() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let one = reader(&client).lock().await.unwrap();
+    let other = reader(&client).lock().await.unwrap();
+    sleep(SHORT).await;
+    assert!(server.delete("a"));
+    assert_eq!(one.unlock().await, Ok(Released::Fully));
+    sleep(OPEN).await;
+    assert!(other.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_reports_readers_that_share_each_by_its_owner() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let one = reader(&client).lock().await.unwrap();
+    let other = reader(&client).lock().await.unwrap();
+    let third = reader(&client).lock().await.unwrap();
+    let report = client.shutdown().await;
+    let holds: Vec<u32> = report.unreleased.iter().map(|left| left.holds).collect();
+    assert!(holds.iter().all(|holds| *holds == 1), "{holds:?}");
+    drop((one, other, third));
+}
+
+/// The scripts look at the first thousand holds of a field.
+#[tokio::test(start_paused = true)]
+async fn owners_that_share_a_field_have_its_most_holds_together() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let (one, other) = (reader(&client), reader(&client));
+    let mut guards = vec![one.lock().await.unwrap(), other.lock().await.unwrap()];
+    let refused = loop {
+        let reader = if guards.len() % 2 == 0 { &one } else { &other };
+        match reader.lock().await {
+            Ok(guard) => guards.push(guard),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::TooManyHolds { most: 1_000, .. }));
+    while let Some(guard) = guards.pop() {
+        guard.unlock().await.unwrap();
+    }
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+/// After a reconnection holds are looked up before they are passed on.
+#[tokio::test(start_paused = true)]
+async fn no_reader_joins_what_is_being_verified() {
+    let (server, network) = server();
+    let config = Config::default()
+        .with_poll_floor(Duration::from_secs(3_600))
+        .with_local_hand_off(SHORT);
+    let client = server.client_with(config).await.unwrap();
+    let _first = reader(&client).lock().await.unwrap();
+    network.0.delay.store(20, Relaxed);
+    server.delete("a");
+    server.disconnect();
+    let (sent, began) = (network.0.sent.load(Relaxed), Instant::now());
+    while network.0.sent.load(Relaxed) == sent {
+        sleep(Duration::from_millis(1)).await;
+        assert!(began.elapsed() < SHORT, "no hold is looked up");
+    }
+    let guard = reader(&client).lock().await.unwrap();
+    sleep(SHORT / 2).await;
+    assert!(
+        !guard.is_lost(),
+        "it was given a hold that the server did not have"
+    );
+}
+
+/// The unlock of the last reader waits for tasks that are ready, and is polled no more: its renewals have ended.
+#[tokio::test(start_paused = true)]
+async fn unlock_that_has_begun_ends_the_renewals() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let last = reader(&client).lock().await.unwrap();
+    reader(&client)
+        .lock()
+        .await
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    let mut stuck = Box::pin(last.unlock());
+    assert!(futures_util::poll!(&mut stuck).is_pending());
+    sleep(4 * LEASE).await;
+    assert_eq!(counted(&server), [0_u64; 0], "it is renewed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlock_that_has_begun_comes_before_the_shutdown() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let last = reader(&client).lock().await.unwrap();
+    reader(&client)
+        .lock()
+        .await
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());
+    assert_eq!(unlocked, Ok(Released::Fully));
+}
+
+/// As without one that has joined.
+#[tokio::test(start_paused = true)]
+async fn writer_behind_its_own_unlock_is_not_refused() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let last = reader_of(&client, &owner).lock().await.unwrap();
+    reader(&client)
+        .lock()
+        .await
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    let upgrade = writer_of(&client, &owner);
+    let (_, writes) = tokio::join!(last.unlock(), upgrade.lock());
+    assert!(writes.is_ok());
+}
+
+/// The same without one that has joined, as a measure.
+#[tokio::test(start_paused = true)]
+async fn control_alone() {
+    let (server, _) = server();
+    let client = client(&server).await;
+    let owner = Owner::new();
+    let last = reader_of(&client, &owner).lock().await.unwrap();
+    let upgrade = writer_of(&client, &owner);
+    let (_, writes) = tokio::join!(last.unlock(), upgrade.lock());
+    assert!(writes.is_ok());
+    writes.unwrap().unlock().await.unwrap();
+    let last = reader_of(&client, &owner).lock().await.unwrap();
+    let mut stuck = Box::pin(last.unlock());
+    let _ = futures_util::poll!(&mut stuck);
+    sleep(4 * LEASE).await;
+    assert_eq!(counted(&server), [0_u64; 0], "it is renewed");
+    drop(stuck);
+    let last = reader(&client).lock().await.unwrap();
+    let (unlocked, _) = tokio::join!(last.unlock(), client.shutdown());
+    assert_eq!(unlocked, Ok(Released::Fully));
+}
