@@ -16,7 +16,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::room::{Signal, ToNotify};
+use super::room::{PICK_UP, Signal, ToNotify};
 use crate::{
     error::Error,
     hash::HashMap,
@@ -24,8 +24,6 @@ use crate::{
     sync::{Mutex, MutexGuard, lock},
 };
 
-/// How long a notified task may take to be polled.
-pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 /// How often waiters that are not polled are looked for; and after how long a tenure the server is asked whether it still exists,
 /// on behalf of the waiters behind it.
 const LOOK: Duration = Duration::from_millis(50);

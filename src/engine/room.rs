@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    local::PICK_UP,
     queue::WaiterId,
     waiters::{Rest, Waiters},
 };
@@ -16,6 +15,9 @@ use crate::{
     sync::{AtomicUsize, Mutex, MutexGuard, Notify, Ordering, lock, timeout_at},
     wire::LockSpec,
 };
+
+/// How long a notified task may take to be polled.
+pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 
 /// How a waiter is notified to try, and the hold that it is passed, if any.
 pub(super) struct Signal<O> {

@@ -13,10 +13,10 @@ use super::{
     Engine,
     holding::HoldId,
     holds::{LocalRef, Tenure},
-    local::{Entered, EntryId, PICK_UP, Turn},
+    local::{Entered, EntryId, Turn},
     release::Held,
     request::{AcquireRequest, Deadline},
-    room,
+    room::{self, PICK_UP},
     seen::End,
     waiters::poll_floor,
 };

@@ -20,7 +20,7 @@ use crate::{
     gauges::WakeUp,
     owner::Owner,
     redis::Redis,
-    wire::{LockSpec, Reply, listeners, message, script::Outcome},
+    wire::{LockSpec, Reply, listeners, message, reply::Outcome},
 };
 
 /// The waiters of one client.

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::connection::Endpoint;
+use super::endpoint::Endpoint;
 use crate::{
     error::{Cause, Error},
     gauges::Connections,

@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
     CallError, Redis,
-    batcher::{BatchKey, batch_key, call_all},
+    batch::{BatchKey, batch_key, call_all},
 };
 use crate::{
     durability::Durability,

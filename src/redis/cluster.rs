@@ -19,13 +19,14 @@ use super::{
     BoxFuture, CallError, Event, Events, HashSlot, Redis,
     conn::Connector,
     durable::{Answered, Wait},
+    endpoint::Address,
     frame,
     fred::hash_slot,
-    locator::{Address, Locator},
     rights::Rights,
     script_conn::{Closed, Open},
-    server::{CONNECT_WAIT, MESSAGES, Target},
-    subscriptions::{Channels, Subscriber, Want, Wants},
+    server::{CONNECT_WAIT, MESSAGES},
+    subscriptions::{Channels, ShardMap, Subscriber, Want, Wants},
+    target::Target,
 };
 use crate::{
     config::ShardedPubSub,
@@ -36,8 +37,9 @@ use crate::{
         script::{Operation, Publishing, Script},
     },
 };
+use seeds::ANSWER_WAIT;
+use topology::Node;
 pub(super) use topology::Topology;
-use topology::{ANSWER_WAIT, Node};
 
 /// How often one call follows from node to node.
 const MOST_HOPS: usize = 5;
@@ -105,8 +107,7 @@ fn subscribe(
         }
         Publishing::Classic => {
             let anywhere = Subscriber {
-                connector: Connector::new(topology.server().clone(), MESSAGES)
-                    .to(&Locator::Member(topology.clone())),
+                connector: Connector::new(topology.server().clone(), MESSAGES).to(topology.clone()),
                 channels: Channels::OfCluster,
                 events,
                 closed: topology.closed.clone(),
@@ -293,7 +294,7 @@ impl Topology {
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
                 _ => {
                     if message.is_some() {
-                        self.doubt();
+                        self.request_refresh();
                     }
                     return answered.replies(operations.len());
                 }
@@ -322,14 +323,14 @@ impl Topology {
                 let _awaited = open.awaits();
                 tokio::select! {
                     biased;
-                    answer = &mut answered => return answer.inspect_err(|_| self.doubt()),
-                    () = open.ended() => self.doubt(),
+                    answer = &mut answered => return answer.inspect_err(|_| self.request_refresh()),
+                    () = open.ended() => self.request_refresh(),
                 }
-                return answered.await.inspect_err(|_| self.doubt());
+                return answered.await.inspect_err(|_| self.request_refresh());
             }
             let answer = open.run(script, self.publishing, operations).await;
             if answer.is_err() {
-                self.doubt();
+                self.request_refresh();
                 let _ = node.line.replaced(&open).await;
             }
             answer.map(Answered::from)

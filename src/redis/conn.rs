@@ -16,13 +16,11 @@ use super::{
     BoxFuture,
     attempts::Fortune,
     client_info::{Asked, Identity, Subscriptions},
-    connection::{
-        ConnectError, ConnectErrorKind, ConnectOptions, Connection, Endpoint, Frame, Opened,
-        ServerConfig, Version,
-    },
+    connect_error::{ConnectError, ConnectErrorKind},
+    connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig, Version},
+    endpoint::Address,
+    endpoint::Endpoint,
     frame,
-    locator::{Address, Locator, is_master},
-    node::refusal,
 };
 use crate::error::{Cause, Error};
 
@@ -34,6 +32,35 @@ const ASKED_WAIT: Duration = Duration::from_millis(1500);
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
 /// The pause after the question where to connect to had no answer. The nodes that are asked have pauses of their own.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Says where a connection leads.
+pub(super) trait Locate: Send + Sync {
+    /// The server to connect to now; `None` is the one of the configuration.
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>>;
+
+    /// Completes when the server is no longer at `address`.
+    fn moved(&self, address: Option<&Address>) -> BoxFuture<String>;
+
+    /// Whether the server has to be asked if it is a master.
+    fn is_asked(&self) -> bool;
+}
+
+/// The server is where the configuration says.
+struct Fixed;
+
+impl Locate for Fixed {
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn moved(&self, _address: Option<&Address>) -> BoxFuture<String> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_asked(&self) -> bool {
+        false
+    }
+}
 
 /// Makes connections to one server.
 #[derive(Clone)]
@@ -47,7 +74,7 @@ pub(super) struct Connector {
     ping_wait: Duration,
     /// What to do about a user or password that is refused, or missing.
     credentials: &'static str,
-    locator: Locator,
+    locator: Arc<dyn Locate>,
     without_resp3: Arc<AtomicBool>,
     /// Where the last attempt led.
     last: Arc<Mutex<Endpoint>>,
@@ -62,7 +89,7 @@ impl Connector {
             wait: CONNECT_WAIT,
             ping_wait: PING_WAIT,
             credentials: "check the URL: redis://user:password@host, or redis://:password@host",
-            locator: Locator::Fixed,
+            locator: Arc::new(Fixed),
             without_resp3: Arc::default(),
         }
     }
@@ -85,12 +112,12 @@ impl Connector {
     }
 
     /// Connects to wherever `locator` says.
-    pub(super) fn to(mut self, locator: &Locator) -> Self {
+    pub(super) fn to(mut self, locator: Arc<dyn Locate>) -> Self {
         if locator.is_asked() {
             // A master that does not answer is about to be replaced.
             self.wait = ASKED_WAIT;
         }
-        self.locator = locator.clone();
+        self.locator = locator;
         self
     }
 
@@ -274,6 +301,27 @@ fn explain(
         )),
         ConnectErrorKind::Other => Error::Redis { message: details },
     }
+}
+
+/// An error that no other answer will follow, however often it is asked.
+pub(super) fn refusal(answer: &Frame) -> Option<Error> {
+    let message = frame::error(answer)?;
+    if message.contains("unknown command") {
+        return Some(Error::config(
+            "the URL names a server that is no sentinel: use redis://host:port, redis-replicated:// or redis-cluster://",
+        ));
+    }
+    let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
+    is_refused.then(|| {
+        Error::config(format!(
+            "the user of the URL may not ask where the master is ({message}): check user, password and rules"
+        ))
+    })
+}
+
+/// Whether `ROLE` answered that the server is a master.
+fn is_master(role: &Frame) -> bool {
+    frame::text_at(role, 0).as_deref() == Some("master")
 }
 
 /// Sends one command with arguments that are words; the answer may be an error frame.

@@ -1,14 +1,18 @@
 //! What a connection is to this crate: commands out, frames and messages in. [`socket`](super::socket) makes real ones,
 //! [`test_util`](crate::test_util) those to a server in memory.
 
-use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream::Stream;
 
-use super::{BoxFuture, attempts::Servers, fred::Tls};
-use crate::server_text;
-
+use super::{
+    BoxFuture,
+    attempts::Servers,
+    connect_error::ConnectError,
+    endpoint::{Address, Endpoint},
+    fred::Tls,
+};
 /// A value as the server sends it, whichever version of the protocol carries it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
@@ -26,32 +30,6 @@ pub enum Frame {
     List(Vec<Frame>),
     /// Names and values.
     Map(Vec<(Frame, Frame)>),
-}
-
-/// A host and a port.
-pub(crate) type Address = (String, u16);
-
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Endpoint {
-    Tcp(Address),
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Tcp((host, port)) => write!(f, "{}:{port}", server_text::shown(host)),
-            Endpoint::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-impl Endpoint {
-    /// The place of one that is not known yet: of a server that is asked for, or of a node of a cluster.
-    pub(crate) fn unknown() -> Self {
-        Endpoint::Tcp((String::new(), 0))
-    }
 }
 
 /// A server, and the credentials for it.
@@ -182,53 +160,4 @@ pub enum Pushed {
     },
     /// The receiver was behind, and messages are gone.
     Missed,
-}
-
-/// Why there is no connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConnectError {
-    pub(crate) kind: ConnectErrorKind,
-    pub(crate) details: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectErrorKind {
-    /// The server refused the user or password.
-    Credentials,
-    /// What answered does not speak the protocol.
-    NoRedis,
-    /// The configuration cannot work.
-    Config,
-    /// The network, or no answer in time.
-    Network,
-    /// The server cannot serve at the moment.
-    Busy,
-    Other,
-}
-
-impl ConnectError {
-    /// The time limits of a real connection ended at once.
-    pub(crate) fn paused_clock() -> Self {
-        Self {
-            kind: ConnectErrorKind::Config,
-            details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
-                      use `InMemoryRedis` of the feature `test-util`"
-                .into(),
-        }
-    }
-
-    /// Nothing would be sent for the user, and the server would take the connection for one of `default`.
-    pub(crate) fn no_password() -> Self {
-        Self {
-            kind: ConnectErrorKind::Config,
-            details: "there is a user without a password: name both, or neither; an empty password is written `user:@`".into(),
-        }
-    }
-
-    pub(crate) fn timeout() -> Self {
-        Self {
-            kind: ConnectErrorKind::Network,
-            details: "the server did not answer".into(),
-        }
-    }
 }

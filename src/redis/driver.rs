@@ -13,7 +13,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    io::{AsyncReadExt, AsyncWrite},
     sync::{
         mpsc::{self, error::TrySendError},
         oneshot,
@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{
     connection::{Frame, Pushed, Version},
+    endpoint::Socket,
     resp::{self, Decoded, Decoder, Garbage},
 };
 use crate::server_text;
@@ -30,11 +31,6 @@ use crate::server_text;
 const READ_AT_ONCE: usize = 8 << 10;
 /// Bytes that wait for the socket before more commands are taken up.
 const MOST_UNSENT: usize = 256 << 10;
-
-/// What bytes travel over.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// A command, and where its answer goes.
 pub(super) struct Request {

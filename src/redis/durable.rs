@@ -26,7 +26,8 @@ use crate::{
     hash::{HashMap, HashSet},
     wire::{
         Reply, decimal,
-        script::{Acknowledged, Operation, Publishing, Script},
+        reply::Acknowledged,
+        script::{Operation, Publishing, Script},
     },
 };
 

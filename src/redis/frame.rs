@@ -2,7 +2,7 @@
 
 use super::{CallError, connection::Frame};
 use crate::hash::HashMap;
-use crate::wire::{Refusal, Reply, packed, script::Detail};
+use crate::wire::{Refusal, Reply, packed, reply::Detail};
 
 /// The message of an error frame.
 pub(super) fn error(frame: &Frame) -> Option<String> {

@@ -1,81 +1,33 @@
-//! What comes from the library fred: clients of callers, whose configurations are taken over, and what they have of TLS. The
+//! What connections use of the library fred: TLS, and the credentials of a caller's client. With [`donor`](super::donor), the
 //! only file that names it.
 
 #[cfg(feature = "rustls")]
 use std::path::Path;
 use std::{path::PathBuf, sync::Arc};
 
-use ::fred::{
-    interfaces::ClientLike,
-    types::config::{Config, ServerConfig as FredServer},
-};
+use ::fred::types::config::Config;
+#[cfg(feature = "rustls")]
+use ::fred::types::config::ServerConfig as FredServer;
 
 use super::{
     HashSlot,
-    attempts::Servers,
-    connection::{ConnectError, ConnectErrorKind, Endpoint, ServerConfig},
-    server::Target,
-    socket::Sockets,
+    connect_error::{ConnectError, ConnectErrorKind},
+    endpoint::Endpoint,
 };
 #[cfg(feature = "rustls")]
 use crate::error::Error;
-
-/// The client library that a caller may hand over a client of.
-pub(crate) use ::fred::clients::Client as FredClient;
 
 /// The slot of a key on a cluster.
 pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
     ::fred::util::redis_keyslot(key)
 }
 
-/// Takes over the address and the credentials of the caller's own client. Its connections stay its own.
-pub(super) fn target_of(donor: &FredClient) -> Target {
-    let config = donor.client_config();
-    let sockets = Arc::new(Sockets {
-        tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
-        provider: config.credential_provider.clone().map(Provider),
-        wait: None,
-    });
-    let servers = Servers::new();
-    let server = |endpoint| ServerConfig {
-        servers: servers.clone(),
-        transport: sockets.clone(),
-        endpoint,
-        username: config.username.clone(),
-        password: config.password.clone(),
-        database: config.database.map(u32::from),
-        connection_name: None,
-    };
-    let addresses = |hosts: &[::fred::types::config::Server]| {
-        hosts
-            .iter()
-            .map(|server| (server.host.to_string(), server.port))
-            .collect::<Vec<_>>()
-    };
-    match &config.server {
-        FredServer::Centralized { server: at } => {
-            Target::fixed(server(Endpoint::Tcp((at.host.to_string(), at.port))))
-        }
-        FredServer::Unix { path } => Target::fixed(server(Endpoint::Unix(path.clone()))),
-        FredServer::Sentinel {
-            hosts,
-            service_name,
-            ..
-        } => Target::of_service(
-            server(Endpoint::unknown()),
-            service_name.clone(),
-            (None, None),
-            addresses(hosts),
-        ),
-        FredServer::Clustered { hosts, .. } => {
-            Target::cluster(server(Endpoint::unknown()), addresses(hosts))
-        }
-    }
-}
+/// The client library that a caller may hand over a client of.
+pub(crate) use ::fred::clients::Client as FredClient;
 
 /// A donor's own source of credentials.
 #[derive(Clone)]
-pub(super) struct Provider(Arc<dyn ::fred::types::config::CredentialProvider>);
+pub(super) struct Provider(pub(super) Arc<dyn ::fred::types::config::CredentialProvider>);
 
 impl Provider {
     /// The user and password for the server at `endpoint`.
@@ -116,7 +68,7 @@ mod tls {
     use tokio::net::TcpStream;
 
     use super::{
-        super::{connection::Address, driver::Socket},
+        super::endpoint::{Address, Socket},
         Config, ConnectError, ConnectErrorKind, FredServer, Identity, TlsSettings, certificates,
         read, unreadable,
     };
@@ -147,7 +99,7 @@ mod tls {
             })
         }
 
-        pub(super) fn of_donor(config: &Config) -> Option<Self> {
+        pub(in crate::redis) fn of_donor(config: &Config) -> Option<Self> {
             let own_name = match &config.server {
                 FredServer::Centralized { server } => {
                     let address = (server.host.to_string(), server.port);
@@ -351,7 +303,7 @@ fn certificates(
 mod tls {
     use tokio::net::TcpStream;
 
-    use super::{super::driver::Socket, Config, ConnectError, ConnectErrorKind, TlsSettings};
+    use super::{super::endpoint::Socket, Config, ConnectError, ConnectErrorKind, TlsSettings};
     use crate::error::Error;
 
     /// What cannot be done without the feature `rustls`: nothing connects in plain text instead (P-FR15).
@@ -369,7 +321,7 @@ mod tls {
             Self::of_the_system()
         }
 
-        pub(super) fn of_donor(_config: &Config) -> Option<Self> {
+        pub(in crate::redis) fn of_donor(_config: &Config) -> Option<Self> {
             Some(Self)
         }
 

@@ -16,15 +16,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub(super) use super::node::Question;
 use super::{
     BoxFuture,
-    cluster::Topology,
-    connection::{Frame, ServerConfig},
-    frame,
+    conn::Locate,
+    connection::ServerConfig,
+    endpoint::{Address, AddressMap},
     master_view::{Answers, MasterView, Undecided},
     node::{ANSWER_WAIT, Answer, Node, PeerSentinel},
 };
-pub(super) use super::{connection::Address, node::Question};
 use crate::error::Error;
 
 /// How often the nodes are asked whether the master is still where it was.
@@ -37,9 +37,6 @@ const GRACE: Duration = Duration::from_millis(20);
 /// Sentinels that are asked, at most. One that names more than there can be does not have us connect to all of them.
 const MOST_KNOWN: usize = 32;
 
-/// From the address that a node announces to the one that it is reached at from here.
-pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
-
 /// How the master is found.
 #[derive(Clone)]
 pub(super) enum Locator {
@@ -47,8 +44,6 @@ pub(super) enum Locator {
     Fixed,
     /// By asking sentinels or nodes.
     Asked(Arc<Nodes>),
-    /// Any node of a cluster will do.
-    Member(Arc<Topology>),
 }
 
 /// The nodes that know the master.
@@ -193,30 +188,21 @@ impl Nodes {
     }
 }
 
-impl Locator {
-    /// The server to connect to now; `None` is the one of the configuration.
-    pub(super) fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
+impl Locate for Locator {
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
         // Boxed, as nodes that are asked are connected to by the same means.
         match self.clone() {
             Locator::Fixed => Box::pin(std::future::ready(Ok(None))),
             Locator::Asked(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
-            Locator::Member(topology) => Box::pin(std::future::ready(
-                topology
-                    .any_node()
-                    .map(Some)
-                    .ok_or_else(|| Error::unavailable("no node of the cluster can be reached")),
-            )),
         }
     }
 
-    /// Completes when the master is no longer at `address`.
-    pub(super) fn moved(&self, address: Option<&Address>) -> BoxFuture<String> {
+    fn moved(&self, address: Option<&Address>) -> BoxFuture<String> {
         let Some(address) = address.cloned() else {
             return Box::pin(std::future::pending());
         };
         let nodes = match self.clone() {
             Locator::Fixed => return Box::pin(std::future::pending()),
-            Locator::Member(topology) => return Box::pin(topology.left(address)),
             Locator::Asked(nodes) => nodes,
         };
         let mut view = nodes.view.subscribe();
@@ -234,6 +220,12 @@ impl Locator {
         })
     }
 
+    fn is_asked(&self) -> bool {
+        matches!(self, Locator::Asked(_))
+    }
+}
+
+impl Locator {
     /// Keeps asking until `closed` is cancelled.
     pub(super) async fn watch(self, closed: CancellationToken) {
         let Locator::Asked(nodes) = self else { return };
@@ -254,13 +246,8 @@ impl Locator {
     pub(super) fn replicas(&self) -> usize {
         match self {
             Locator::Asked(nodes) => nodes.replicas.load(Ordering::Relaxed),
-            Locator::Fixed | Locator::Member(_) => 0,
+            Locator::Fixed => 0,
         }
-    }
-
-    /// Whether the server has to be asked if it is a master.
-    pub(super) fn is_asked(&self) -> bool {
-        matches!(self, Locator::Asked(_))
     }
 }
 
@@ -268,7 +255,6 @@ impl fmt::Debug for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Locator::Fixed => f.write_str("Fixed"),
-            Locator::Member(_) => f.write_str("Member"),
             Locator::Asked(nodes) => {
                 let known: Vec<_> = nodes
                     .known()
@@ -282,9 +268,4 @@ impl fmt::Debug for Locator {
             }
         }
     }
-}
-
-/// Whether `ROLE` answered that the server is a master.
-pub(super) fn is_master(role: &Frame) -> bool {
-    frame::text_at(role, 0).as_deref() == Some("master")
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::Address;
+use super::endpoint::Address;
 use crate::hash::{HashMap, HashSet};
 /// How long no sentinel must have reported a failover before those are believed that have not heard of it: then sentinels
 /// have been set up anew, and count from nothing.

@@ -13,15 +13,19 @@
 //! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused ([`socket`], [`fred`]).
 
 mod attempts;
+mod batch;
 mod batch_queue;
 mod batcher;
 mod bundle;
 mod client_info;
 mod cluster;
 mod conn;
+pub(crate) mod connect_error;
 pub(crate) mod connection;
+mod donor;
 mod driver;
 mod durable;
+pub(crate) mod endpoint;
 mod frame;
 mod fred;
 #[cfg(test)]
@@ -36,6 +40,7 @@ mod script_conn;
 mod server;
 mod socket;
 mod subscriptions;
+mod target;
 mod url;
 
 use std::{pin::Pin, sync::Arc};
@@ -53,9 +58,9 @@ pub(crate) use batcher::Batcher;
 pub(crate) use bundle::SendPermit;
 use cluster::Cluster;
 use durable::Wait;
-pub(crate) use locator::AddressMap;
+pub(crate) use endpoint::AddressMap;
 use server::SingleServer;
-pub(crate) use server::{Credentials, Target};
+pub(crate) use target::{Credentials, Target};
 
 use crate::{
     config::Config,

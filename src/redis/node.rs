@@ -8,8 +8,9 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    conn::{self, Conn, Connector},
-    connection::{Address, Connection, Frame, ServerConfig},
+    conn::{self, Conn, Connector, refusal},
+    connection::{Connection, Frame, ServerConfig},
+    endpoint::Address,
     frame,
     master_view::{Report, Role},
 };
@@ -230,22 +231,6 @@ impl Drop for Silence<'_> {
     fn drop(&mut self) {
         self.node.standing().rests_until = self.is.then(|| Instant::now() + REST);
     }
-}
-
-/// An error that no other answer will follow, however often it is asked.
-pub(super) fn refusal(answer: &Frame) -> Option<Error> {
-    let message = frame::error(answer)?;
-    if message.contains("unknown command") {
-        return Some(Error::config(
-            "the URL names a server that is no sentinel: use redis://host:port, redis-replicated:// or redis-cluster://",
-        ));
-    }
-    let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
-    is_refused.then(|| {
-        Error::config(format!(
-            "the user of the URL may not ask where the master is ({message}): check user, password and rules"
-        ))
-    })
 }
 
 async fn sentinel(

@@ -1,6 +1,6 @@
 //! What the command-line tool asks the servers of a URL beyond locks. It may be changed at any time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -9,9 +9,10 @@ use tokio::time::timeout;
 pub use super::connection::Frame;
 use super::{
     conn::{Conn, Connector},
-    connection::{Endpoint, ServerConfig},
+    connection::ServerConfig,
+    endpoint::Endpoint,
     locator::{Locator, Question},
-    server::Target,
+    target::Target,
 };
 use crate::error::Error;
 
@@ -101,7 +102,7 @@ impl Probe {
             }
             return Err(failed);
         }
-        open(Connector::new(self.server.clone(), 1).to(&self.locator)).await
+        open(Connector::new(self.server.clone(), 1).to(Arc::new(self.locator.clone()))).await
     }
 
     /// Connects to the server at `address`, whatever its role is.

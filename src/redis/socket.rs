@@ -23,11 +23,14 @@ use tokio::{
 
 use super::{
     BoxFuture,
+    connect_error::{ConnectError, ConnectErrorKind},
     connection::{
-        Answer, ConnectError, ConnectErrorKind, ConnectOptions, Connection, Endpoint, Frame,
-        Opened, Pushed, ServerConfig, SocketOptions, Transport, Version,
+        Answer, ConnectOptions, Connection, Frame, Opened, Pushed, ServerConfig, SocketOptions,
+        Transport, Version,
     },
-    driver::{self, Driver, GARBAGE, Received, Request, Socket},
+    driver::{self, Driver, GARBAGE, Received, Request},
+    endpoint::Endpoint,
+    endpoint::Socket,
     fred::{Provider, Tls},
 };
 use crate::{error::Error, server_text, wire::Refusal};

@@ -13,7 +13,6 @@ use super::{
     Event,
     attempts::PROVEN_AFTER,
     client_info::Asked,
-    cluster::Topology,
     conn::{Conn, Connector},
     connection::{Connection, Pushed},
 };
@@ -31,14 +30,20 @@ pub(super) enum Channels {
     /// Those of all nodes of a cluster, by way of any of them.
     OfCluster,
     /// Those of a shard, which come and go with its slots.
-    OfShard(Arc<Topology>),
+    OfShard(Arc<dyn ShardMap>),
+}
+
+/// The map that says which node has a shard.
+pub(super) trait ShardMap: Send + Sync {
+    /// Has the map read again: a node seems to have lost slots.
+    fn request_refresh(&self);
 }
 
 impl Channels {
     /// The server is not the one to ask, it seems.
-    fn doubt(&self) {
-        if let Channels::OfShard(topology) = self {
-            topology.doubt();
+    fn request_refresh(&self) {
+        if let Channels::OfShard(map) = self {
+            map.request_refresh();
         }
     }
 }
@@ -87,7 +92,7 @@ impl Subscriber {
                 alive.push_front(identity.clone());
             }
             drop(conn);
-            self.channels.doubt();
+            self.channels.request_refresh();
             let again = async {
                 tokio::time::sleep(rest).await;
                 self.connector

@@ -7,11 +7,35 @@ use url::Url;
 
 use super::{
     attempts::Servers,
-    connection::{Address, Endpoint, ServerConfig, Transport},
-    server::Target,
+    connection::{ServerConfig, Transport},
+    endpoint::{Address, Endpoint},
     socket::Sockets,
+    target::Target,
 };
 use crate::error::Error;
+
+impl Target {
+    pub(crate) fn url(url: &str) -> Result<Self, Error> {
+        parse(url)
+    }
+
+    /// The master of `service`, by the word of the sentinels `nodes`.
+    pub(crate) fn sentinel(
+        service: &str,
+        nodes: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        of_nodes("sentinel", [service], nodes)
+    }
+
+    /// A `replicated` set-up, a `cluster` or `sentinel` ones of `nodes`, with what stands in the path of their URL.
+    pub(crate) fn several(
+        set_up: &str,
+        path: &[&str],
+        nodes: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, Error> {
+        of_nodes(set_up, path.iter().copied(), nodes)
+    }
+}
 
 /// Reads a URL. No part of it comes back in an error: it may carry a password.
 pub(super) fn parse(text: &str) -> Result<Target, Error> {

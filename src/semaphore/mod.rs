@@ -9,7 +9,7 @@ pub use permit_expirable_semaphore::{ExpirablePermit, PermitExpirableSemaphore};
 use crate::{
     engine::{Deadline, EngineHandle, HeldPermits},
     error::Error,
-    wire::{script::Detail, semaphore, site::Site},
+    wire::{reply::Detail, semaphore, site::Site},
 };
 
 /// A semaphore: a number of permits, of which each process takes some and gives them back. Made by

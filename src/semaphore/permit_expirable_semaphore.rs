@@ -15,7 +15,7 @@ use crate::{
     wire::{
         Lease,
         permit::{self, Id},
-        script::Detail,
+        reply::Detail,
         semaphore,
         site::{Attempt, Site},
     },

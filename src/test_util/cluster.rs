@@ -1,10 +1,8 @@
 //! Slots, as a node of a cluster sees to them: which commands it runs, and where it redirects the rest.
 
 mod membership;
-mod moves;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use bytes::Bytes;
 
@@ -15,8 +13,6 @@ use super::{
 };
 pub(crate) use crate::redis::{HashSlot, hash_slot};
 pub(crate) use membership::{Membership, NodeIndex};
-pub use moves::Move;
-pub use world::Cluster;
 
 /// What a server says that is no node of a cluster.
 pub(crate) const DISABLED: &str = "ERR This instance has cluster support disabled";

@@ -12,7 +12,8 @@ use crate::{
     error::Error,
     redis::{
         Target,
-        connection::{Address, Endpoint, Frame, ServerConfig},
+        connection::{Frame, ServerConfig},
+        endpoint::{Address, Endpoint},
     },
 };
 

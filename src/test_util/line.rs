@@ -7,8 +7,9 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::mpsc;
 
 use super::network::{Network, PipeId};
-use crate::redis::connection::{
-    Answer, ConnectError, ConnectErrorKind, Connection, Frame, Pushed, ServerConfig, Version,
+use crate::redis::{
+    connect_error::{ConnectError, ConnectErrorKind},
+    connection::{Answer, Connection, Frame, Pushed, ServerConfig, Version},
 };
 
 /// How long closing waits for what is still on its way.

@@ -7,6 +7,7 @@ mod data;
 mod faults;
 mod fields;
 mod glob;
+mod in_memory_cluster;
 mod in_memory_redis;
 mod interpreter;
 mod key_space;
@@ -43,8 +44,8 @@ pub(crate) use server::{Role, Server, Settings};
 /// What the crate's own simulator needs. It may change at any time.
 #[doc(hidden)]
 pub mod simulation {
-    pub use super::cluster::{Cluster, Move};
     pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults, MasterChange};
+    pub use super::in_memory_cluster::{Cluster, Move};
     pub use super::raw::RawConnection;
     pub use super::replicated::Replicated;
     pub use crate::owner::simulation::{count_owners_from, next_owner};

@@ -26,10 +26,9 @@ use super::{
 };
 use crate::redis::{
     BoxFuture,
-    connection::{
-        Address, ConnectError, ConnectErrorKind, ConnectOptions, Endpoint, Frame, Opened, Pushed,
-        ServerConfig, Transport,
-    },
+    connect_error::{ConnectError, ConnectErrorKind},
+    connection::{ConnectOptions, Frame, Opened, Pushed, ServerConfig, Transport},
+    endpoint::{Address, Endpoint},
 };
 
 /// The time that the clock of every server shows when its network is made, in milliseconds since 1970.

@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::ConnectionId;
-use crate::redis::connection::{Address, Frame, Pushed};
+use crate::redis::{
+    connection::{Frame, Pushed},
+    endpoint::Address,
+};
 
 /// A connection, from its one end to the other.
 pub(super) struct Pipe {

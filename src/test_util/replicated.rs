@@ -18,10 +18,7 @@ use crate::{
     client::LockClient,
     config::Config,
     error::Error,
-    redis::{
-        Target,
-        connection::{Address, Frame},
-    },
+    redis::{Target, connection::Frame, endpoint::Address},
 };
 
 /// How often the sentinels look at the servers.

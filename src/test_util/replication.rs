@@ -13,8 +13,16 @@ use std::{
 use fastrand::Rng;
 use tokio::time::Instant;
 
-use super::{data::Snapshot, server::KnownReplica};
-use crate::redis::connection::Address;
+use super::data::Snapshot;
+use crate::redis::endpoint::Address;
+
+/// A replica that a master knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownReplica {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) offset: u64,
+}
 
 /// The links between masters and replicas.
 pub(super) struct Replication {

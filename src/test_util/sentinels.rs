@@ -19,7 +19,7 @@ use super::{
     replication::Replication,
     server::{OtherSentinel, SentinelView},
 };
-use crate::redis::connection::Address;
+use crate::redis::endpoint::Address;
 
 /// The name under which the sentinels know the master.
 pub(super) const SERVICE: &str = "in-memory";

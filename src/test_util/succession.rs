@@ -7,7 +7,7 @@ use super::{
     faults::MasterChange,
     network::{PipeId, State},
 };
-use crate::redis::connection::Address;
+use crate::redis::endpoint::Address;
 
 impl State {
     /// Has replicas apply what has arrived.

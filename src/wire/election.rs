@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::{
     LockSpec, Refusal, Reply, Request,
-    script::{Detail, Outcome, Script, script},
+    reply::{Detail, Outcome},
+    script::{Script, script},
 };
 
 static ANNOUNCE: Script = script!(keys = 1, "election_announce");
@@ -34,8 +35,8 @@ pub(crate) fn leader(spec: &LockSpec) -> Request {
 /// Reads the answer to [`leader`]: a token and an identity.
 pub(crate) fn led_by(reply: Reply) -> Result<Option<(i64, String)>, Refusal> {
     match reply.outcome()? {
-        Outcome::Done(Detail::Text(told)) => {
-            let (token, identity) = told.split_once(' ').unwrap_or_default();
+        Outcome::Done(Detail::Text(text)) => {
+            let (token, identity) = text.split_once(' ').unwrap_or_default();
             let token = token.parse().ok();
             Ok(token.map(|token| (token, identity.to_owned())))
         }

@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::{
     LockSpec, Refusal, Reply, Request,
-    script::{Detail, Outcome, Script, script},
+    reply::{Detail, Outcome},
+    script::{Script, script},
 };
 
 static HOLDERS: Script = script!(keys = 1, "holders");

@@ -33,6 +33,7 @@ pub(crate) mod packed;
 pub(crate) mod permit;
 pub(crate) mod read;
 pub(crate) mod reentrant;
+pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 pub(crate) mod simple;
@@ -47,8 +48,9 @@ use bytes::Bytes;
 use crate::config::Config;
 pub use crate::lease::Lease;
 pub use name::LockSpec;
-use script::{Detail, Outcome};
-pub use script::{Refusal, Reply, Request};
+use reply::{Detail, Outcome};
+pub use reply::{Refusal, Reply};
+pub use script::Request;
 
 /// A kind of lock.
 ///

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use rmp::{Marker, decode, encode};
 
-use super::script::{Detail, Reply};
+use super::reply::{Detail, Reply};
 
 /// The list of these arguments.
 pub(super) fn list<'a>(args: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {

@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use compare::{
     Command, Failure, Peer,
-    peer::unsupported,
+    failure::unsupported,
     round::{self, Task},
     serve,
 };

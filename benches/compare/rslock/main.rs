@@ -6,7 +6,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration, time::Instant};
 
 use compare::{
     Command, Failure, Kind, Peer, Task,
-    peer::unsupported,
+    failure::unsupported,
     round,
     round::micros_since,
     scripts::key,

@@ -3,40 +3,24 @@
 use std::{fs, path::Path};
 
 use compare::Failure;
-use plotters::{coord::Shift, prelude::*, style::text_anchor};
+use plotters::{prelude::*, style::text_anchor};
 
 use crate::{
-    peers::{self, MIXED, OURS},
-    results::{Figure, Report},
+    chart_style::{Area, FONT, colour},
+    figure::Figure,
+    peers::{self, OURS},
+    results::Report,
     share_chart,
     tables::number,
     workload::{Workload, pair},
 };
 
-pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A peer, and its median for each number of tasks.
 type Line = (String, Vec<(f64, f64)>);
 
 const SIZE: (u32, u32) = (860, 520);
-pub const FONT: &str = "sans-serif";
 /// So much further goes the axis than the figures: the names of the peers are there.
 const LEGEND: f64 = 5.0;
-/// Told apart by colour-blind readers too: by Paul Tol, with ours in the strongest.
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(204, 51, 17),
-    RGBColor(0, 119, 187),
-    RGBColor(51, 187, 238),
-    RGBColor(90, 90, 90),
-    RGBColor(238, 119, 51),
-    RGBColor(0, 153, 136),
-    RGBColor(238, 51, 119),
-    RGBColor(136, 34, 85),
-    RGBColor(153, 153, 51),
-    RGBColor(170, 170, 170),
-];
-
-const OF_BOTH: RGBColor = RGBColor(170, 51, 119);
-
 /// Draws what the report has figures for.
 pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
@@ -125,14 +109,6 @@ fn medians(report: &Report, workload: Workload) -> Vec<(String, f64)> {
         .collect();
     medians.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     medians
-}
-
-pub fn colour(peer: &str) -> RGBColor {
-    if peer == MIXED {
-        return OF_BOTH;
-    }
-    let at = peers::ALL.iter().position(|name| *name == peer);
-    COLOURS[at.unwrap_or(0) % COLOURS.len()]
 }
 
 fn over_tasks_chart(area: &Area<'_>, title: &str, lines: &[Line]) -> Result<(), Failure> {
@@ -233,7 +209,7 @@ fn time(micros: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{results::tests::report, share::Share};
+    use crate::{peers::MIXED, results::tests::report, share::Share};
 
     #[test]
     fn each_peer_that_has_figures_is_in_the_charts() {

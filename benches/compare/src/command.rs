@@ -2,46 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::{round::Times, turns::Turns};
-
-/// The kinds of lock that have the same name in Redisson.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Reentrant,
-    Fair,
-    Read,
-    Write,
-    Fenced,
-}
-
-impl Kind {
-    pub const ALL: [Self; 5] = [
-        Self::Reentrant,
-        Self::Fair,
-        Self::Read,
-        Self::Write,
-        Self::Fenced,
-    ];
-
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Reentrant => "reentrant",
-            Self::Fair => "fair",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Fenced => "fenced",
-        }
-    }
-}
-
-impl FromStr for Kind {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|kind| kind.text() == text).ok_or(())
-    }
-}
+use crate::{kind::Kind, round::Times, turns::Turns};
 
 /// What a peer is asked: see PROTOCOL.md.
 #[rustfmt::skip]

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use compare::{Command, Failure, Kind, Times, stats};
 
 use crate::{
-    measure::{Stage, asked, until},
+    figure::{Figure, Sample},
     peers::Peer,
     program::Program,
-    results::{Figure, Sample},
+    stage::{Stage, asked, until},
 };
 
 /// In each of the two processes of a queue.

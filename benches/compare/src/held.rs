@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use compare::{Command, Failure};
 
 use crate::{
-    measure::Stage,
+    figure::{Figure, Sample},
     peers::Peer,
-    results::{Figure, Sample},
+    stage::Stage,
     workload::HELD,
 };
 

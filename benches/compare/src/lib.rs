@@ -1,6 +1,8 @@
 //! What the driver and the peers in Rust share: PROTOCOL.md, and the clock that all of them use.
 
 pub mod command;
+pub mod failure;
+pub mod kind;
 pub mod peer;
 pub mod round;
 pub mod scripts;
@@ -8,7 +10,9 @@ pub mod standing;
 pub mod stats;
 pub mod turns;
 
-pub use command::{Command, Kind};
-pub use peer::{Failure, Peer, Unsupported, serve};
+pub use command::Command;
+pub use failure::{Failure, Unsupported};
+pub use kind::Kind;
+pub use peer::{Peer, serve};
 pub use round::{Round, Task, Times};
 pub use turns::{Pause, Taken, Turned, Turns};

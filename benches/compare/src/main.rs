@@ -1,21 +1,26 @@
 //! `redisson-lock` beside other clients and locks on one server: see `docs/benchmarks.md`.
 
 mod about;
+mod chart_style;
 mod charts;
 mod counters;
+mod figure;
 mod hand_off;
 mod held;
 mod measure;
 mod options;
 mod peers;
 mod program;
+mod progress;
 mod results;
 mod rounds;
 mod share;
 mod share_chart;
 mod share_targets;
 mod shares;
+mod stage;
 mod tables;
+mod target;
 mod targets;
 mod waiting;
 mod workload;
@@ -29,10 +34,10 @@ use std::{
 
 use about::About;
 use compare::{Command, Failure};
-use measure::Stage;
 use options::{Options, Plan, USAGE};
 use peers::Peer;
 use results::Report;
+use stage::Stage;
 use tokio::task::{LocalSet, spawn_local};
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,6 +1,6 @@
 //! One sample of one workload by one peer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compare::{
     Command, Failure, Kind, Round, Times,
@@ -8,17 +8,15 @@ use compare::{
     turns::{Pause, Taken, Turned, Turns},
 };
 use futures_util::future::try_join_all;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
-use testbed::{Proxy, Server};
 
 use crate::{
-    counters::{Counters, Monitor, Observer, Used},
+    counters::Monitor,
+    figure::{Figure, Sample},
     hand_off, held,
-    options::Plan,
     peers::{MUTEX, OURS, Peer, REDISSON},
     program::Program,
-    results::{Figure, Sample},
+    stage::{Answered, Stage, asked},
     waiting,
     workload::{LOSS_TASKS, MIXED_NAMES, MIXED_TASKS, PROCESS_TASKS, Workload},
 };
@@ -29,63 +27,7 @@ const STARTS: usize = 3;
 /// How long the clients are listened to by `MONITOR`.
 const MONITORED: Duration = Duration::from_millis(500);
 const SEGMENTS_LOST: f64 = 0.01;
-/// The latency of a far process, in each direction.
-const ONE_WAY: Duration = Duration::from_millis(5);
-
-/// What all peers are measured on.
-pub struct Stage {
-    pub server: Server,
-    pub observer: Observer,
-    pub plan: Plan,
-    pub began: Instant,
-    /// In front of the server, for the peers whose segments are to be lost.
-    lossy: Option<Proxy>,
-    /// In front of the server, with a latency.
-    far: Option<Proxy>,
-}
-
-/// A peer's answer, and what it cost.
-pub struct Answered {
-    pub value: Value,
-    pub used: Used,
-    pub client_cpu_seconds: f64,
-}
-
 impl Stage {
-    pub async fn set_up(plan: Plan) -> Self {
-        let server = Server::start().await;
-        Self {
-            observer: Observer::of(&server).await,
-            server,
-            plan,
-            began: Instant::now(),
-            lossy: None,
-            far: None,
-        }
-    }
-
-    pub async fn counters(&mut self) -> Result<Counters, Failure> {
-        self.observer.counters().await
-    }
-
-    pub async fn proxy(&mut self) -> &Proxy {
-        if self.lossy.is_none() {
-            self.lossy = Some(Proxy::start(self.server.port()).await);
-        }
-        self.lossy.as_ref().expect("it was just started")
-    }
-
-    /// The proxy that a far process connects to.
-    pub async fn far(&mut self) -> &Proxy {
-        if self.far.is_none() {
-            let proxy = Proxy::start(self.server.port()).await;
-            proxy.faults().delay(ONE_WAY);
-            proxy.faults().delay_replies(ONE_WAY);
-            self.far = Some(proxy);
-        }
-        self.far.as_ref().expect("it was just started")
-    }
-
     /// Everything that one round of the workload tells.
     pub async fn samples(
         &mut self,
@@ -110,7 +52,7 @@ impl Stage {
                 vec![rounds(&self.ask(program, &command).await?)?]
             }
             Workload::Readers { .. } if ![OURS, REDISSON].contains(&peer.name) => {
-                return compare::peer::unsupported("it is asked for no read-write lock");
+                return compare::failure::unsupported("it is asked for no read-write lock");
             }
             Workload::Readers { tasks } => {
                 let turns = Turns {
@@ -126,7 +68,7 @@ impl Stage {
                 vec![turned(&self.ask(program, &Command::Turns(turns)).await?)?]
             }
             Workload::Processes if peer.name == MUTEX => {
-                return compare::peer::unsupported("it excludes the tasks of one process");
+                return compare::failure::unsupported("it excludes the tasks of one process");
             }
             Workload::Processes => vec![self.processes(peer, times).await?],
             Workload::HandOff => vec![hand_off::plain(self, peer, times).await?],
@@ -141,7 +83,7 @@ impl Stage {
                 vec![rounds(&self.ask(program, &command).await?)?]
             }
             Workload::Permits { .. } if ![OURS, REDISSON].contains(&peer.name) => {
-                return compare::peer::unsupported("it is asked for no semaphore");
+                return compare::failure::unsupported("it is asked for no semaphore");
             }
             Workload::Permits { tasks, permits } => {
                 let command = Command::Permits {
@@ -167,23 +109,6 @@ impl Stage {
             Workload::Share(_) => return Err("it is measured with several peers".into()),
         };
         Ok((samples, note))
-    }
-
-    /// Asks, and looks at the counters before and after.
-    pub async fn ask(
-        &mut self,
-        program: &mut Program,
-        command: &Command,
-    ) -> Result<Answered, Failure> {
-        let cpu = program.cpu_seconds()?;
-        let before = self.counters().await?;
-        let value = program.ask(command).await?;
-        let used = before.until(&self.counters().await?);
-        Ok(Answered {
-            value,
-            used,
-            client_cpu_seconds: program.cpu_seconds()? - cpu,
-        })
     }
 
     async fn sent(&mut self, peer: &mut Peer) -> Result<Sample, Failure> {
@@ -293,13 +218,6 @@ impl Stage {
     }
 }
 
-pub async fn asked<T: DeserializeOwned>(
-    program: &mut Program,
-    command: &Command,
-) -> Result<T, Failure> {
-    Ok(serde_json::from_value(program.ask(command).await?)?)
-}
-
 fn rounds(answered: &Answered) -> Result<Sample, Failure> {
     let round: Round = serde_json::from_value(answered.value.clone())?;
     let used = &answered.used;
@@ -341,20 +259,4 @@ fn noted(answer: &Value, tasks: usize) -> Option<String> {
     Some(format!(
         "{connections} connections, {depth} commands in each pipeline"
     ))
-}
-
-/// Waits until something is so; asks again every millisecond.
-pub async fn until<T>(
-    what: &str,
-    within: Duration,
-    mut so: impl AsyncFnMut() -> Result<Option<T>, Failure>,
-) -> Result<T, Failure> {
-    let start = Instant::now();
-    while start.elapsed() < within {
-        if let Some(found) = so().await? {
-            return Ok(found);
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Err(format!("{what} within {within:?}").into())
 }

@@ -1,6 +1,6 @@
 //! A peer's process: it answers each line of standard input with a line of JSON.
 
-use std::{fmt, process::ExitCode};
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tokio::{
@@ -8,32 +8,16 @@ use tokio::{
     runtime::Builder,
 };
 
-use crate::command::Command;
-
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+use crate::{
+    command::Command,
+    failure::{Failure, Unsupported, unsupported},
+};
 
 /// What a program says once it can be asked.
 pub const READY: &str = "ready";
 
 /// As many as the smallest machine has.
 const THREADS: usize = 2;
-
-/// What a peer cannot do, and why.
-#[derive(Debug, Clone)]
-pub struct Unsupported(pub String);
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unsupported {}
-
-/// The answer to what the peer cannot do.
-pub fn unsupported<T>(why: &str) -> Result<T, Failure> {
-    Err(Unsupported(why.to_owned()).into())
-}
 
 pub trait Peer: Sized + Send + 'static {
     fn connect(url: String) -> impl Future<Output = Result<Self, Failure>> + Send;

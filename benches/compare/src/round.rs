@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{peer::Failure, stats};
+use crate::{failure::Failure, stats};
 
 /// What a task of a round repeats.
 pub trait Task: Send + 'static {

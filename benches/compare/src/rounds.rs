@@ -1,15 +1,15 @@
 //! All rounds of all workloads. Each round begins with another peer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compare::{Failure, Times, Unsupported};
 
 use crate::{
-    measure::Stage,
     peers::{self, OURS, Peer, REDISSON},
-    results::{Figure, Report, Row, Table},
+    progress::progress,
+    results::{Report, Row, Table},
     shares,
-    tables::number,
+    stage::Stage,
     workload::Workload,
 };
 
@@ -187,24 +187,6 @@ async fn restart(
     eprintln!("{:>13} {:>15}: {failure}", workload.name(), peer.name);
     peer.keep(0);
     stage.observer.clear().await
-}
-
-/// The line that a round leaves on standard error.
-pub fn progress(began: Instant, workload: Workload, row: &Row) {
-    let Some(last) = row.samples.last() else {
-        return;
-    };
-    let figures = workload.columns().iter().take(3);
-    let figures = figures.filter_map(|(figure, name): &(Figure, _)| {
-        Some(format!("{name} {}", number(*last.get(figure)?)))
-    });
-    let figures: Vec<String> = figures.collect();
-    let (what, peer) = (workload.name(), &row.peer);
-    let seconds = began.elapsed().as_secs();
-    eprintln!(
-        "{seconds:>5} s {what:>13} {peer:>15}: {}",
-        figures.join(", ")
-    );
 }
 
 /// Without our own figures nothing can be compared: that is a failure.

@@ -1,6 +1,6 @@
 //! What the raw clients send: one acquire and one release, as plain as Redisson's own and for one lock per call.
 
-use crate::{Command, Failure, Kind, Times, peer::unsupported};
+use crate::{Command, Failure, Kind, Times, failure::unsupported};
 
 /// KEYS lock; ARGV lease in ms, owner. Replies nil when granted, else the remaining lease.
 pub const ACQUIRE: &str = "

@@ -3,9 +3,8 @@
 use compare::{Kind, Pause, Taken};
 
 use crate::{
+    figure::{Columns, Figure},
     peers::{MIXED, OURS, REDISSON},
-    results::Figure,
-    workload::Columns,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

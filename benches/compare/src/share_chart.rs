@@ -4,8 +4,9 @@ use compare::Failure;
 use plotters::{prelude::*, style::text_anchor};
 
 use crate::{
-    charts::{Area, FONT, colour},
-    results::{Figure, Report},
+    chart_style::{Area, FONT, colour},
+    figure::Figure,
+    results::Report,
     share::{self, Share},
     share_targets::least_share,
     workload::Workload,

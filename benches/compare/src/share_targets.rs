@@ -3,10 +3,10 @@
 use compare::{Kind, Taken};
 
 use crate::{
+    figure::Figure::{self, FirstWait, LeastShare, LongestWait, Ratio, WriterWait, Writes},
     peers::{MIXED, OURS},
-    results::Figure::{self, FirstWait, LeastShare, LongestWait, Ratio, WriterWait, Writes},
     share::{self, Share, mixed, pair},
-    targets::{
+    target::{
         Over, Reach,
         Reach::{AtLeast, AtMost},
         Target,

@@ -13,12 +13,13 @@ use tokio::{
 
 use crate::{
     counters::Used,
-    measure::{Stage, asked},
+    figure::{Figure, Sample},
     peers::{MIXED, Peer, REDISSON},
     program::Program,
-    results::{Figure, Row, Sample, Table},
-    rounds::progress,
+    progress::progress,
+    results::{Row, Table},
     share::{Party, Share},
+    stage::{Stage, asked},
     workload::Workload,
 };
 

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
-    command::{Command, Kind},
-    peer::{Failure, unsupported},
+    command::Command,
+    failure::{Failure, unsupported},
+    kind::Kind,
     round::now,
 };
 

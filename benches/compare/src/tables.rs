@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, fmt::Write};
 use compare::stats::Spread;
 
 use crate::{
-    results::{Figure, Report, Row, Table},
-    targets::{Outcome, Reach, outcomes},
+    figure::Figure,
+    results::{Report, Row, Table},
+    target::Reach,
+    targets::{Outcome, outcomes},
     workload::Workload,
 };
 

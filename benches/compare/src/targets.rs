@@ -6,40 +6,13 @@ use compare::{
 };
 
 use crate::{
+    figure::Figure,
     peers::{self, MUTEX, OURS, REDISSON},
-    results::{Figure, Report},
+    results::Report,
     share_targets,
+    target::{Over, Reach, Target},
     workload::{Workload, of, pair, permits},
 };
-
-/// Which way is good.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Reach {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-/// What our figure is divided by.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Over {
-    Peer(&'static str),
-    /// The least figure of all locks but ours.
-    BestLock,
-    /// Something else than one.
-    Unit(f64),
-    /// A unit, for the figure of the worst round.
-    WorstOf(f64),
-}
-
-pub struct Target {
-    pub what: String,
-    /// The row of the figure.
-    pub row: &'static str,
-    pub workload: Workload,
-    pub figure: Figure,
-    pub over: Over,
-    pub reach: Reach,
-}
 
 /// A target and how it came out; `measured` is `None` without the peer.
 pub struct Outcome {

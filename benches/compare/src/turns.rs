@@ -9,8 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    command::Kind,
-    peer::Failure,
+    failure::Failure,
+    kind::Kind,
     round::{Times, Window},
 };
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use compare::{Command, Failure, Kind, Times};
 
 use crate::{
-    measure::Stage,
+    figure::{Figure, Sample},
     peers::Peer,
     program::Program,
-    results::{Figure, Sample},
+    stage::Stage,
 };
 
 const COUNT: usize = 10_000;

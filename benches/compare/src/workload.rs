@@ -3,7 +3,7 @@
 use compare::Kind;
 
 use crate::{
-    results::Figure,
+    figure::{Columns, Figure},
     share::{self, Share},
 };
 
@@ -114,8 +114,6 @@ pub const fn of(kind: Kind, tasks: usize) -> Workload {
 pub const fn permits(tasks: usize, permits: u32) -> Workload {
     Workload::Permits { tasks, permits }
 }
-
-pub type Columns = &'static [(Figure, &'static str)];
 
 const PAIRS: Columns = &[
     (Figure::PerSecond, "pairs/s"),

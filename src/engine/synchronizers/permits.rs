@@ -19,7 +19,7 @@ use crate::{
     wire::{
         Lease,
         permit::{self, Id},
-        script::Outcome,
+        reply::Outcome,
         site::{Attempt, Site},
     },
 };

@@ -11,7 +11,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{engine::local::PICK_UP, hash::HashMap, wire::site::Site};
+use crate::{engine::room::PICK_UP, hash::HashMap, wire::site::Site};
 
 /// What a latch's channel tells: it was opened, or has a new count.
 const OPENED: i64 = 0;

@@ -1,20 +1,23 @@
 //! Asking nodes on connections that are made for it: those of a URL, or all that were ever heard of.
 
+use std::time::Duration;
+
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
-use super::{
-    slot_map::{self, Listed},
-    topology::ANSWER_WAIT,
-};
+use super::slot_map::{self, Listed};
 use crate::{
     error::Error,
     redis::{
         conn::{self, Connector},
-        connection::{Address, Frame, ServerConfig},
+        connection::{Frame, ServerConfig},
+        endpoint::Address,
         frame,
     },
 };
+
+/// How long a node may take to connect, or to answer: every other node can be asked as well.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
 
 pub(super) fn connector(server: &ServerConfig, address: &Address, messages: usize) -> Connector {
     Connector::new(server.at(address.clone()), messages).within(ANSWER_WAIT)

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::{
     hash::{HashMap, HashSet},
-    redis::{HashSlot, locator::Address},
+    redis::{HashSlot, endpoint::Address},
 };
 
 /// The slots of a cluster.

@@ -13,25 +13,26 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    seeds::{connector, first_answer, read},
+    seeds::{ANSWER_WAIT, connector, first_answer, read},
     slot_map::{Listed, NodeIndex, SLOTS, SlotMap},
 };
 use crate::{
     durability::Durability,
+    error::Error,
     hash::{HashMap, HashSet},
     redis::{
-        Event, HashSlot, Tasks,
-        conn::Connector,
-        connection::{Endpoint, ServerConfig},
+        BoxFuture, Event, HashSlot, Tasks,
+        conn::{Connector, Locate},
+        connection::ServerConfig,
         durable::{Durable, Durables, Wait},
-        locator::{Address, AddressMap},
+        endpoint::Endpoint,
+        endpoint::{Address, AddressMap},
         script_conn::ScriptConn,
+        subscriptions::ShardMap,
     },
     wire::script::Publishing,
 };
 
-/// How long a node may take to connect, or to answer: every other node can be asked as well.
-pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
 /// How often the nodes are asked for the owners of the slots, while nothing seems to have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The same while a node is out of reach, or a slot without an owner.
@@ -127,6 +128,44 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl ShardMap for Topology {
+    /// Something does not fit: the nodes are asked soon.
+    fn request_refresh(&self) {
+        self.refresh_requests.notify_one();
+    }
+}
+
+/// Any node of the cluster will do.
+impl Locate for Topology {
+    fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
+        let located = self.any_node().map(Some);
+        Box::pin(std::future::ready(located.ok_or_else(|| {
+            Error::unavailable("no node of the cluster can be reached")
+        })))
+    }
+
+    fn moved(&self, address: Option<&Address>) -> BoxFuture<String> {
+        match address {
+            Some(address) => Box::pin(left(self.routes.subscribe(), address.clone())),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        false
+    }
+}
+
+/// Completes, with the reason, when the node at `address` has no slots any more.
+async fn left(mut routes: watch::Receiver<Arc<Routes>>, address: Address) -> String {
+    let has_left = |routes: &Arc<Routes>| routes.nodes().all(|node| node.address != address);
+    let left = routes.wait_for(has_left).await.is_ok();
+    match left {
+        true => "the node has left the cluster, or no slots any more".into(),
+        false => std::future::pending().await,
+    }
+}
+
 impl Topology {
     pub(super) fn new(
         server: ServerConfig,
@@ -158,7 +197,7 @@ impl Topology {
     }
 
     /// A node that can be reached, it seems, and another than the last time, if there is one.
-    pub(in crate::redis) fn any_node(&self) -> Option<Address> {
+    fn any_node(&self) -> Option<Address> {
         let routes = self.routes.borrow().clone();
         let mut last = lock(&self.any);
         let up = routes.nodes().filter(|node| node.line.is_up());
@@ -168,17 +207,6 @@ impl Topology {
         let chosen = fastrand::choice(others).or_else(|| up.first());
         *last = chosen.map(|address| (*address).clone());
         last.clone()
-    }
-
-    /// Completes, with the reason, when the node at `address` has no slots any more.
-    pub(in crate::redis) async fn left(self: Arc<Self>, address: Address) -> String {
-        let mut routes = self.routes.subscribe();
-        let has_left = |routes: &Arc<Routes>| routes.nodes().all(|node| node.address != address);
-        let left = routes.wait_for(has_left).await.is_ok();
-        match left {
-            true => "the node has left the cluster, or no slots any more".into(),
-            false => std::future::pending().await,
-        }
     }
 
     /// The settings of a connection to any node; the address in them is not used.
@@ -191,17 +219,12 @@ impl Topology {
         connector(&self.server, address, messages)
     }
 
-    /// Something does not fit: the nodes are asked soon.
-    pub(in crate::redis) fn doubt(&self) {
-        self.refresh_requests.notify_one();
-    }
-
     /// The owner of `slot` says that the node at `address`, as announced, has it now.
     pub(super) fn moved(&self, slot: HashSlot, address: &Address) {
         self.change(|map| {
             map.moved(slot, address);
         });
-        self.doubt();
+        self.request_refresh();
     }
 
     /// Changes the map, and the ways by it. Where slots have moved, what they have is to be looked at.

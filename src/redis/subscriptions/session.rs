@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
                 .await?;
         }
         if !self.missing.is_empty() {
-            self.channels.doubt();
+            self.channels.request_refresh();
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
             .of_shard
             .is_some_and(|count| count < self.subscribed.len())
         {
-            self.channels.doubt();
+            self.channels.request_refresh();
             return Err("the server has ended a subscription".into());
         }
         Ok(())

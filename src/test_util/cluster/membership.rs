@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use super::HashSlot;
-use crate::redis::connection::Address;
+use crate::redis::endpoint::Address;
 
 /// The slots of a cluster.
 pub(crate) const SLOTS: HashSlot = 16_384;
@@ -64,12 +64,12 @@ impl Membership {
     }
 
     /// The epoch of the node's own claims.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(in crate::test_util) fn epoch(&self) -> u64 {
         self.epochs[self.own]
     }
 
     /// The slots that the node claims.
-    pub(super) fn owned(&self) -> impl Iterator<Item = HashSlot> {
+    pub(in crate::test_util) fn owned(&self) -> impl Iterator<Item = HashSlot> {
         (0..SLOTS).filter(|slot| self.owns(*slot))
     }
 
@@ -78,25 +78,29 @@ impl Membership {
         self.unowned > 0
     }
 
-    pub(super) fn leaves_for(&self, slot: HashSlot) -> Option<NodeIndex> {
+    pub(in crate::test_util) fn leaves_for(&self, slot: HashSlot) -> Option<NodeIndex> {
         let to = self.leaving.get(&slot).copied();
         to.filter(|_| self.owns(slot))
     }
 
-    pub(super) fn is_arriving(&self, slot: HashSlot) -> bool {
+    pub(in crate::test_util) fn is_arriving(&self, slot: HashSlot) -> bool {
         self.arriving.contains_key(&slot)
     }
 
-    pub(super) fn send(&mut self, slot: HashSlot, to: NodeIndex) {
+    pub(in crate::test_util) fn send(&mut self, slot: HashSlot, to: NodeIndex) {
         self.leaving.insert(slot, to);
     }
 
-    pub(super) fn expect(&mut self, slot: HashSlot, from: NodeIndex) {
+    pub(in crate::test_util) fn expect(&mut self, slot: HashSlot, from: NodeIndex) {
         self.arriving.insert(slot, from);
     }
 
     /// Has a slot of another owner from now on, and says whether it was this node's.
-    pub(super) fn set_owner(&mut self, slot: HashSlot, owner: Option<NodeIndex>) -> bool {
+    pub(in crate::test_util) fn set_owner(
+        &mut self,
+        slot: HashSlot,
+        owner: Option<NodeIndex>,
+    ) -> bool {
         let old = std::mem::replace(&mut self.owners[usize::from(slot)], owner);
         self.unowned += usize::from(owner.is_none());
         self.unowned -= usize::from(old.is_none());
@@ -106,13 +110,13 @@ impl Membership {
     }
 
     /// Claims what the node has with an epoch that is later than all other epochs.
-    pub(super) fn claim_anew(&mut self) {
+    pub(in crate::test_util) fn claim_anew(&mut self) {
         let latest = self.epochs.iter().max().copied().unwrap_or_default();
         self.epochs[self.own] = latest + 1;
     }
 
     /// Believes the claims of another node, unless those that it has heard are later, and returns what it loses by them.
-    pub(super) fn hear(&mut self, other: &Self) -> Vec<HashSlot> {
+    pub(in crate::test_util) fn hear(&mut self, other: &Self) -> Vec<HashSlot> {
         let epoch = other.epoch();
         self.epochs[other.own] = epoch;
         let is_news = |slot: &HashSlot| match self.owner(*slot) {

@@ -114,7 +114,7 @@ fn dispatch(state: &mut State, name: &[u8], args: &[&[u8]]) -> Result<Frame, Fai
 
 fn sha1hex(lua: &Lua, texts: MultiValue) -> mlua::Result<LuaString> {
     let mut texts = texts.iter();
-    match (texts.next().and_then(replies::text_of), texts.next()) {
+    match (texts.next().and_then(errors::text_of), texts.next()) {
         (Some(text), None) => lua.create_string(sha_of(&text)),
         _ => Err(errors::failed("ERR wrong number of arguments", true)),
     }

@@ -5,9 +5,16 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use bytes::Bytes;
 use mlua::{Error, Function, Lua, Table, Value, debug::DebugSource};
 
-use super::{super::Frame, Run, ScriptErrors, State, lock, replies, sandbox::PRELUDE_NAME};
+use super::{
+    super::{Frame, number::general},
+    Run, ScriptErrors, State, bytes, lock,
+};
+
+/// The name of the prelude in the stack, by which errors pass it over.
+pub(super) const PRELUDE_NAME: &str = "=redis";
 
 /// An error that `redis.call` or a library raises.
 #[derive(Debug, Clone)]
@@ -44,6 +51,16 @@ pub(super) fn failed(message: impl Into<String>, placed: bool) -> Error {
 pub(super) fn at_line(lua: &Lua, message: &str) -> Error {
     let line = line(lua, 0).unwrap_or_default();
     failed(format!("user_script:{line}: {message}"), false)
+}
+
+/// The text of a string or a number.
+pub(super) fn text_of(value: &Value) -> Option<Bytes> {
+    match value {
+        Value::String(text) => Some(bytes(text)),
+        Value::Integer(number) => Some(general(*number as f64).into()),
+        Value::Number(number) => Some(general(*number).into()),
+        _ => None,
+    }
 }
 
 /// The message of what `redis.call` raised, if it is that.
@@ -186,10 +203,7 @@ impl Raised {
             };
         };
         let message = table.raw_get::<Value>("err").ok();
-        let message = message
-            .as_ref()
-            .and_then(replies::text_of)
-            .unwrap_or_default();
+        let message = message.as_ref().and_then(text_of).unwrap_or_default();
         Self {
             message: String::from_utf8_lossy(&message).into_owned(),
             line: table.raw_get("line").ok(),

@@ -1,12 +1,11 @@
 //! Replies on their way from commands to scripts, and from scripts to clients.
 
-use bytes::Bytes;
 use mlua::{Lua, Table, Value};
 
 use super::{
-    super::{Frame, number::general},
+    super::Frame,
     bytes,
-    errors::{error_table, one_line},
+    errors::{error_table, one_line, text_of},
 };
 
 /// How deep a list of a script may be.
@@ -89,14 +88,4 @@ fn of_table(table: &Table, level: usize) -> mlua::Result<Frame> {
         next = table.raw_get(frames.len() + 1)?;
     }
     Ok(Frame::List(frames))
-}
-
-/// The text of a string or a number.
-pub(super) fn text_of(value: &Value) -> Option<Bytes> {
-    match value {
-        Value::String(text) => Some(bytes(text)),
-        Value::Integer(number) => Some(general(*number as f64).into()),
-        Value::Number(number) => Some(general(*number).into()),
-        _ => None,
-    }
 }

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, chunk::ChunkMode};
 
-use super::{State, calls, errors, message_pack};
+use super::{
+    State, calls,
+    errors::{self, PRELUDE_NAME},
+    message_pack,
+};
 
 /// Defines what is simpler in Lua than in Rust.
 const PRELUDE: &str = include_str!("prelude.lua");
-
-/// The name of the prelude in the stack, by which errors pass it over.
-pub(super) const PRELUDE_NAME: &str = "=redis";
 
 /// The names of Lua's own library that scripts cannot use.
 const HIDDEN: [&str; 8] = [

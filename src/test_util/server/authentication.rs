@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use super::{
     super::{Failure, Frame, Outcome, number::integer},
-    Caller, Role, VERSION, clients,
-    sessions::{ok, syntax_error, text},
+    Caller, Role, VERSION,
+    answers::{ok, syntax_error, text},
+    clients,
 };
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";

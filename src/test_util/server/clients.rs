@@ -7,8 +7,8 @@ use super::{
         number::integer,
     },
     Caller, Server,
+    answers::{count, ok, syntax_error, text},
     session::Session,
-    sessions::{count, ok, syntax_error, text},
 };
 
 pub(super) const COMMANDS: &[Command] = &[

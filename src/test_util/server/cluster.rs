@@ -8,7 +8,7 @@ use super::{
         subscriptions::Kind,
     },
     Caller, Server,
-    sessions::{ok, text},
+    answers::{ok, text},
 };
 
 pub(super) const COMMANDS: &[Command] = &[Command::session(

@@ -1,5 +1,6 @@
 //! A server: data, scripts, users and connections.
 
+mod answers;
 mod authentication;
 mod clients;
 mod cluster;
@@ -21,6 +22,7 @@ use super::{
     cluster::{Membership, route},
     command::{self, Action, Choice, Command},
     interpreter::{ScriptErrors, Sha},
+    replication::KnownReplica,
     without_maps,
 };
 pub(crate) use sentinel::{OtherSentinel, SentinelView};
@@ -84,14 +86,6 @@ impl Default for Role {
             replicas: Vec::new(),
         }
     }
-}
-
-/// A replica that a master knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KnownReplica {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) offset: u64,
 }
 
 impl Settings {

@@ -8,7 +8,7 @@ use super::{
         number::{integer, parse_integer},
     },
     Caller, Role, Settings, VERSION,
-    sessions::{count, text},
+    answers::{count, text},
 };
 
 fn offset(offset: u64) -> i64 {

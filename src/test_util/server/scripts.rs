@@ -10,7 +10,7 @@ use super::{
         number::parse_integer,
     },
     Caller,
-    sessions::ok,
+    answers::ok,
 };
 
 const UNKNOWN: &str = "NOSCRIPT No matching script. Please use EVAL.";

@@ -6,9 +6,9 @@ use super::{
         command::{Command, SESSION},
     },
     Caller,
-    sessions::text,
+    answers::text,
 };
-use crate::redis::connection::Address;
+use crate::redis::endpoint::Address;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::session("sentinel|master", 3, SESSION, master),

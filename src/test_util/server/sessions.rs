@@ -6,10 +6,11 @@ use super::{
     super::{
         Failure, Frame, Outcome,
         command::{ALLOW_BUSY, Command, LOADING, NO_AUTH, NO_SCRIPT, SESSION, STALE},
-        commands::SYNTAX,
         number::parse_integer,
     },
-    Caller, authentication, clients, cluster, reports, scripts, sentinel, subscribing,
+    Caller,
+    answers::{ok, text},
+    authentication, clients, cluster, reports, scripts, sentinel, subscribing,
 };
 
 const OPENING: u8 = SESSION | NO_AUTH | ALLOW_BUSY;
@@ -39,18 +40,6 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::container("script", scripts::COMMANDS),
     Command::container("sentinel", sentinel::COMMANDS),
 ];
-
-pub(super) fn ok() -> Frame {
-    Frame::Status(Bytes::from_static(b"OK"))
-}
-
-pub(super) fn text(text: &str) -> Frame {
-    Frame::Text(Bytes::copy_from_slice(text.as_bytes()))
-}
-
-pub(super) fn count(count: usize) -> Frame {
-    Frame::Number(i64::try_from(count).unwrap_or(i64::MAX))
-}
 
 fn quit(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
     let connection = caller.connection;
@@ -99,8 +88,4 @@ pub(super) fn pong_to_subscriber(args: &[&[u8]]) -> Frame {
         text("pong"),
         Frame::Text(Bytes::copy_from_slice(payload)),
     ])
-}
-
-pub(super) fn syntax_error<T>() -> Result<T, Failure> {
-    Err(SYNTAX.into())
 }

@@ -9,7 +9,7 @@ use super::{
         subscriptions::Kind,
     },
     Caller,
-    sessions::{count, text},
+    answers::{count, text},
 };
 
 pub(super) const COMMANDS: &[Command] = &[

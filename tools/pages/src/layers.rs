@@ -1,6 +1,8 @@
 //! The layers of docs/design.md: a module imports from its own layer and from those below.
 
-use crate::tree::Tree;
+use std::collections::BTreeSet;
+
+use crate::{imports, tree::Tree};
 
 /// Modules of `src/` by layer, the lowest first. The rest are public types, which may import everything.
 const LAYERS: [&[&str]; 6] = [
@@ -29,9 +31,12 @@ pub fn check(tree: &Tree) -> Vec<String> {
         let Some(module) = module(path) else {
             continue;
         };
-        // Unit tests stand at the end, and may use all that there is.
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-        for import in imports(code) {
+        let paths = imports::paths(text).into_iter();
+        let paths = paths.filter(|path| path[0] == "crate");
+        for import in paths
+            .filter_map(|path| path.into_iter().nth(1))
+            .collect::<BTreeSet<_>>()
+        {
             if rank(&import) > rank(module) {
                 problems.push(format!(
                     "{path}: {module:?} imports {import:?} of a higher layer"
@@ -52,51 +57,6 @@ fn module(path: &str) -> Option<&str> {
 fn rank(module: &str) -> usize {
     let layer = LAYERS.iter().position(|layer| layer.contains(&module));
     layer.unwrap_or(LAYERS.len())
-}
-
-/// What follows `crate::`, in braces or not.
-fn imports(code: &str) -> Vec<String> {
-    let lines = code
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
-    let code: String = lines.flat_map(|line| [line, "\n"]).collect();
-    let mut found = Vec::new();
-    for (_, rest) in code
-        .match_indices("crate::")
-        .map(|(at, word)| (at, &code[at + word.len()..]))
-    {
-        match rest.strip_prefix('{') {
-            None => found.push(word(rest)),
-            Some(list) => found.extend(members(list)),
-        }
-    }
-    found
-}
-
-/// The first words of the members of a list in braces, whose opening brace is gone.
-fn members(list: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut depth = 0;
-    let mut begins = true;
-    for (at, character) in list.char_indices() {
-        match character {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => begins = true,
-            _ if depth == 0 && begins && !character.is_whitespace() => {
-                begins = false;
-                found.push(word(&list[at..]));
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-fn word(text: &str) -> String {
-    let is_part = |character: &char| character.is_alphanumeric() || *character == '_';
-    text.chars().take_while(is_part).collect()
 }
 
 #[cfg(test)]

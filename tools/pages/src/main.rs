@@ -1,9 +1,12 @@
-//! Checks that references, links and named tests exist, that no module imports from a higher layer, and that pages are written by the rule of CONTRIBUTING.md.
+//! Checks that references, links and named tests exist, that no module imports from a higher layer or in a circle, and that pages are
+//! written by the rule of CONTRIBUTING.md.
 //!
 //! Usage: `pages [--rustdoc FOLDER]`, in the root of the repository. With `--rustdoc`, links to the API documentation are looked up in
 //! what `cargo doc` has written there.
 
 mod aliases;
+mod circles;
+mod imports;
 mod layers;
 mod links;
 mod markdown;
@@ -46,6 +49,7 @@ fn problems(tree: &Tree) -> Vec<String> {
         references::check(tree),
         aliases::check(tree),
         layers::check(tree),
+        circles::check(tree),
         links::check(tree),
         prose::check(tree),
     ]

@@ -4,8 +4,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    super::{Server, network::State},
-    Cluster, HashSlot, Membership, NodeIndex, hash_slot, of_slot,
+    super::{
+        Server,
+        cluster::{HashSlot, Membership, NodeIndex, hash_slot, of_slot},
+        network::State,
+    },
+    Cluster,
 };
 
 /// A slot on its way from one node to another.
@@ -116,8 +120,8 @@ impl Cluster {
         let mut state = self.network.state();
         let now = state.millis(Instant::now());
         for other in (0..self.addresses.len()).filter(|other| *other != node) {
-            let told = state.node(self, other).cluster().clone();
-            state.node(self, node).hear(&told, now);
+            let heard = state.node(self, other).cluster().clone();
+            state.node(self, node).hear(&heard, now);
         }
     }
 

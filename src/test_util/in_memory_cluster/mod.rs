@@ -1,12 +1,17 @@
 //! A cluster in memory, for the crate's own simulator.
 
+mod moves;
+
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    super::{Frame, Server, Settings, faults::Faults, network::Network, text_of},
-    HashSlot, Membership, NodeIndex, hash_slot,
+    Frame, Server, Settings,
+    cluster::{HashSlot, Membership, NodeIndex, hash_slot},
+    faults::Faults,
+    network::Network,
+    text_of,
 };
 use crate::{
     client::LockClient,
@@ -14,15 +19,18 @@ use crate::{
     error::Error,
     redis::{
         Target,
-        connection::{Address, Endpoint, ServerConfig},
+        connection::ServerConfig,
+        endpoint::{Address, Endpoint},
     },
 };
+
+pub use moves::Move;
 
 /// Masters that share the slots, each alone with its own.
 #[derive(Clone)]
 pub struct Cluster {
-    pub(super) network: Network,
-    pub(super) addresses: Arc<[Address]>,
+    network: Network,
+    addresses: Arc<[Address]>,
 }
 
 impl Cluster {
@@ -136,7 +144,7 @@ impl Cluster {
         self.network.state().connections()
     }
 
-    /// As [`InMemoryRedis::holders`](super::super::InMemoryRedis::holders).
+    /// As [`InMemoryRedis::holders`](super::InMemoryRedis::holders).
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
         let state = self.network.state();
         let now = state.millis(Instant::now());

@@ -1,0 +1,60 @@
+//! Operations that travel in one call, and what they have in common.
+
+use std::sync::Arc;
+
+use super::{CallError, HashSlot, Redis};
+use crate::{
+    durability::Durability,
+    gauges::Batches,
+    wire::{
+        Refusal, Reply, Request,
+        script::{Operation, Script},
+    },
+};
+
+/// What may travel together: by the number of its script, its slot, and how durable it is to be.
+pub(crate) type BatchKey = (usize, HashSlot, Durability);
+
+pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
+    let key = request.parts.first().map_or(&[][..], |key| &**key);
+    let script = std::ptr::from_ref(request.script).addr();
+    (script, redis.slot(key), durability)
+}
+
+/// Runs operations in one call, or each in its own when the server refuses them together: what it does not allow in one
+/// of them, the name of a lock that this user has no right to, is to cost no other.
+pub(super) async fn call_all(
+    redis: &dyn Redis,
+    script: &'static Script,
+    operations: Vec<Operation>,
+    durability: Durability,
+) -> Vec<Result<Reply, CallError>> {
+    let count = operations.len();
+    Batches::new().sent(count);
+    let operations: Arc<[Operation]> = operations.into();
+    let error = match redis.call(script, operations.clone(), durability).await {
+        Ok(replies) => return replies.into_iter().map(Ok).collect(),
+        Err(error) => error,
+    };
+    if count == 1 || !may_be_one_of_them(&error) {
+        return vec![Err(error); count];
+    }
+    let mut replies = Vec::with_capacity(count);
+    for operation in &*operations {
+        let reply = redis
+            .call(script, Arc::new([operation.clone()]), durability)
+            .await;
+        replies.push(reply.and_then(|mut replies| replies.pop().ok_or(CallError::Closed)));
+    }
+    replies
+}
+
+/// Whether the rest of the batch might be answered without the operation that the server will not run: one that is not allowed, or
+/// one whose key is on the way to another node (P-R6).
+fn may_be_one_of_them(error: &CallError) -> bool {
+    match error {
+        CallError::Refused(Refusal::Failed { .. }) => true,
+        CallError::Refused(Refusal::Transient { message }) => message.starts_with("TRYAGAIN"),
+        _ => false,
+    }
+}

@@ -1,0 +1,50 @@
+//! Why there is no connection.
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectError {
+    pub(crate) kind: ConnectErrorKind,
+    pub(crate) details: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectErrorKind {
+    /// The server refused the user or password.
+    Credentials,
+    /// What answered does not speak the protocol.
+    NoRedis,
+    /// The configuration cannot work.
+    Config,
+    /// The network, or no answer in time.
+    Network,
+    /// The server cannot serve at the moment.
+    Busy,
+    Other,
+}
+
+impl ConnectError {
+    /// The time limits of a real connection ended at once.
+    pub(crate) fn paused_clock() -> Self {
+        Self {
+            kind: ConnectErrorKind::Config,
+            details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
+                      use `InMemoryRedis` of the feature `test-util`"
+                .into(),
+        }
+    }
+
+    /// Nothing would be sent for the user, and the server would take the connection for one of `default`.
+    pub(crate) fn no_password() -> Self {
+        Self {
+            kind: ConnectErrorKind::Config,
+            details: "there is a user without a password: name both, or neither; an empty password is written `user:@`".into(),
+        }
+    }
+
+    pub(crate) fn timeout() -> Self {
+        Self {
+            kind: ConnectErrorKind::Network,
+            details: "the server did not answer".into(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A caller's own client of fred, whose configuration is taken over.
+
+use std::sync::Arc;
+
+use ::fred::{interfaces::ClientLike, types::config::ServerConfig as FredServer};
+
+use super::{
+    attempts::Servers,
+    connection::ServerConfig,
+    endpoint::Endpoint,
+    fred::{FredClient, Provider, Tls},
+    socket::Sockets,
+    target::Target,
+};
+
+impl Target {
+    pub(crate) fn donor(client: &FredClient) -> Self {
+        target_of(client)
+    }
+}
+
+/// Takes over the address and the credentials of the caller's own client. Its connections stay its own.
+fn target_of(donor: &FredClient) -> Target {
+    let config = donor.client_config();
+    let sockets = Arc::new(Sockets {
+        tls: config.uses_tls().then(|| Tls::of_donor(&config)).flatten(),
+        provider: config.credential_provider.clone().map(Provider),
+        wait: None,
+    });
+    let servers = Servers::new();
+    let server = |endpoint| ServerConfig {
+        servers: servers.clone(),
+        transport: sockets.clone(),
+        endpoint,
+        username: config.username.clone(),
+        password: config.password.clone(),
+        database: config.database.map(u32::from),
+        connection_name: None,
+    };
+    let addresses = |hosts: &[::fred::types::config::Server]| {
+        hosts
+            .iter()
+            .map(|server| (server.host.to_string(), server.port))
+            .collect::<Vec<_>>()
+    };
+    match &config.server {
+        FredServer::Centralized { server: at } => {
+            Target::fixed(server(Endpoint::Tcp((at.host.to_string(), at.port))))
+        }
+        FredServer::Unix { path } => Target::fixed(server(Endpoint::Unix(path.clone()))),
+        FredServer::Sentinel {
+            hosts,
+            service_name,
+            ..
+        } => Target::of_service(
+            server(Endpoint::unknown()),
+            service_name.clone(),
+            (None, None),
+            addresses(hosts),
+        ),
+        FredServer::Clustered { hosts, .. } => {
+            Target::cluster(server(Endpoint::unknown()), addresses(hosts))
+        }
+    }
+}

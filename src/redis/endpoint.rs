@@ -1,0 +1,41 @@
+//! Where a server listens, and what bytes travel over to it.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::server_text;
+
+/// A host and a port.
+pub(crate) type Address = (String, u16);
+
+/// From the address that a node announces to the one that it is reached at from here.
+pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Endpoint {
+    Tcp(Address),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp((host, port)) => write!(f, "{}:{port}", server_text::shown(host)),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Endpoint {
+    /// The place of one that is not known yet: of a server that is asked for, or of a node of a cluster.
+    pub(crate) fn unknown() -> Self {
+        Endpoint::Tcp((String::new(), 0))
+    }
+}
+
+/// What bytes travel over.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}

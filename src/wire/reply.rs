@@ -1,0 +1,201 @@
+//! What a script answers for each operation.
+
+use crate::server_text;
+
+/// What one operation answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub(crate) status: i64,
+    pub(crate) detail: Detail,
+    /// By which replicas, if that was asked.
+    pub(crate) acknowledged: Option<Acknowledged>,
+}
+
+/// How many replicas have what a call wrote, and how many were to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) by: u32,
+    pub(crate) wanted: u32,
+}
+
+impl Acknowledged {
+    pub(crate) fn is_enough(self) -> bool {
+        self.by >= self.wanted
+    }
+}
+
+/// What comes with the status of a [`Reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Nothing,
+    Number(i64),
+    Text(String),
+    Numbers(Vec<i64>),
+}
+
+/// The statuses of `lua/batch.lua`, by its numbers.
+const DONE: i64 = 0;
+const BUSY: i64 = 1;
+const ABSENT: i64 = 2;
+const WRONG_KIND: i64 = 3;
+const FAILED: i64 = 4;
+
+/// A [`Reply`] by its status.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done(Detail),
+    Busy { remaining: i64 },
+    Absent,
+}
+
+/// Why an operation did not take effect, other than by the state of the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The key holds something that is not a lock of this kind.
+    WrongKind { found: String },
+    /// The server is in a state that passes: nothing was done, try again.
+    Transient { message: String },
+    /// The server refused a command of the script, or the script.
+    Failed { message: String },
+}
+
+impl Refusal {
+    /// The refusal that an error message of the server stands for.
+    pub(crate) fn from_message(message: String) -> Self {
+        let message = server_text::shown(&message);
+        const TRANSIENT: [&str; 9] = [
+            "BUSY",
+            "LOADING",
+            "CLUSTERDOWN",
+            "MASTERDOWN",
+            "READONLY",
+            "NOREPLICAS",
+            "TRYAGAIN",
+            "MOVED",
+            "ASK",
+        ];
+        // Servers before 7 put the place in the script in front: `@user_script: 12: -READONLY You can't ..`.
+        // What a script meets in a slot that is leaving, or in a cluster that has just gone down: by the order of what it
+        // does, nothing has been done that doing all of it again would not put right.
+        const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
+        let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
+        let text = message
+            .rsplit_once(": -")
+            .map_or(&*message, |(_, text)| text);
+        let code = text.split(' ').next().unwrap_or_default();
+        if in_script || TRANSIENT.contains(&code) {
+            Refusal::Transient { message }
+        } else {
+            Refusal::Failed { message }
+        }
+    }
+}
+
+impl Reply {
+    /// Whether a replica answered, which cannot do what was asked.
+    pub(crate) fn is_of_a_replica(&self) -> bool {
+        matches!(&self.detail, Detail::Text(message) if self.status == FAILED && message.contains("READONLY"))
+    }
+
+    /// Whether it took effect, now or before.
+    pub(crate) fn is_done(&self) -> bool {
+        self.status == DONE
+    }
+
+    pub(crate) fn outcome(self) -> Result<Outcome, Refusal> {
+        match (self.status, self.detail) {
+            (DONE, detail) => Ok(Outcome::Done(detail)),
+            (BUSY, Detail::Number(remaining)) => Ok(Outcome::Busy { remaining }),
+            (ABSENT, _) => Ok(Outcome::Absent),
+            (WRONG_KIND, Detail::Text(found)) => Err(Refusal::WrongKind {
+                found: server_text::shown(&found),
+            }),
+            (FAILED, Detail::Text(message)) => Err(Refusal::from_message(message)),
+            (status, detail) => Err(Refusal::Failed {
+                message: format!("the script answered {status} {detail:?}, which it never should"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_its_outcome() {
+        let reply = |status, detail| {
+            Reply {
+                status,
+                detail,
+                acknowledged: None,
+            }
+            .outcome()
+        };
+        assert_eq!(
+            reply(DONE, Detail::Nothing),
+            Ok(Outcome::Done(Detail::Nothing))
+        );
+        assert_eq!(
+            reply(BUSY, Detail::Number(-1)),
+            Ok(Outcome::Busy { remaining: -1 })
+        );
+        assert_eq!(reply(ABSENT, Detail::Number(0)), Ok(Outcome::Absent));
+        assert_eq!(
+            reply(WRONG_KIND, Detail::Text("string".into())),
+            Err(Refusal::WrongKind {
+                found: "string".into()
+            })
+        );
+        assert!(matches!(
+            reply(FAILED, Detail::Text("OOM command not allowed".into())),
+            Err(Refusal::Failed { .. })
+        ));
+    }
+
+    #[test]
+    fn an_unknown_status_is_refused_not_trusted() {
+        let odd = Reply {
+            status: 99,
+            detail: Detail::Number(0),
+            acknowledged: None,
+        };
+        assert!(matches!(odd.outcome(), Err(Refusal::Failed { .. })));
+        for detail in [Detail::Nothing, Detail::Text("x".into())] {
+            let busy_without_a_number = Reply {
+                status: BUSY,
+                detail,
+                acknowledged: None,
+            };
+            assert!(matches!(
+                busy_without_a_number.outcome(),
+                Err(Refusal::Failed { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn transient_errors_differ_from_permanent_refusals() {
+        let transient = |message: &str| {
+            matches!(
+                Refusal::from_message(message.into()),
+                Refusal::Transient { .. }
+            )
+        };
+        assert!(transient("LOADING Redis is loading the dataset in memory"));
+        assert!(transient("BUSY Redis is busy running a script."));
+        assert!(transient(
+            "READONLY You can't write against a read only replica."
+        ));
+        assert!(transient(
+            "@user_script: 12: -READONLY You can't write against a read only replica."
+        ));
+        assert!(transient("NOREPLICAS Not enough good replicas to write."));
+        assert!(transient(
+            "ERR Script attempted to access a non local key in a cluster node"
+        ));
+        assert!(!transient("NOPERM this user has no permissions"));
+        assert!(!transient("OOM command not allowed"));
+        assert!(!transient("BUSYGROUP of streams"));
+    }
+}
