@@ -200,6 +200,7 @@ pub struct Config {
     derive(Deserialize),
     serde(rename_all = "UPPERCASE")
 )]
+// Exhaustive: Redisson's three modes are all that a connection can have.
 pub enum ShardedPubSub {
     /// Within a shard (`SPUBLISH`) where the servers can, which those of Redis 7.0 and Valkey do; otherwise to all nodes.
     #[default]
@@ -576,6 +577,50 @@ mod reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_setting_has_a_setter() {
+        let ms = Duration::from_millis;
+        // Without `..`, so that a new setting is missed here.
+        let expected = Config {
+            watchdog_lease: ms(1),
+            client_name: "a".into(),
+            watchdog_batch_size: 2,
+            fair_lock_wait: ms(3),
+            durability: Durability::All,
+            replica_wait: ms(4),
+            check_replicas: false,
+            wait_for_disk: true,
+            sharded_pubsub: ShardedPubSub::Off,
+            name_prefix: "b".into(),
+            poll_floor: ms(5),
+            yield_to_others: false,
+            local_hand_off: ms(6),
+            deadlock_warning: None,
+            slow_wait: Some(ms(7)),
+            command_wait: ms(8),
+            outage_wait: ms(9),
+        };
+        let set = Config::default()
+            .with_watchdog_lease(ms(1))
+            .with_client_name("a")
+            .with_watchdog_batch_size(2)
+            .with_fair_lock_wait(ms(3))
+            .with_durability(Durability::All)
+            .with_replica_wait(ms(4))
+            .with_check_replicas(false)
+            .with_wait_for_disk(true)
+            .with_sharded_pubsub(ShardedPubSub::Off)
+            .with_name_prefix("b")
+            .with_poll_floor(ms(5))
+            .with_yield_to_others(false)
+            .with_local_hand_off(ms(6))
+            .with_deadlock_warning(None)
+            .with_slow_wait(ms(7))
+            .with_command_wait(ms(8))
+            .with_outage_wait(ms(9));
+        assert_eq!(set, expected);
+    }
 
     #[test]
     fn settings_that_cannot_work_are_refused() {

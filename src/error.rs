@@ -75,8 +75,11 @@ impl Cause {
 
 /// What an operation on a lock can answer instead of its result.
 ///
-/// That another owner holds the lock is not an error: [`try_lock`](crate::Lock::try_lock) and
+/// That another owner holds the lock is not an error, so no error is a busy one: [`try_lock`](crate::Lock::try_lock) and
 /// [`try_lock_for`](crate::Lock::try_lock_for) answer `None`.
+///
+/// An error's text does not repeat its [`source`](std::error::Error::source), which [`Error::Unavailable`] has. A log that prints
+/// the text alone, and not the chain, leaves out why Redis did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -154,10 +157,11 @@ pub enum Error {
     /// Redis did not answer in time, or answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). From an
     /// acquisition: nothing is held, and what was sent is taken back as soon as Redis can be reached. From a release: it goes
     /// on in the background, unless Redis refused until the lease was over.
-    #[error("Redis could not be reached: {reason}")]
+    #[error("Redis could not be reached: {}", without_cause(.reason, .cause.as_deref()))]
     #[non_exhaustive]
     Unavailable {
-        /// What was waited for, or what the connection failed with.
+        /// What was waited for, or what the connection failed with; the cause follows in parentheses. The error's `Display` leaves the
+        /// cause to [`source`](std::error::Error::source), so a report of the chain names it once.
         reason: String,
         /// Why there was no answer, as far as the client knows.
         #[source]
@@ -300,13 +304,16 @@ impl Error {
         let reason = reason.into();
         Error::Unavailable {
             reason: match &cause {
-                Some(cause) if !reason.contains(&cause.to_string()) => {
-                    format!("{reason} ({cause})")
-                }
-                _ => reason,
+                Some(cause) => format!("{reason}{}", appended(cause)),
+                None => reason,
             },
             cause,
         }
+    }
+
+    /// The error and its source in one line, for a log.
+    pub(crate) fn in_full(&self) -> impl fmt::Display + '_ {
+        InFull(self)
     }
 
     /// What keeps a client from its server that got this error when it connected.
@@ -320,6 +327,29 @@ impl Error {
             other => Arc::new(Cause::Refused {
                 reason: other.to_string(),
             }),
+        }
+    }
+}
+
+/// A cause, as the reason of an [`Error::Unavailable`] ends with it.
+fn appended(cause: &Cause) -> String {
+    format!(" ({cause})")
+}
+
+/// The reason of an [`Error::Unavailable`] without what its source says.
+fn without_cause<'a>(reason: &'a str, cause: Option<&Cause>) -> &'a str {
+    let short = cause.and_then(|cause| reason.strip_suffix(&appended(cause)));
+    short.unwrap_or(reason)
+}
+
+struct InFull<'a>(&'a Error);
+
+impl fmt::Display for InFull<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = self.0;
+        match std::error::Error::source(error) {
+            Some(source) => write!(f, "{error}: {source}"),
+            None => write!(f, "{error}"),
         }
     }
 }
@@ -339,5 +369,61 @@ impl Eq for Unprotected {}
 impl fmt::Debug for Unprotected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unprotected").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn text_and_source_of_an_unavailable_server_say_each_thing_once() {
+        let cause = Arc::new(Cause::server("LOADING the dataset"));
+        let error = Error::unavailable_by("no answer within 3s", Some(cause.clone()));
+        let text = "Redis could not be reached: no answer within 3s";
+        let source = "the server answers \"LOADING the dataset\"";
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.source().map(ToString::to_string), Some(source.into()));
+        assert_eq!(error.in_full().to_string(), format!("{text}: {source}"));
+        let Error::Unavailable { reason, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(*reason, format!("no answer within 3s ({source})"));
+        let unexplained = Error::unavailable("no answer within 3s");
+        assert_eq!(unexplained.to_string(), text);
+        assert!(unexplained.source().is_none());
+    }
+
+    #[test]
+    fn predicates_tell_what_a_caller_can_do() {
+        let lost = Error::Lost {
+            name: "a".into(),
+            reason: LostReason::Gone,
+            result: None,
+        };
+        let replication = Error::Replication {
+            name: "a".into(),
+            acknowledged: 0,
+            wanted: 1,
+        };
+        let seen = |error: &Error| {
+            [
+                error.is_lost(),
+                error.is_unavailable(),
+                error.is_retryable(),
+            ]
+        };
+        assert_eq!(seen(&lost), [true, false, false]);
+        assert_eq!(seen(&Error::unavailable("no answer")), [false, true, true]);
+        assert_eq!(seen(&replication), [false, false, true]);
+        for other in [
+            Error::Closed,
+            Error::config("bad"),
+            Error::NotHeld { name: "a".into() },
+        ] {
+            assert_eq!(seen(&other), [false; 3], "{other:?}");
+        }
     }
 }

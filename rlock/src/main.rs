@@ -74,7 +74,7 @@ impl From<Error> for Failure {
         };
         let message = match &error {
             Error::WrongKind { .. } => format!("{error}, which --kind names"),
-            _ => error.to_string(),
+            _ => out::in_full(&error),
         };
         Self { code, message }
     }

@@ -179,7 +179,8 @@ where
     }
     if let Err(error) = released {
         crate::out::complain(&format!(
-            "the lock was not released, and ends with its lease: {error}"
+            "the lock was not released, and ends with its lease: {}",
+            crate::out::in_full(&error)
         ));
     }
     report.outcome = "done";

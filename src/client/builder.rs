@@ -484,3 +484,14 @@ impl Probe {
         builder.into_target().map(|(target, _)| Self::of(target))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_builder_can_be_awaited() {
+        let refused = LockClient::builder().config(Config::default()).await;
+        assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    }
+}

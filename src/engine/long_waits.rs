@@ -151,7 +151,7 @@ impl Engine {
                     };
                     format!("{}{more}", shown.join("; "))
                 }
-                Err(error) => format!("not known: {error}"),
+                Err(error) => format!("not known: {}", error.in_full()),
             }
         })
     }

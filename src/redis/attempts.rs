@@ -196,7 +196,7 @@ impl Fortune {
         self.failed += 1;
         self.gauges.failed();
         self.trouble.set(Some(error.cause()));
-        self.tell("cannot connect to Redis", server, error);
+        self.tell("cannot connect to Redis", server, error.in_full());
     }
 
     fn tell(&mut self, what: &str, server: &dyn fmt::Display, reason: impl fmt::Display) {

@@ -34,6 +34,11 @@ const PLAIN: ReentrantProtocol = ReentrantProtocol {
 #[derive(Debug)]
 struct FencedProtocol;
 
+/// The key of the counter of tokens.
+fn token_counter(spec: &LockSpec) -> &Bytes {
+    &spec.extra_keys[0]
+}
+
 impl LockProtocol for FencedProtocol {
     fn kind(&self) -> KindName {
         KindName::Fenced
@@ -48,7 +53,7 @@ impl LockProtocol for FencedProtocol {
             script: &ACQUIRE,
             parts: vec![
                 spec.key.clone(),
-                spec.extra_keys[0].clone(),
+                token_counter(spec).clone(),
                 args.owner.clone(),
                 args.lease.text.clone(),
                 decimal(args.holds.into()),
@@ -86,5 +91,27 @@ impl LockProtocol for FencedProtocol {
 
     fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {
         PLAIN.inspect(spec, owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::reply::Detail;
+
+    #[test]
+    fn a_grant_without_a_token_is_refused() {
+        let granted = |detail| Reply {
+            status: 0,
+            detail,
+            acknowledged: None,
+        };
+        let with_token = FencedProtocol.attempt(granted(Detail::Number(7))).unwrap();
+        assert!(matches!(
+            with_token,
+            AcquireOutcome::Granted { token: Some(7) }
+        ));
+        let refused = FencedProtocol.attempt(granted(Detail::Nothing));
+        assert!(matches!(refused, Err(Refusal::Failed { .. })));
     }
 }

@@ -296,6 +296,7 @@ pub struct Inspection {
 }
 
 /// What [`Guard::unlock`](crate::Guard::unlock) and [`Lock::unlock`](crate::Lock::unlock) did.
+// Exhaustive: an owner has holds left or has none, and a caller matches both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// That was the owner's last hold: the lock is free and a waiter has been told.

@@ -34,7 +34,7 @@ static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 
 /// A read-write lock; beside its key, what the markers of its readers begin with.
-pub(super) fn read_write_place(
+pub(super) fn read_write_spec(
     protocol: &'static dyn LockProtocol,
     name: Arc<str>,
     count: HoldMode,
@@ -47,6 +47,11 @@ pub(super) fn read_write_place(
     }
 }
 
+/// What the keys of the markers of holds begin with.
+pub(super) fn marker_base(spec: &LockSpec) -> &Bytes {
+    &spec.extra_keys[0]
+}
+
 #[derive(Debug)]
 struct ReadProtocol;
 
@@ -56,7 +61,7 @@ impl LockProtocol for ReadProtocol {
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_place(self, name, HoldMode::Read)
+        read_write_spec(self, name, HoldMode::Read)
     }
 
     fn most_holds(&self) -> u32 {
@@ -74,7 +79,7 @@ impl LockProtocol for ReadProtocol {
                 decimal(args.writes.into()),
                 decimal(args.relies.into()),
                 spec.channel.clone(),
-                spec.extra_keys[0].clone(),
+                marker_base(spec).clone(),
             ],
         }
     }
@@ -94,7 +99,7 @@ impl LockProtocol for ReadProtocol {
                 decimal(holds.into()),
                 lease_text(lease),
                 spec.channel.clone(),
-                spec.extra_keys[0].clone(),
+                marker_base(spec).clone(),
             ],
         }
     }
@@ -106,7 +111,7 @@ impl LockProtocol for ReadProtocol {
                 spec.key.clone(),
                 owner.clone(),
                 lease_text(lease),
-                spec.extra_keys[0].clone(),
+                marker_base(spec).clone(),
             ],
         }
     }
@@ -119,7 +124,7 @@ impl LockProtocol for ReadProtocol {
     }
 
     fn holders(&self, spec: &LockSpec) -> Request {
-        holders::of_hash(spec, Some(&spec.extra_keys[0]))
+        holders::of_hash(spec, Some(marker_base(spec)))
     }
 
     fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     AcquireArgs, HoldMode, Intend, Kind, KindName, Lease, LockProtocol, LockSpec, Request, decimal,
     holders, lease_text, millis,
-    read::read_write_place,
+    read::{marker_base, read_write_spec},
     script::{Script, script},
     sealed::Known,
 };
@@ -35,7 +35,7 @@ fn intent_of(spec: &LockSpec, args: &AcquireArgs<'_>) -> Bytes {
     if args.wait.is_none_or(|wait| wait.since_last.is_zero()) {
         return Bytes::new();
     }
-    let base = String::from_utf8_lossy(&spec.extra_keys[0]);
+    let base = String::from_utf8_lossy(marker_base(spec));
     format!("{base}:write_intent").into()
 }
 
@@ -48,7 +48,7 @@ impl LockProtocol for WriteProtocol {
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_place(self, name, HoldMode::Write)
+        read_write_spec(self, name, HoldMode::Write)
     }
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
@@ -67,7 +67,7 @@ impl LockProtocol for WriteProtocol {
     fn intend(&self) -> Option<Intend> {
         Some(|spec, length| Request {
             script: &INTEND,
-            parts: vec![spec.key.clone(), spec.extra_keys[0].clone(), millis(length)],
+            parts: vec![spec.key.clone(), marker_base(spec).clone(), millis(length)],
         })
     }
 
@@ -86,7 +86,7 @@ impl LockProtocol for WriteProtocol {
                 decimal(holds.into()),
                 lease_text(lease),
                 spec.channel.clone(),
-                spec.extra_keys[0].clone(),
+                marker_base(spec).clone(),
             ],
         }
     }
@@ -106,7 +106,7 @@ impl LockProtocol for WriteProtocol {
     }
 
     fn holders(&self, spec: &LockSpec) -> Request {
-        holders::of_hash(spec, Some(&spec.extra_keys[0]))
+        holders::of_hash(spec, Some(marker_base(spec)))
     }
 
     fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request {

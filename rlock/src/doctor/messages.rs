@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Config, Error, LockClient};
 
 use super::Findings;
-use crate::{Failure, fleet::Servers};
+use crate::{Failure, fleet::Servers, out};
 
 /// A waiter that hears nothing would ask by itself after this time, which is too late to be taken for a message.
 const POLL: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Res
         let to_do = "See the other findings; another name can be given by --name.";
         findings.problem(
             "messages",
-            format!("a lock {name:?} does not work: {error}"),
+            format!("a lock {name:?} does not work: {}", out::in_full(&error)),
             to_do,
         );
     }
