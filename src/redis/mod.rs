@@ -1,7 +1,7 @@
 //! The way to Redis, of which the rest of the crate sees [`Redis`]. A [`connection`] is a trait; [`socket`] implements it.
 //!
 //! Connections are not made by fred, for the defects of fred 10.1 that `pitfalls` lists and for those that docs/design.md
-//! names under Connections. How the rest of the list is kept out:
+//! names under Reasons. How the rest of the list is kept out:
 //!
 //! - P-FR1, P-FR3, P-FR4, P-FR5: a connection never reconnects and never sends anything again. It ends with every call that it
 //!   still had. A new one takes its place, and the engine decides what is repeated.

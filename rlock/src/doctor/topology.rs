@@ -195,13 +195,13 @@ pub async fn cluster(
         ),
         (16_384, _) => findings.warn(
             "cluster",
-            "its masters have different views of who has which slot",
+            "its masters have different views of the owners of slots",
             "Slots are being moved, or nodes are cut off from each other; redis-cli --cluster check tells more.",
         ),
         (slots, _) => findings.problem(
             "cluster",
             format!("{slots} of 16384 slots have an owner"),
-            "Locks in the others cannot be taken: redis-cli --cluster fix.",
+            "Locks in the remaining slots cannot be acquired: redis-cli --cluster fix.",
         ),
     }
     for millis in detections {

@@ -213,6 +213,26 @@ mod tests {
     }
 
     #[test]
+    fn links_to_items_that_are_not_documented_are_found() {
+        let built = std::env::temp_dir().join(format!("pages-{}", std::process::id()));
+        fs::create_dir_all(built.join("redisson_lock")).unwrap();
+        let index = built.join("redisson_lock/struct.Lock.html");
+        fs::write(index, "<section id=\"method.lock\">").unwrap();
+        let item = |item: &str| format!("[a]({API}redisson_lock/struct.{item})\n");
+        let page: String = [
+            "Lock.html#method.lock",
+            "Lock.html#method.gone",
+            "Guard.html",
+        ]
+        .map(item)
+        .concat();
+        let problems = of_api(&Tree::of(&[("docs/a.md", &page)]), &built);
+        fs::remove_dir_all(&built).unwrap();
+        let lines: Vec<&str> = problems.iter().map(|problem| &problem[..12]).collect();
+        assert_eq!(lines, ["docs/a.md:2:", "docs/a.md:3:"], "{problems:?}");
+    }
+
+    #[test]
     fn links_that_lead_nowhere_are_found() {
         let readme = (
             "README.md",

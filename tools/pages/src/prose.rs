@@ -1,4 +1,5 @@
-//! Rules of prose that a machine can check: pronouns without an antecedent, and the length of lines.
+//! Rules of prose that a machine can check in pages, comments, log lines and errors: pronouns without an antecedent, and the length of
+//! lines.
 
 use crate::{markdown, tree::Tree};
 
@@ -32,6 +33,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
         }
     }
     problems.extend(comments(tree));
+    problems.extend(texts(tree));
     problems
 }
 
@@ -56,6 +58,62 @@ fn comments(tree: &Tree) -> impl Iterator<Item = String> {
             found.map(move |problem| format!("{path}:{}: {problem}", index + 1))
         })
     })
+}
+
+/// Log lines, errors and what `rlock` prints: string literals of code that is not a test.
+fn texts(tree: &Tree) -> impl Iterator<Item = String> {
+    let code = tree.files().filter(|(path, _)| {
+        let is_code = path.starts_with("src/") || path.starts_with("rlock/src/");
+        is_code && path.ends_with(".rs") && !path.contains("test")
+    });
+    code.flat_map(|(path, text)| {
+        let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        literals(text)
+            .into_iter()
+            .flat_map(move |(number, literal)| {
+                let prose = without_placeholders(&markdown::without_code(literal));
+                let words: Vec<_> = words_in(&prose).collect();
+                let found = words.into_iter();
+                found.map(move |word| format!("{path}:{number}: name the subject, not {word:?}"))
+            })
+    })
+}
+
+/// String literals that begin on a line which is no comment, each with the number of that line.
+fn literals(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut open: Option<usize> = None;
+    let (mut at, mut number) = (0, 1);
+    for line in text.split_inclusive('\n') {
+        let is_comment = open.is_none() && line.trim_start().starts_with("//");
+        let mut escaped = false;
+        for (index, byte) in line.bytes().enumerate().filter(|_| !is_comment) {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if open.is_some() => escaped = true,
+                // The character `'"'` is no literal.
+                b'"' if open.is_none() && line[..index].ends_with('\'') => {}
+                b'"' => match open.take() {
+                    Some(start) => found.push((number, &text[start..at + index])),
+                    None => open = Some(at + index + 1),
+                },
+                _ => {}
+            }
+        }
+        at += line.len();
+        number += 1;
+    }
+    found
+}
+
+/// The text without what a format string fills in.
+fn without_placeholders(text: &str) -> String {
+    let mut parts = text.split('{');
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept += part.split_once('}').map_or(part, |(_, rest)| rest);
+    }
+    kept
 }
 
 fn words_in(prose: &str) -> impl Iterator<Item = &'static str> {
@@ -87,6 +145,17 @@ mod tests {
             );
         }
         assert_eq!(problems("Whoever waits.\n").len(), 1);
+    }
+
+    #[test]
+    fn log_lines_and_errors_are_checked() {
+        let code = "// \"nobody\"\nfn a(c: char) {\n    warn!(\"the {who} of `others` \\\"wait\");\n    if c == '\"' {}\n    \
+                    error(\n        \"a lock of \\\n         others\",\n    );\n}\n#[cfg(test)]\nmod tests {\n    \"nobody\"\n}\n";
+        let tree = Tree::of(&[("src/a.rs", code), ("src/a_tests.rs", "\"nobody\"")]);
+        assert_eq!(
+            texts(&tree).collect::<Vec<_>>(),
+            ["src/a.rs:7: name the subject, not \"others\""]
+        );
     }
 
     #[test]

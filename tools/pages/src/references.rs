@@ -220,6 +220,15 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_promises_that_were_renamed_are_found() {
+        let page = (TESTING, "| waiting | `tests/it/a.rs::heard_at_once` |\n");
+        assert_eq!(
+            check(&Tree::of(&[page, TEST])),
+            ["docs/testing.md:1: no test tests/it/a.rs::heard_at_once"]
+        );
+    }
+
+    #[test]
     fn entries_without_a_test_are_found() {
         let pitfall = (PITFALLS, "| P-W1 | lost | none |\n");
         let invariant = (INVARIANTS, "# All\n\n## Invariant 1: one\n\nNothing.\n");
