@@ -389,8 +389,8 @@ impl Replay {
 
     /// Ends the forced releases that every client has heard of by now.
     fn end_forcings(&mut self, at: usize, time: Duration) {
-        let row = self.rules.row;
-        let over = |answered: Duration| time > answered + row || row.is_zero();
+        let most = self.rules.forced_hand_off;
+        let over = |answered: Duration| time > answered + most || most.is_zero();
         for forcing in &mut self.forcings {
             if forcing.ended.is_none() && forcing.answered.is_some_and(over) {
                 forcing.ended = Some(at);

@@ -327,19 +327,23 @@ fn a_forced_release_ends_exclusion_and_excuses_losses() {
     story.valid(A, hold).breaks("inside together");
 }
 
-/// A client that hands the lock on has not heard of the forced release yet.
+/// The client that hands the lock off has not heard of the forced release yet.
 #[test]
-fn a_row_outlives_a_forced_release_for_a_moment() {
-    let handed_on = |row: u64| {
+fn client_may_hand_off_for_a_moment_after_a_forced_release() {
+    let handed_off = |millis: u64| {
         let mut story = Story::default();
         story.tell(C, What::Forces);
         story.tell(C, What::Forced(Ok(true)));
         let hold = story.enters(A);
         story.lost(A, hold);
-        let row = Duration::from_millis(row);
-        story.judged(Rules { row, ..RULES }).is_ok()
+        let forced_hand_off = Duration::from_millis(millis);
+        let rules = Rules {
+            forced_hand_off,
+            ..RULES
+        };
+        story.judged(rules).is_ok()
     };
-    assert!(handed_on(100) && !handed_on(0));
+    assert!(handed_off(100) && !handed_off(0));
 }
 
 #[test]

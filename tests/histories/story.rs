@@ -16,7 +16,7 @@ pub const RULES: Rules = Rules {
     exact: true,
     disturbed: false,
     failovers_lose: false,
-    row: Duration::ZERO,
+    forced_hand_off: Duration::ZERO,
 };
 pub const LEASE: Duration = Duration::from_millis(1000);
 

@@ -86,17 +86,17 @@ pub struct Subject {
     pub shares: bool,
 }
 
-/// How long a client may hand on a lock that was forced open: it looks at a tenure behind which tasks wait every 50 ms.
-const ROW: Duration = Duration::from_millis(100);
-/// How long readers may join a hold that was forced open.
-const OPEN: Duration = Duration::from_millis(3);
+/// For how long a client may hand off a lock after it was forced open: it verifies a tenure with waiters every 50 ms.
+const FORCED_HAND_OFF: Duration = Duration::from_millis(100);
+/// For how long readers may join a hold after it was forced open.
+const FORCED_JOIN: Duration = Duration::from_millis(3);
 
 impl Subject {
-    /// For how long it may be handed on after it was forced open.
-    pub fn row(&self) -> Duration {
+    /// For how long a client may hand off the lock in memory, or share it, after it was forced open.
+    pub fn forced_hand_off(&self) -> Duration {
         match (self.passes, self.shares) {
-            (true, _) => ROW,
-            (_, true) => OPEN,
+            (true, _) => FORCED_HAND_OFF,
+            (_, true) => FORCED_JOIN,
             _ => Duration::ZERO,
         }
     }

@@ -15,9 +15,8 @@ pub struct Rules {
     pub disturbed: bool,
     /// Whether a failover may lose what was granted.
     pub failovers_lose: bool,
-    /// For how long a lock that was forced open may pass between the tasks of a client that has not heard of it; zero where it
-    /// does not pass.
-    pub row: Duration,
+    /// For how long a client may hand off a lock in memory after it was forced open; zero where a client never does.
+    pub forced_hand_off: Duration,
 }
 
 /// A rule that was broken, and the event that shows it.

@@ -77,18 +77,18 @@ async fn drop_or_unlock<K: Kind>(guard: Guard<K>, turn: u64) {
     }
 }
 
-/// The server hears of the ends of rows only.
+/// The server sees the first acquisition of a hand-off window and the last release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_within_a_row_costs_no_script() {
+async fn turn_within_the_hand_off_window_costs_no_script() {
     let server = Server::start().await;
     let config = woken_only();
     costs_scripts(&server, config.clone(), LockClient::reentrant_lock, 0.2).await;
     costs_scripts(&server, config, LockClient::simple_lock, 0.2).await;
 }
 
-/// A release, and the next one's acquisition behind it: for locks that show which owner had a token, and where rows are switched off.
+/// A release, and the next task's acquisition behind it: for locks with a token, and with a hand-off window of zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_without_rows_costs_two_scripts() {
+async fn turn_without_a_hand_off_window_costs_two_scripts() {
     let server = Server::start().await;
     let without = woken_only().with_local_hand_off(Duration::ZERO);
     costs_scripts(&server, woken_only(), LockClient::fenced_lock, 2.2).await;
@@ -261,7 +261,7 @@ async fn what_is_granted_while_the_client_closes_is_given_back() {
     let holders = async || -> Vec<String> { server.command(&["HKEYS", &name]).await };
     let held_by = holders().await;
     let mut waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
-    // No row lasts for so long: the next one asks behind the release.
+    // The hand-off window is over by then: the next task asks behind the release.
     let waits = timeout(Duration::from_millis(10), &mut waiter).await;
     assert!(waits.is_err(), "it waits");
     proxy.faults().stall_replies(true);

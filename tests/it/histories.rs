@@ -180,7 +180,7 @@ fn judged(scene: &Scene) -> Tally {
         fair: scene.subject.fair && scene.profile.disturbed.is_none(),
         failovers_lose: false,
         disturbed: scene.profile.disturbed.is_some(),
-        row: scene.subject.row(),
+        forced_hand_off: scene.subject.forced_hand_off(),
     };
     let tally = judge(&events, rules).unwrap_or_else(|violation| {
         let tail = log::tail(&events, violation.at);

@@ -427,7 +427,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
         fair: scene.subject.fair && is_calm(scene.profile),
         disturbed: scene.profile.disturbed.is_some(),
         failovers_lose: scene.profile.weather == profiles::Weather::Losses,
-        row: scene.subject.row(),
+        forced_hand_off: scene.subject.forced_hand_off(),
     };
     let tally = judge(&events, rules)
         .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;

@@ -524,9 +524,9 @@ async fn scripts_of_a_hand_off(config: Config, lease: Option<Duration>, kept: Du
     network.scripts() - before
 }
 
-/// Within a row the server hears of nothing, and at its end of a release and of the next acquisition.
+/// Within the hand-off window the client sends nothing. After it, the client sends a release and the next acquisition.
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_passed_on_within_a_row() {
+async fn lock_is_handed_off_in_memory_within_the_window() {
     let default = Config::default;
     let off = default().with_local_hand_off(Duration::ZERO);
     let (soon, late) = (Duration::from_millis(1), Duration::from_millis(2));

@@ -21,8 +21,8 @@ mod waiters;
 #[path = "../../../src/engine/yielding.rs"]
 mod yielding;
 
-#[path = "rows.rs"]
-pub mod rows;
+#[path = "local_queue.rs"]
+pub mod local_queue;
 #[path = "sleep.rs"]
 pub mod sleep;
 #[path = "uses_of_entries.rs"]

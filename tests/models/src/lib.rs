@@ -25,4 +25,4 @@ mod sync;
 #[path = "../../../src/wire/mod.rs"]
 mod wire;
 
-pub use engine::{rows, sleep, uses_of_entries, waits};
+pub use engine::{local_queue, sleep, uses_of_entries, waits};

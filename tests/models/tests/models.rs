@@ -1,26 +1,26 @@
 //! Runs the models.
 
-mod rows {
-    use models::rows;
+mod local_queue {
+    use models::local_queue;
 
     #[test]
     fn tasks_of_a_client_enter_one_at_a_time_and_all_of_them() {
-        rows::three_tasks();
+        local_queue::three_tasks();
     }
 
     #[test]
     fn lock_that_is_passed_to_a_task_that_leaves_goes_on() {
-        rows::passed_to_one_that_goes();
+        local_queue::passed_to_one_that_goes();
     }
 
     #[test]
     fn task_that_comes_while_the_asker_leaves_asks() {
-        rows::asker_goes_while_another_comes();
+        local_queue::asker_goes_while_another_comes();
     }
 
     #[test]
     fn lock_is_passed_on_to_a_waiter_that_has_come_by_then() {
-        rows::passed_on();
+        local_queue::passed_on();
     }
 }
 

@@ -215,7 +215,7 @@ pub fn asker_goes_while_another_comes() {
     });
 }
 
-/// Within a row, a waiter has the lock as it is given back, without the server's hearing of it.
+/// Within the hand-off window, a waiter gets a released lock without a request.
 pub fn passed_on() {
     explore(None, || {
         let model = Model::new();
