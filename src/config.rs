@@ -1,4 +1,4 @@
-//! Every knob, its default and Redisson's name for it.
+//! Every setting, its default and Redisson's name for it.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 
 /// The settings of a [`LockClient`](crate::LockClient).
 ///
-/// All have Redisson's defaults where Redisson has the setting. With the feature `serde`, which is on by default, a configuration can be read from
-/// JSON, YAML or TOML under Redisson's own names, in milliseconds or with a unit (`"30s"`); fields that neither Redisson's locks nor this crate know are refused by
-/// name.
+/// A setting that Redisson has too has Redisson's default. With the feature `serde`, which is on by default, serde reads a
+/// configuration from JSON, YAML or TOML under Redisson's names. Times are in milliseconds or have a unit (`"30s"`). An unknown
+/// field is an error that names it.
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -42,34 +42,34 @@ use crate::{durability::Durability, error::Error, lease::Lease};
 )]
 #[non_exhaustive]
 pub struct Config {
-    /// The lease of a hold for which none was asked. It is renewed every third of it for as long as the hold lasts.
+    /// The lease of a hold without a fixed lease. The watchdog renews it every third of that time for as long as the hold lasts.
     /// Default: 30 s. At least 10 ms, at most 100 years.
     ///
-    /// Redisson: `lockWatchdogTimeout`. Services that share locks need not agree on it.
+    /// Redisson: `lockWatchdogTimeout`. Services that share locks may use different values.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "lockWatchdogTimeout", deserialize_with = "reading::millis")
     )]
     pub watchdog_lease: Duration,
 
-    /// What this client is called at the server: `CLIENT LIST` shows its connections as this name, `/` and the
-    /// [id](crate::LockClient::id) of the client, which is in every owner; `rlock show` names holders by it. Default: empty, for the
-    /// program's name, `-` and its process id. Printable ASCII without spaces, at most 128 characters. Servers and users that
-    /// refuse `CLIENT SETNAME` show none.
+    /// The name of this client at the server. `CLIENT LIST` shows its connections as this name, `/` and the
+    /// [id](crate::LockClient::id) of the client; `rlock show` names holders by it. Default: empty, which means the program's name,
+    /// `-` and its process id. Printable ASCII without spaces, at most 128 characters. A server or user that refuses
+    /// `CLIENT SETNAME` shows no name.
     ///
     /// Redisson: `clientName`.
     pub client_name: String,
 
-    /// The most holds renewed in one call. Default: 100. From 1 to 10,000.
+    /// The largest number of holds that one call renews. Default: 100. From 1 to 10,000.
     ///
     /// Redisson: `lockWatchdogBatchSize`.
     #[cfg_attr(feature = "serde", serde(rename = "lockWatchdogBatchSize"))]
     pub watchdog_batch_size: usize,
 
-    /// How long Java's waiters for fair locks keep their places in the queue when nothing is heard of them. Default: 300 s.
-    /// Set it to what Java has: by it, a waiter of ours that stands behind one of theirs allows for what theirs takes off
-    /// everybody's time when it leaves. It is *not* how long ours keep theirs, which is three times
-    /// [`poll_floor`](Self::poll_floor).
+    /// How long a Java waiter for a fair lock keeps its place in the queue. Default: 300 s. Set it to the value of the Java
+    /// services: a Java waiter subtracts that time from every place behind it when it leaves, so a waiter of this crate behind
+    /// it adds the same time first. A waiter of this crate keeps its own place for three times
+    /// [`poll_floor`](Self::poll_floor), whatever this setting is.
     ///
     /// Redisson: `fairLockWaitTimeout`.
     #[cfg_attr(
@@ -78,8 +78,8 @@ pub struct Config {
     )]
     pub fair_lock_wait: Duration,
 
-    /// How many replicas are to have an acquisition before it counts. Default: [`Durability::Auto`], as Redisson. A lock can
-    /// have its own: [`Lock::with_durability`](crate::Lock::with_durability).
+    /// How many replicas must acknowledge an acquisition. Default: [`Durability::Auto`], as in Redisson.
+    /// [`Lock::with_durability`](crate::Lock::with_durability) sets it for one lock.
     pub durability: Durability,
 
     /// How long an acquisition waits for replicas. Default: 1 s. At least 1 ms, at most [`command_wait`](Self::command_wait).
@@ -91,72 +91,70 @@ pub struct Config {
     )]
     pub replica_wait: Duration,
 
-    /// Whether an acquisition that fewer replicas acknowledged than were wanted is given back, and fails with
-    /// [`Error::Replication`](crate::Error::Replication). Default: true. Otherwise it is kept, and its guard says how many
-    /// there were ([`Guard::acknowledgements`](crate::Guard::acknowledgements)).
+    /// Whether too few acknowledgements end an acquisition. Default: true: the client releases the hold and returns
+    /// [`Error::Replication`](crate::Error::Replication). With `false` the hold stays, and its guard has the number
+    /// ([`Guard::acknowledgements`](crate::Guard::acknowledgements)).
     ///
     /// Redisson: `checkLockSyncedSlaves`.
     #[cfg_attr(feature = "serde", serde(rename = "checkLockSyncedSlaves"))]
     pub check_replicas: bool,
 
-    /// Whether the master and the replicas that acknowledge are to have it on their disks (`WAITAOF`). Default: false. It takes
-    /// Redis 7.2 or Valkey, and append-only files; where the server refuses, the log says so once, and replicas are waited
-    /// for without their disks.
+    /// Whether an acknowledgement requires the disk (`WAITAOF`), at the master and at the replicas. Default: false. Needs Redis 7.2
+    /// or Valkey, and append-only files. If the server refuses, the log says so once, and the client waits for replicas without
+    /// their disks.
     ///
     /// Redisson: none.
     pub wait_for_disk: bool,
 
     /// How the messages that wake waiters travel on a cluster; elsewhere it has no effect. Default: [`ShardedPubSub::Auto`].
     ///
-    /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same: a client that
-    /// listens in another way receives no message, and only asks now and then ([`poll_floor`](Self::poll_floor)).
+    /// Redisson: `shardedSubscriptionMode`, of 3.22.0 and later. All services that share locks must use the same value: a client
+    /// with another one receives no message, and asks every [`poll_floor`](Self::poll_floor).
     #[cfg_attr(feature = "serde", serde(rename = "shardedSubscriptionMode"))]
     pub sharded_pubsub: ShardedPubSub,
 
-    /// Put in front of every lock's name. Default: empty.
+    /// A prefix of every lock's name. Default: empty.
     ///
     /// Redisson: a `NameMapper` that adds a prefix; both sides must use the same.
     pub name_prefix: String,
 
-    /// How often one waiter per lock asks the server even if it hears nothing: the bound on a wait whose wake-up was
-    /// lost. Default: 5 s. At least 100 ms.
+    /// How often one waiter per lock asks the server without a message: the longest delay after a lost wake-up. Default: 5 s.
+    /// At least 100 ms.
     ///
-    /// Every waiter for a fair lock asks as often, to keep its place: it loses it when it is not heard of for three times
-    /// this long and its turn comes. Services that share fair locks should agree on it: each judges by its own value whether
-    /// another's waiter is dead.
+    /// Every waiter for a fair lock asks as often, to keep its place. It loses its place if it is silent for three times as long
+    /// and is the head of the queue. Services that share fair locks should use one value: each client judges by its own value
+    /// whether another client's waiter is dead.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub poll_floor: Duration,
 
-    /// Whether a client that has released a lock leaves it to the clients that wait for it now and then, before its next
-    /// `lock` or `try_lock_for`. Default: true.
+    /// Whether a client yields a released lock to other waiting clients, before its next `lock` or `try_lock_for`. Default: true.
     ///
-    /// Without it a client that takes, releases and takes a lock again keeps all other clients out, as its way back to the lock is
-    /// shorter than theirs. The price: where other clients wait, this client pauses between two turns, for as long as a
-    /// waiter takes to come, and at most for a fifth of the time where no waiter comes. Where no other client waits, nothing
-    /// changes. `false` is for programs that want throughput alone. `try_lock` never pauses.
-    /// [docs/guarantees.md](https://docs.rs/crate/redisson-lock/latest/source/docs/guarantees.md) says what a waiter is
-    /// promised.
+    /// Without yields, a client that acquires one lock again and again excludes all other clients, because its way back to the lock
+    /// is the shortest. The price: beside waiting clients, this client pauses between two turns for as long as a waiter needs to
+    /// acquire the lock, and for at most a fifth of the time if no waiter does. Without another waiting client there is no pause.
+    /// `false` is for programs that need throughput alone. `try_lock` never pauses.
+    /// [docs/guarantees.md](https://docs.rs/crate/redisson-lock/latest/source/docs/guarantees.md) lists the promises to a waiter.
     ///
     /// Redisson: none.
     pub yield_to_others: bool,
 
-    /// How long a lock may pass from task to task of this client in memory, without the server's hearing of it, before it is
-    /// released there. Default: 2 ms. Zero switches it off: each task's hold is then the server's.
+    /// The hand-off window: for how long after the server's grant this client may hand off a lock between its tasks in memory.
+    /// Default: 2 ms. Zero switches it off: then the server grants each task's hold.
     ///
-    /// It concerns locks that several tasks of a client want at a time, with the watchdog's lease and without a token: it makes
-    /// their turns ten to a hundred times as fast. Readers of one client share a hold for as long. The price: another client waits for so much longer, and a forced unlock
-    /// elsewhere is noticed so much later, at most; and during such a row the server shows the owner that took the lock
-    /// from it.
+    /// Applies to reentrant, non-reentrant, spin and simple locks with the watchdog's lease, while several tasks of a client wait for
+    /// one. Makes their turns ten to a hundred times as fast. Readers of one client share a hold within the window. The price: another
+    /// client waits for this time longer at most, and a holder learns of a forced unlock by this time later at most. Within the
+    /// window the server shows the owner to which it granted the lock.
     ///
     /// Redisson: none.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub local_hand_off: Duration,
 
-    /// How long a task may wait for what another owner of the same client has held all the time until the log says so
-    /// (WARN, once for each such hold). Default: 10 s. `None` says nothing.
+    /// After how long a wait for another owner of the same client is logged (WARN, once for each hold of that owner). Default:
+    /// 10 s. `None` logs nothing.
     ///
-    /// The holder may be waiting for that very task: what it has spawned (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is
-    /// another owner, unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
+    /// The holder may itself wait for the waiting task: a spawned task (`tokio::spawn`, `JoinSet`, `spawn_blocking`) is a new owner,
+    /// unless it runs by [`Owner::spawn`](crate::Owner::spawn) or [`Owner::scope`](crate::Owner::scope).
     ///
     /// Redisson: none.
     #[cfg_attr(
@@ -165,11 +163,11 @@ pub struct Config {
     )]
     pub deadlock_warning: Option<Duration>,
 
-    /// How long a task may wait for a lock until the log says so, and which owner holds the lock (WARN, event `lock.waiting`), and again
-    /// whenever the wait has become twice as long. Default: `None`, which says nothing. At least 10 ms.
+    /// After how long a wait for a lock is logged with the holders of the lock (WARN, event `lock.waiting`), and again whenever the
+    /// wait has become twice as long. Default: `None`, which logs nothing. At least 10 ms.
     ///
-    /// Each line asks the server for the holders: at most 10 at a time and 60 a minute, and of each lock only about the task
-    /// that has waited for longest.
+    /// Each line asks the server for the holders: at most 10 at a time and 60 a minute. For each lock the log names the task that
+    /// has waited for longest.
     ///
     /// Redisson: none.
     #[cfg_attr(
@@ -178,7 +176,7 @@ pub struct Config {
     )]
     pub slow_wait: Option<Duration>,
 
-    /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for an answer.
+    /// How long an operation that does not wait for a holder (`try_lock`, `unlock`, queries) waits for its reply.
     /// Default: 3 s.
     ///
     /// Redisson: `timeout`.
@@ -188,7 +186,7 @@ pub struct Config {
     )]
     pub command_wait: Duration,
 
-    /// How long `lock` goes on while Redis cannot be reached. Default: 60 s.
+    /// How long `lock` waits for a server that cannot be reached. Default: 60 s.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "reading::millis"))]
     pub outage_wait: Duration,
 }
@@ -202,12 +200,12 @@ pub struct Config {
 )]
 // Exhaustive: Redisson's three modes are all that a connection can have.
 pub enum ShardedPubSub {
-    /// Within a shard (`SPUBLISH`) where the servers can, which those of Redis 7.0 and Valkey do; otherwise to all nodes.
+    /// Within a shard (`SPUBLISH`) if the servers support it (Redis 7.0 and later, Valkey); else to all nodes.
     #[default]
     Auto,
     /// Within a shard.
     On,
-    /// To all nodes (`PUBLISH`): for a fleet with services that know nothing else, such as Redisson before 3.22.0.
+    /// To all nodes (`PUBLISH`): for services that support nothing else, such as Redisson before 3.22.0.
     Off,
 }
 
@@ -356,7 +354,7 @@ impl Config {
     }
 }
 
-/// The longest name of a client.
+/// The most characters of a client's name.
 const MOST_CLIENT_NAME: usize = 128;
 
 impl Config {
@@ -366,7 +364,7 @@ impl Config {
         self.poll_floor * 3
     }
 
-    /// What the connections of the client `id` are called.
+    /// The name of the connections of the client `id`.
     pub(crate) fn connection_name(&self, id: Uuid) -> String {
         if !self.client_name.is_empty() {
             return format!("{}/{id}", self.client_name);
@@ -374,7 +372,7 @@ impl Config {
         let program = std::env::args_os().next().map(std::path::PathBuf::from);
         let name = program.as_deref().and_then(std::path::Path::file_name);
         let name = name.unwrap_or_default().to_string_lossy();
-        // What no name may contain.
+        // `CLIENT SETNAME` refuses spaces and control characters.
         let shown = |letter: char| {
             if letter.is_ascii_graphic() {
                 letter
@@ -386,8 +384,7 @@ impl Config {
         format!("{name}-{}/{id}", std::process::id())
     }
 
-    /// The watchdog's lease, or what is wrong with these settings. What is longer than any clock can count is as long as
-    /// one can.
+    /// Checks the settings. Returns the watchdog's lease. Cuts a wait to [`Lease::MAX`]: clocks cannot count more.
     pub(crate) fn check(&mut self) -> Result<Lease, Error> {
         for wait in [
             &mut self.poll_floor,
@@ -409,7 +406,7 @@ impl Config {
         least("poll_floor", self.poll_floor, Duration::from_millis(100))?;
         least("command_wait", self.command_wait, Duration::from_millis(1))?;
         least("replica_wait", self.replica_wait, Duration::from_millis(1))?;
-        // A renewal that waits for replicas is waited for by the release of its hold.
+        // A release waits for a renewal of its hold, and the renewal waits for replicas.
         self.replica_wait = self.replica_wait.min(self.command_wait);
         for (name, warning) in [
             ("deadlock_warning", &mut self.deadlock_warning),
@@ -439,7 +436,7 @@ impl Config {
     }
 }
 
-/// A time with its unit: `30s`, `1500 ms`, `5m`. A plain number is in milliseconds.
+/// Reads a time with a unit: `30s`, `1500 ms`, `5m`. A plain number is in milliseconds.
 #[cfg(any(feature = "serde", feature = "redisson-yaml"))]
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -462,7 +459,7 @@ mod reading {
 
     use serde::{Deserialize, Deserializer};
 
-    /// A time as Redisson has it, in milliseconds, or with a unit.
+    /// A time in milliseconds, as in Redisson, or with a unit.
     #[derive(Deserialize)]
     #[serde(
         untagged,

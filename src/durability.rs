@@ -1,21 +1,20 @@
-//! How durable an acquisition is to be.
+//! How many replicas must acknowledge an acquisition.
 
-/// How many replicas are to have an acquisition before it counts: [`Config::durability`](crate::Config::durability) and
+/// How many replicas must acknowledge an acquisition: [`Config::durability`](crate::Config::durability) and
 /// [`Lock::with_durability`](crate::Lock::with_durability).
 ///
-/// Redis replicates after it has answered. A master that dies right then takes with it what it has just granted, and the
-/// lock is free on its successor. To wait for replicas (`WAIT`) makes that less likely; it is excluded only where the
-/// successor is sure to be one of those that have it, which takes [`Majority`](Self::Majority) and a failover that waits
-/// for the most up-to-date replica. What is promised, and what a wait costs, is in
-/// [docs/operations.md](https://docs.rs/crate/redisson-lock/latest/source/docs/operations.md).
+/// Redis answers before it replicates. A master can therefore die just after a grant, and the lock is free on its successor. A
+/// wait for replicas (`WAIT`) makes that less likely. Only [`Majority`](Self::Majority), with a failover that chooses the most
+/// up-to-date replica, makes sure that the successor has the hold.
+/// [docs/operations.md](https://docs.rs/crate/redisson-lock/latest/source/docs/operations.md) lists the promises and the costs.
 ///
-/// Where fewer have acknowledged after [`Config::replica_wait`](crate::Config::replica_wait) than were wanted, the hold is
-/// given back, and the answer is [`Error::Replication`](crate::Error::Replication). Renewals of a hold that was taken with
-/// anything else than `Auto` or `Local` wait likewise: one that too few have acknowledged does not lengthen the hold.
+/// If too few replicas have acknowledged after [`Config::replica_wait`](crate::Config::replica_wait), the client releases the hold
+/// and returns [`Error::Replication`](crate::Error::Replication). Renewals wait in the same way, except with `Auto` and `Local`. A
+/// renewal with too few acknowledgements does not extend the validity.
 ///
-/// A `redis://` URL and the like carry no topology: replicas that are down are not known, and only connected ones count.
+/// A `redis://` URL contains no topology: only connected replicas count, because the client knows of no down replica.
 ///
-/// They have no order: which of two asks for more depends on how many replicas there are.
+/// Values have no order: which of two needs more acknowledgements depends on the number of replicas.
 ///
 /// As configuration: `"auto"`, `"local"`, `"majority"`, `"all"`, or `{ "replicas": 2 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,22 +25,21 @@
 )]
 #[non_exhaustive]
 pub enum Durability {
-    /// As Redisson: one replica of those that are connected, if there are any. With `redis://` and the like, as
-    /// [`Local`](Self::Local).
+    /// One replica, if any is connected, as in Redisson. With a single server (`redis://`), as [`Local`](Self::Local).
     #[default]
     Auto,
-    /// None.
+    /// No replica.
     Local,
-    /// So many.
+    /// This many replicas.
     Replicas(u32),
-    /// So many that they and the master are more than half of all, counting those that are down.
+    /// Enough replicas that they and the master are more than half of all servers, including servers that are down.
     Majority,
-    /// All that there are, counting those that are down.
+    /// All replicas, including those that are down.
     All,
 }
 
 impl Durability {
-    /// Renewals are to be as durable as the acquisition.
+    /// The durability of renewals: `Auto` waits for replicas at the acquisition alone, as Redisson does.
     pub(crate) fn of_renewals(self) -> Self {
         match self {
             Durability::Auto => Durability::Local,
@@ -49,7 +47,7 @@ impl Durability {
         }
     }
 
-    /// A number for each, for keys.
+    /// A different pair of numbers for each value, as a map key.
     pub(crate) fn key(self) -> (u8, u32) {
         match self {
             Durability::Auto => (0, 0),
@@ -60,7 +58,7 @@ impl Durability {
         }
     }
 
-    /// Whether to ask replicas at all, of which `listed` ones are known.
+    /// Whether to wait for replicas at all, if the client knows of `listed` ones.
     pub(crate) fn waits(self, listed: usize) -> bool {
         match self {
             Durability::Local => false,
@@ -69,7 +67,7 @@ impl Durability {
         }
     }
 
-    /// Which of them asks for most, of so many replicas. None of them is as none were asked for.
+    /// Returns the value that needs the most acknowledgements of `listed` replicas; `Local` if there are no values.
     pub(crate) fn strictest(of: impl IntoIterator<Item = Self>, listed: usize) -> Self {
         let most = of
             .into_iter()
@@ -77,7 +75,7 @@ impl Durability {
         most.unwrap_or(Self::Local)
     }
 
-    /// How many replicas are to acknowledge, of `connected` ones and `listed` ones, which count those that are down.
+    /// How many replicas must acknowledge. `listed` includes replicas that are down; `connected` is `None` if unknown.
     pub(crate) fn wanted(self, connected: Option<usize>, listed: usize) -> u32 {
         let all = listed.max(connected.unwrap_or(0)) as u32;
         match self {

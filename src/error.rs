@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors and their causes.
 
 use std::{
     any::Any,
@@ -6,17 +6,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Why a hold is no longer one.
+/// Why a hold was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ran out: it was a fixed one, or it could not be renewed in time. The holder learns this before the
-    /// server lets another owner in.
+    /// The validity ended: the lease was fixed, or no renewal succeeded in time. The holder learns of it before the server lets
+    /// another owner in.
     Expired,
     /// The server no longer has the hold: the lock was forced open, its key was deleted, or the server lost its data.
     Gone,
-    /// The client was shut down while it held the lock, or the runtime that it was made on has ended. The hold is not renewed any more;
-    /// it ends with its lease.
+    /// The client was shut down, or the runtime that created it has ended. Nothing renews the hold: it ends with its lease.
     Closed,
 }
 
@@ -40,21 +39,21 @@ pub enum Cause {
     #[error("{reason}")]
     #[non_exhaustive]
     Connection {
-        /// What it failed with.
+        /// The error of the connection.
         reason: String,
     },
-    /// The server answers that it cannot serve at the moment: `LOADING`, `BUSY`, `CLUSTERDOWN`, too many clients.
+    /// The server cannot serve now: `LOADING`, `BUSY`, `CLUSTERDOWN`, too many clients.
     #[error("the server answers {message:?}")]
     #[non_exhaustive]
     Server {
         /// The server's own words.
         message: String,
     },
-    /// The server refuses this client, most likely since user, password or rights have changed.
+    /// The server refuses this client: most likely its user, password or rights have changed.
     #[error("{reason}")]
     #[non_exhaustive]
     Refused {
-        /// What it refuses, and what to do about it.
+        /// What the server refuses, and what to do about it.
         reason: String,
     },
 }
@@ -73,24 +72,24 @@ impl Cause {
     }
 }
 
-/// What an operation on a lock can answer instead of its result.
+/// Why an operation on a lock failed.
 ///
-/// That another owner holds the lock is not an error, so no error is a busy one: [`try_lock`](crate::Lock::try_lock) and
-/// [`try_lock_for`](crate::Lock::try_lock_for) answer `None`.
+/// A lock that another owner holds is not an error: [`try_lock`](crate::Lock::try_lock) and
+/// [`try_lock_for`](crate::Lock::try_lock_for) return `None`.
 ///
 /// An error's text does not repeat its [`source`](std::error::Error::source), which [`Error::Unavailable`] has. A log that prints
 /// the text alone, and not the chain, leaves out why Redis did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The client was shut down, or the runtime that it was made on has ended: a client that is kept in a static is good for
-    /// one runtime, and each `#[tokio::test]` has its own.
+    /// The client was shut down, or the runtime that created it has ended. A client in a static serves one runtime only, and
+    /// each `#[tokio::test]` has its own.
     #[error(
         "the lock client was shut down, or the runtime that it was made on has ended; connect a new one"
     )]
     Closed,
 
-    /// The hold was gone before it was released. Another owner may have entered what it protected since.
+    /// The hold was gone before its release. Another owner may have held the lock since.
     #[error("the hold on `{name}` was lost: {reason}")]
     #[non_exhaustive]
     Lost {
@@ -98,11 +97,11 @@ pub enum Error {
         name: Arc<str>,
         /// How the hold ended.
         reason: LostReason,
-        /// What the body of a `run` came to: see [`Error::take_result`].
+        /// The result of the body of a `run`: see [`Error::take_result`].
         result: Option<Unprotected>,
     },
 
-    /// The owner has no hold on the lock that could be released this way.
+    /// The owner has no hold without a guard on the lock. A guard releases its hold itself.
     #[error(
         "this owner has no unguarded hold on `{name}`: unlock through the guard, or as the owner that called `leak`"
     )]
@@ -112,8 +111,8 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner holds the lock already, and it is not reentrant: a non-reentrant or a simple lock. Known without asking the
-    /// server. The branches of one `join!` are one owner.
+    /// The owner holds the lock already, and the lock is not reentrant (non-reentrant, simple). The client returns it without a
+    /// request. The branches of one `join!` are one owner.
     #[error("this owner holds `{name}` already, and the lock is not reentrant")]
     #[non_exhaustive]
     AlreadyHeld {
@@ -121,8 +120,8 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner reads under the lock and wants to write: it would wait for itself, as it does in Redisson. Release the read
-    /// hold first, and expect that another owner writes in between.
+    /// The owner has a read hold and asks to write: it would wait for itself, as in Redisson. Release the read hold first, and
+    /// expect another owner to write in between.
     #[error(
         "this owner has a read hold on `{name}` and would wait for itself to write: release that first"
     )]
@@ -132,13 +131,13 @@ pub enum Error {
         name: Arc<str>,
     },
 
-    /// The owner has as many holds on the lock as an owner may have: 1,000, for the read side of a read-write lock.
+    /// The owner has reached the largest number of holds: 1,000 on the read side of a read-write lock.
     #[error("this owner has {most} holds on `{name}`, which is the most that it may have")]
     #[non_exhaustive]
     TooManyHolds {
         /// The lock.
         name: Arc<str>,
-        /// How many holds.
+        /// The largest number of holds.
         most: u32,
     },
 
@@ -154,22 +153,22 @@ pub enum Error {
         found: String,
     },
 
-    /// Redis did not answer in time, or answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). From an
-    /// acquisition: nothing is held, and what was sent is taken back as soon as Redis can be reached. From a release: it goes
-    /// on in the background, unless Redis refused until the lease was over.
+    /// Redis did not answer in time, or it answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). After an
+    /// acquisition the caller holds nothing; the client releases a late grant as soon as it can reach Redis. A release continues
+    /// in the background, unless Redis refused until the lease was over.
     #[error("Redis could not be reached: {}", without_cause(.reason, .cause.as_deref()))]
     #[non_exhaustive]
     Unavailable {
-        /// What was waited for, or what the connection failed with; the cause follows in parentheses. The error's `Display` leaves the
-        /// cause to [`source`](std::error::Error::source), so a report of the chain names it once.
+        /// What the client waited for, or the error of the connection; the cause follows in parentheses. The error's `Display` leaves
+        /// the cause to [`source`](std::error::Error::source), so a report of the chain names it once.
         reason: String,
         /// Why there was no answer, as far as the client knows.
         #[source]
         cause: Option<Arc<Cause>>,
     },
 
-    /// The lock was free, but fewer replicas acknowledged it in time than were wanted
-    /// ([`Durability`](crate::Durability)). Nothing is held: what was taken has been given back.
+    /// The lock was free, but too few replicas acknowledged the acquisition in time ([`Durability`](crate::Durability)). The client
+    /// has released the hold.
     #[error(
         "`{name}` was given back, as {acknowledged} of {wanted} replicas acknowledged it in time"
     )]
@@ -179,11 +178,11 @@ pub enum Error {
         name: Arc<str>,
         /// How many replicas acknowledged.
         acknowledged: u32,
-        /// How many were to.
+        /// How many replicas were needed.
         wanted: u32,
     },
 
-    /// The name cannot be a lock's.
+    /// A lock cannot have this name.
     #[error("{name:?} cannot be the name of a lock: {reason}")]
     #[non_exhaustive]
     InvalidName {
@@ -193,7 +192,7 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// A setting, a lease or a URL that cannot work.
+    /// A setting, a lease or a URL is invalid.
     #[error("{reason}")]
     #[non_exhaustive]
     Config {
@@ -217,18 +216,18 @@ impl Error {
         }
     }
 
-    /// Whether a hold was lost: another owner may have entered what it protected since.
+    /// Returns whether this is [`Error::Lost`]: another owner may have held the lock since.
     pub fn is_lost(&self) -> bool {
         matches!(self, Error::Lost { .. })
     }
 
-    /// Whether the server could not be reached, or could not serve yet, within the limits of the call.
+    /// Returns whether this is [`Error::Unavailable`]: the server could not be reached, or could not serve yet, in time.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable { .. })
     }
 
-    /// Whether the same call may well succeed later without a change of program, set-up or data: the server could not be
-    /// reached, or had too few replicas. That a lock is busy is no error: `try_lock` answers `None`.
+    /// Returns whether the same call may succeed later without a change of program, set-up or data: the server could not be
+    /// reached, or too few replicas acknowledged. A busy lock is no error: `try_lock` returns `None`.
     ///
     /// # Examples
     ///
@@ -251,8 +250,8 @@ impl Error {
         self.is_unavailable() || matches!(self, Error::Replication { .. })
     }
 
-    /// Takes out of an [`Error::Lost`] what the body of a `run` came to, if it had run to its end: it is not known for how long of
-    /// it the lock was held. `T` is the type of that result; there is none for another type, and none a second time.
+    /// Takes the result of the body of a `run` out of an [`Error::Lost`], if the body had run to its end. The lock may have been
+    /// lost at any time before that end. Returns `None` if `T` is not the type of the result, and at a second call.
     ///
     /// # Examples
     ///
@@ -280,7 +279,7 @@ impl Error {
         taken.downcast().ok().map(|result| *result)
     }
 
-    /// The same, with what the body of a `run` came to.
+    /// Adds the result of the body of a `run`.
     pub(crate) fn with_result(self, done: impl Send + 'static) -> Self {
         match self {
             Error::Lost { name, reason, .. } => Error::Lost {
@@ -299,7 +298,7 @@ impl Error {
         }
     }
 
-    /// That there was no answer, for `reason`, and what is known to be behind it.
+    /// [`Error::Unavailable`] for `reason`, with the cause if the client knows it.
     pub(crate) fn unavailable_by(reason: impl Into<String>, cause: Option<Arc<Cause>>) -> Self {
         let reason = reason.into();
         Error::Unavailable {
@@ -316,7 +315,7 @@ impl Error {
         InFull(self)
     }
 
-    /// What keeps a client from its server that got this error when it connected.
+    /// The cause for which a client that got this error cannot connect.
     pub(crate) fn cause(&self) -> Arc<Cause> {
         match self {
             Error::Unavailable {

@@ -19,10 +19,10 @@ thread_local! {
 static THREADS: AtomicU64 = AtomicU64::new(1);
 static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 
-/// The identity that holds a lock, within one [`LockClient`](crate::LockClient): what a thread is to Redisson.
+/// The identity that holds a lock, within one [`LockClient`](crate::LockClient). Redisson's owner is a thread.
 ///
-/// Locks are reentrant per owner. Unless told otherwise ([`owned_by`](crate::Lock::owned_by)), an operation acts for
-/// [`Owner::current`].
+/// Locks are reentrant per owner. An operation acts for [`Owner::current`], unless [`owned_by`](crate::Lock::owned_by) names
+/// another owner.
 ///
 /// # Tasks that share an owner
 ///
@@ -36,7 +36,7 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 ///
 /// async fn work(client: &redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
 ///     let guard = client.reentrant_lock("order:42").lock().await?;
-///     // alone here
+///     // No other owner is here.
 ///     guard.unlock().await?;
 ///     Ok(())
 /// }
@@ -47,23 +47,25 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 /// # }
 /// ```
 ///
-/// A server such as hyper or axum answers all requests of one HTTP/1 connection in **one task**, one after the other, so these are one
-/// owner. A handler whose hold outlives its answer, as its guard is moved into a spawned task or leaked, does not keep the
-/// connection's next request out. It takes the lock for an owner of its own: `lock.owned_by(&Owner::new())`.
+/// A server such as hyper or axum answers all requests of one HTTP/1 connection in **one task**, one after the other: they are one
+/// owner. If a handler's hold outlives its answer (a leaked guard, or a guard in a spawned task), the hold does not exclude the
+/// connection's next request. Such a handler acquires the lock for a new owner: `lock.owned_by(&Owner::new())`.
 ///
-/// One owner's operations on one lock follow each other. A future of this crate that was polled and is then left alone,
-/// neither polled nor dropped, can hold up further ones of the same owner on the same lock, but no other owner's.
+/// One owner's operations on one lock follow each other. A future of this crate that was polled, and is then neither polled nor
+/// dropped, can delay later operations of the same owner on the same lock. It delays no other owner.
 ///
-/// The other way round, a spawned task is an owner of its own. Work that is to share the hold of the task that spawns
-/// it is spawned as `owner.scope(work)`, with `owner` the [`Owner::current`] of the spawning task.
+/// # Spawned tasks
+///
+/// A spawned task is a new owner, and waits for locks that the spawning task holds. [`Owner::spawn`] on [`Owner::current`] keeps
+/// the owner.
 ///
 /// # Redisson
 ///
-/// The `n` in the lock's field `<client id>:<n>`, which for Redisson is the Java thread id.
+/// The `n` in the lock's field `<client id>:<n>`; in Java, the thread id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u64);
 
-/// Where an owner number comes from: numbers of different sources never meet.
+/// Where an owner number comes from: numbers of different sources differ.
 #[derive(Clone, Copy)]
 enum Space {
     Task = 1,
@@ -71,9 +73,8 @@ enum Space {
     Explicit = 3,
 }
 
-/// Numbers fit in a signed 64-bit integer, as Java's do: two bits tell the source, 60 count. The highest is set, so that
-/// all have 19 digits and no thread of Java has as many: the fair lock's scripts tell by that whose waiters refresh their
-/// places.
+/// A number fits in a signed 64-bit integer, as in Java: two bits for the source, 60 for the count. The highest bit is set, so every
+/// number has 19 digits, more than a Java thread id. The fair lock's scripts recognise this crate's waiters by that length.
 fn number(count: u64, space: Space) -> u64 {
     1 << 62 | ((count << 2) | space as u64) & (i64::MAX as u64)
 }
@@ -83,10 +84,9 @@ fn next(counter: &AtomicU64, space: Space) -> u64 {
 }
 
 impl Owner {
-    /// The owner that the present code acts for: that of the innermost [`scope`](Self::scope), else the tokio task,
-    /// else the thread.
+    /// Returns the owner of the running code: the innermost [`scope`](Self::scope), else the tokio task, else the thread.
     ///
-    /// A future run by `block_on` is no task: there it is the thread.
+    /// A future under `block_on` runs in no task: its owner is the thread.
     ///
     /// # Redisson
     ///
@@ -99,12 +99,12 @@ impl Owner {
             .unwrap_or_else(Self::of_thread)
     }
 
-    /// The owner that this thread is, whatever runs on it.
+    /// The owner of this thread, whatever task runs on it.
     pub(crate) fn of_thread() -> Self {
         THREAD.with(|owner| *owner)
     }
 
-    /// A new owner, different from every other one of this process.
+    /// Returns a new owner, different from every other owner of this process.
     #[allow(
         clippy::new_without_default,
         reason = "a default is expected to equal another default"
@@ -113,7 +113,7 @@ impl Owner {
         Self(next(&EXPLICIT, Space::Explicit))
     }
 
-    /// Runs `future` as this owner, wherever it is polled.
+    /// Runs `future` as this owner, whichever task polls it.
     ///
     /// # Examples
     ///
@@ -130,7 +130,7 @@ impl Owner {
         SCOPE.scope(self, future)
     }
 
-    /// Spawns a task that acts as this owner: what it takes is a further hold of the same owner, and does not wait for the first one.
+    /// Spawns a task that acts as this owner. An acquisition of the task adds a hold to those of this owner.
     ///
     /// # Panics
     ///
@@ -175,7 +175,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// Owners that a simulation repeats: those of a process go on from one history to the next.
+/// Owners of a simulation: each history counts them anew.
 #[cfg(feature = "test-util")]
 pub(crate) mod simulation {
     use std::cell::Cell;
@@ -187,18 +187,18 @@ pub(crate) mod simulation {
         static RUNNING: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Whether this thread repeats a simulation: all chance then comes from fastrand, which the simulation seeds.
+    /// Whether this thread runs a simulation. All randomness then comes from fastrand, which the simulation seeds.
     pub(crate) fn is_running() -> bool {
         RUNNING.get()
     }
 
-    /// Begins a simulation on this thread, whose next owner has this number.
+    /// Begins a simulation on this thread. The number of its next owner is `first`.
     pub fn count_owners_from(first: u64) {
         RUNNING.set(true);
         NEXT.set(first);
     }
 
-    /// An owner that no other of this thread equals since the last `count_owners_from`.
+    /// Returns an owner that differs from every other one of this thread since the last `count_owners_from`.
     pub fn next_owner() -> Owner {
         let count = NEXT.get();
         NEXT.set(count + 1);
@@ -206,7 +206,7 @@ pub(crate) mod simulation {
     }
 }
 
-/// Reads a number from what is written to it.
+/// Collects the digits of a text as a number.
 struct Digits(u64);
 
 impl fmt::Write for Digits {
@@ -218,7 +218,7 @@ impl fmt::Write for Digits {
     }
 }
 
-/// An owner as every client of the server knows it: `<client id>:<n>`.
+/// An owner, unique among all clients of a server: `<client id>:<n>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerId {
     client: Uuid,
@@ -234,7 +234,7 @@ impl OwnerId {
         self.client
     }
 
-    /// Which of the client's owners it is.
+    /// Returns the owner within its client.
     pub fn owner(&self) -> Owner {
         self.owner
     }
@@ -252,7 +252,7 @@ impl OwnerId {
             number /= 10;
         }
         let length = 37 + digits;
-        // `Bytes` that are copied allocate again when they are first cloned.
+        // Other `Bytes` allocate again at their first clone.
         Bytes::from_owner(Field { text, length })
     }
 }

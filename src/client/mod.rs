@@ -1,4 +1,4 @@
-//! The only way to get a lock.
+//! `LockClient`, which makes every lock.
 
 mod builder;
 #[cfg(feature = "redisson-yaml")]
@@ -27,12 +27,11 @@ use crate::{
     wire::{Kind, sealed::Known, site::Site},
 };
 
-/// A connection to Redis or Valkey, from which locks are had.
+/// A client of Redis or Valkey, which makes locks.
 ///
-/// Cheap to clone; clones share everything. It has two connections, one for scripts and one for the messages that wake
-/// waiters, and its tasks run on the tokio runtime on which it was built. When the last clone is gone, and with it the
-/// last lock and guard, what was queued for release is released and the connections close; [`shutdown`](Self::shutdown)
-/// does so at once and tells how it went.
+/// Cheap to clone; clones share everything. A client has two connections to a server, one for scripts and one for the messages that
+/// wake waiters. Its tasks run on the tokio runtime on which it was built. When the last clone, lock and guard are gone, the client
+/// finishes its queued releases and closes its connections. [`shutdown`](Self::shutdown) does so at once and returns a report.
 ///
 /// # Redisson
 ///
@@ -61,8 +60,7 @@ impl LockClient {
         Self { engine }
     }
 
-    /// The id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Random, and made anew for every
-    /// connect.
+    /// Returns the id that is part of every owner of this client: `<id>:<n>` in the lock's hash. Each client has a new random id.
     #[doc(alias = "getId")]
     pub fn id(&self) -> Uuid {
         self.engine.id
@@ -70,8 +68,8 @@ impl LockClient {
 
     /// The plain reentrant lock `name`.
     ///
-    /// Nothing is sent. A name that cannot be a lock's (empty, with control characters, longer than 64 KiB) is
-    /// [`Error::InvalidName`] at the first use.
+    /// Sends nothing. An invalid name (empty, with control characters, longer than 64 KiB) is [`Error::InvalidName`] at the first
+    /// use.
     ///
     /// # Redisson
     ///
@@ -93,15 +91,15 @@ impl LockClient {
 
     /// The fair lock `name`: grants are first come, first served, over all Rust and Java services.
     ///
-    /// Each waiter has an entry in a queue on the server. A waiter of this crate refreshes its entry while it waits, so
-    /// that one that dies holds up those behind it for seconds (three times
-    /// [`Config::poll_floor`](crate::Config::poll_floor), 15 s by default); a dead waiter of Java does so for Java's
-    /// `fairLockWaitTimeout` (see [`Config::fair_lock_wait`](crate::Config::fair_lock_wait)). A wait that ends without the
-    /// lock, or is dropped, leaves the queue; the entries of other waiters stay as they are.
+    /// Each waiter has an entry in a queue on the server. A waiter of this crate refreshes its entry while it waits, so a dead waiter
+    /// delays the waiters behind it for seconds only (up to 5.5 s by default, see
+    /// [`Config::poll_floor`](crate::Config::poll_floor)). A dead Java waiter delays them for Java's `fairLockWaitTimeout` (see
+    /// [`Config::fair_lock_wait`](crate::Config::fair_lock_wait)). A wait that ends without the lock, or is dropped, leaves the
+    /// queue; the entries of other waiters stay as they are.
     ///
-    /// [`try_lock`](crate::Lock::try_lock) does not queue, and takes a free lock only if it has no waiter. What the order
-    /// is worth, and what a long queue costs, is in
-    /// [docs/fair-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fair-lock.md).
+    /// [`try_lock`](crate::Lock::try_lock) does not queue, and acquires a free lock only if it has no waiter.
+    /// [docs/fair-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fair-lock.md) says where the order breaks, and
+    /// what a long queue costs.
     ///
     /// # Redisson
     ///
@@ -151,9 +149,9 @@ impl LockClient {
     /// The fenced lock `name`: the reentrant lock whose guards have a [token](crate::Guard::token) that rises from holder to
     /// holder.
     ///
-    /// A store that compares tokens refuses what a holder writes after its time: the one thing that no lock with a lease can
-    /// prevent by itself. What a token is worth, and when it can repeat, is in
-    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md).
+    /// A store that compares tokens refuses the late writes of a former holder, which no lock with a lease can prevent by itself.
+    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md) says what a token guarantees,
+    /// and when it can repeat.
     ///
     /// # Redisson
     ///
@@ -175,12 +173,12 @@ impl LockClient {
         self.lock(name.into())
     }
 
-    /// The lock `name`, polled with growing pauses ([`BackOff`]) instead of waited for by message.
+    /// The lock `name`, whose waiters poll with growing pauses ([`BackOff`]) instead of waiting for a message.
     ///
-    /// For locks that are held for milliseconds and seldom contended, so that a subscription is not worth its cost. Each
-    /// waiter asks by itself, after pauses that [`with_back_off`](crate::Lock::with_back_off) sets. Its data are those of
-    /// the [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release is announced, so that tasks that wait
-    /// for the same name as a reentrant lock need not wait for the lease to end.
+    /// For locks that are held for milliseconds and seldom contended, where a subscription is not worth its cost. A waiter asks
+    /// after the pauses of [`with_back_off`](crate::Lock::with_back_off). Its data are those of the
+    /// [reentrant lock](Self::reentrant_lock). Unlike Redisson's, its release publishes a message: it wakes tasks that wait for the
+    /// same name as a reentrant lock.
     ///
     /// # Redisson
     ///
@@ -200,8 +198,7 @@ impl LockClient {
         self.lock(name.into()).with_back_off(BackOff::default())
     }
 
-    /// The lock `name` as the [reentrant lock](Self::reentrant_lock), but its owner may not take it again: that is
-    /// [`Error::AlreadyHeld`].
+    /// The lock `name` as the [reentrant lock](Self::reentrant_lock), but a second hold of one owner is [`Error::AlreadyHeld`].
     ///
     /// # Redisson
     ///
@@ -225,8 +222,7 @@ impl LockClient {
         self.lock(name.into())
     }
 
-    /// The lock `name` as the [fair lock](Self::fair_lock), but its owner may not take it again: that is
-    /// [`Error::AlreadyHeld`].
+    /// The lock `name` as the [fair lock](Self::fair_lock), but a second hold of one owner is [`Error::AlreadyHeld`].
     ///
     /// # Redisson
     ///
@@ -246,13 +242,12 @@ impl LockClient {
         self.lock(name.into())
     }
 
-    /// The lock `name` as one string key with a value of its owner's and an expiry, for services without Redisson.
+    /// The lock `name` as one string key with an expiry, for services without Redisson. The value is the owner.
     ///
-    /// It excludes programs that take the same key by `SET key value NX PX lease`, delete it only if the value is their own and
-    /// extend it likewise: redis-py's `Lock`, redsync, Spring Integration's registry and many a home-made lock. **It does not
-    /// exclude Redisson's locks**, nor the other kinds of this crate: those answer [`Error::WrongKind`] at its key, and it
-    /// at theirs. It is not reentrant ([`Error::AlreadyHeld`]). As other libraries do not announce their releases, one waiter per
-    /// lock asks five times a second. More is in
+    /// Excludes programs that acquire the same key by `SET key value NX PX lease`, and delete or extend it only if the value is their
+    /// own: redis-py's `Lock`, redsync, Spring Integration's registry and many home-made locks. **Does not exclude Redisson's locks**
+    /// or the other kinds of this crate: each returns [`Error::WrongKind`] at the other's key. Not reentrant
+    /// ([`Error::AlreadyHeld`]). Other libraries publish no release, so one waiter per lock asks five times a second. More is in
     /// [docs/simple-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/simple-lock.md).
     ///
     /// # Redisson
@@ -296,7 +291,7 @@ impl LockClient {
         Semaphore::new(self.engine.clone(), site)
     }
 
-    /// The semaphore `name` whose permits have an id and an end.
+    /// The semaphore `name` whose permits have an id and a lease.
     ///
     /// # Redisson
     ///
@@ -322,7 +317,7 @@ impl LockClient {
         PermitExpirableSemaphore::new(self.engine.clone(), site)
     }
 
-    /// The latch `name`: opens when all have counted down.
+    /// The latch `name`, which opens when its count reaches zero.
     ///
     /// # Redisson
     ///
@@ -347,7 +342,7 @@ impl LockClient {
 
     /// The election `name`: at any time at most one candidate leads. See [`Election`].
     ///
-    /// It is the [fenced lock](Self::fenced_lock) of the same name, with the identity of the leader beside it.
+    /// An election is the [fenced lock](Self::fenced_lock) of the same name, with the leader's identity in its hash.
     ///
     /// # Redisson
     ///
@@ -389,8 +384,8 @@ impl LockClient {
         MultiLock::of(self.reentrant_locks(names))
     }
 
-    /// A majority of the reentrant locks `names`. On one server that is worth little: see [`RedLock::of`] for locks of
-    /// several clients, and [`RedLock`] for what it guarantees.
+    /// A majority of the reentrant locks `names`. On one server that adds no safety: see [`RedLock::of`] for locks of several
+    /// clients, and [`RedLock`] for its guarantees.
     ///
     /// # Redisson
     ///
@@ -402,7 +397,7 @@ impl LockClient {
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// use redisson_lock::RedLock;
     ///
-    /// // On one server this is for trying it out. What it is made for:
+    /// // A RedLock belongs on servers that share nothing:
     /// let (a, b, c) = (client.clone(), client.clone(), client); // clients of three servers
     /// let lock = RedLock::of([a, b, c].map(|client| client.reentrant_lock("job")));
     /// let guard = lock.lock().await?;
@@ -416,9 +411,9 @@ impl LockClient {
         RedLock::of(self.reentrant_locks(names))
     }
 
-    /// What this client holds now and may rely on, the longest held first. Sends nothing.
+    /// Returns the valid holds of this client, the oldest first. Sends nothing.
     ///
-    /// For a page of a program's state, and for the question why it does not end. A hold whose guard was dropped is not listed.
+    /// For a status page, or to find out why a program does not end. Omits a hold whose guard was dropped.
     ///
     /// # Redisson
     ///
@@ -437,7 +432,7 @@ impl LockClient {
         self.engine.held()
     }
 
-    /// Whether there are connections to all servers that locks are asked for at. Sends nothing: a server that has just stopped
+    /// Returns whether the client has a connection to every server that it needs. Sends nothing: a server that has just stopped
     /// answering still counts.
     ///
     /// For a readiness probe. Calls wait for a connection by themselves, within their limits.
@@ -449,15 +444,15 @@ impl LockClient {
         self.engine.is_connected()
     }
 
-    /// Asks all servers that locks are asked for at for a sign of life (`PING`), and says how long the slowest took to answer.
+    /// Sends `PING` to every server that the client needs. Returns how long the slowest took to answer.
     ///
-    /// For a health check that is to notice a server that has just stopped answering, which
-    /// [`is_connected`](Self::is_connected) does not. A user without the right to `PING` may use it as well.
+    /// For a health check that must notice a server that has just stopped answering; [`is_connected`](Self::is_connected) does not.
+    /// Works also for a user without the right to `PING`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when a server is not connected to or does not answer within
-    /// [`Config::command_wait`](crate::Config::command_wait), or does not serve now; [`Error::Closed`].
+    /// [`Error::Unavailable`] when a server has no connection, does not answer within
+    /// [`Config::command_wait`](crate::Config::command_wait), or cannot serve now; [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -486,7 +481,7 @@ impl LockClient {
         names.into_iter().map(|name| self.reentrant_lock(name))
     }
 
-    /// The name with what the settings put in front of it.
+    /// The name with [`Config::name_prefix`](crate::Config::name_prefix).
     fn named(&self, name: String) -> Result<Arc<str>, Box<Error>> {
         let name = match &*self.engine.config.name_prefix {
             "" => name,
@@ -516,12 +511,10 @@ impl LockClient {
 
     /// Ends the client, for all its clones.
     ///
-    /// What is queued for release (dropped guards, attempts whose futures were dropped) is released, and waiters in fair
-    /// queues leave them, for up to about 5 s.
-    /// Remaining holders of this client are told that their locks are lost, with
-    /// [`LostReason::Closed`](crate::LostReason::Closed): such holds are no longer renewed, and **not** released
-    /// either, as their holders may need a moment to stop. They end with their leases, and the report lists them. From
-    /// here on every operation answers [`Error::Closed`].
+    /// Waits for up to about 5 s while the client finishes its queued releases (dropped guards, dropped futures) and its waiters leave
+    /// fair queues. Then the remaining holders lose their holds, with [`LostReason::Closed`](crate::LostReason::Closed). Nothing
+    /// renews such holds, and the client does **not** release them, because their holders may need time to stop. Their leases end
+    /// them, and the report lists them. Every later operation returns [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -545,10 +538,10 @@ impl LockClient {
         self.engine.shutdown().await
     }
 
-    /// As [`shutdown`](Self::shutdown), and releases what is still held, as the last step of a program that has stopped all work.
+    /// As [`shutdown`](Self::shutdown), and releases the remaining holds. For the last step of a program that has stopped all work.
     ///
-    /// Holders are told first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once: a program that may still
-    /// be at work under a lock is better left to [`shutdown`](Self::shutdown). Waits for up to another 5 s.
+    /// The holders lose their holds first ([`LostReason::Closed`](crate::LostReason::Closed)), and other owners enter at once. A
+    /// program whose tasks may still work under a lock should call [`shutdown`](Self::shutdown). Waits for up to another 5 s.
     ///
     /// # Cancel safety
     ///
@@ -563,7 +556,7 @@ impl LockClient {
     /// ```no_run
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// client.reentrant_lock("migration").lock().await?.leak();
-    /// // The work, and then, where nothing runs after it:
+    /// // After the last work of the program:
     /// let report = client.shutdown_and_release().await;
     /// assert!(report.unreleased.is_empty());
     /// std::process::exit(0);
@@ -582,7 +575,7 @@ impl fmt::Debug for LockClient {
     }
 }
 
-/// A long name is shown by its beginning.
+/// Cuts a long name to its beginning.
 fn shortened(name: String) -> String {
     const SHOWN: usize = 40;
     match name.char_indices().nth(SHOWN) {

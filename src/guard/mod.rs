@@ -1,4 +1,4 @@
-//! One hold, as its holder sees it.
+//! The guard of one hold.
 
 mod multi_guard;
 
@@ -22,26 +22,25 @@ pub type DynGuard = Guard<Dyn>;
 
 /// One hold on a lock of kind `K`.
 ///
-/// It keeps the owner that it was taken for: it may be moved to, used and dropped in any task. Dropping it releases the
-/// hold in the background, before anything else that the client then does with the same lock; [`unlock`](Self::unlock)
-/// releases it and tells how it went.
+/// A guard keeps its owner: any task may use or drop it. Drop releases the hold in the background. A later acquisition of the
+/// lock by this client waits for that release, up to [`Config::command_wait`](crate::Config::command_wait).
+/// [`unlock`](Self::unlock) releases the hold and returns the result.
 ///
-/// A guard that is dropped as the program returns from `main` is released as well. `process::exit` drops nothing: before it,
-/// unlock, or call [`LockClient::shutdown_and_release`](crate::LockClient::shutdown_and_release).
+/// The return from `main` releases the guards that it drops. `process::exit` drops nothing: before it, unlock, or call
+/// [`LockClient::shutdown_and_release`](crate::LockClient::shutdown_and_release).
 ///
 /// # When the hold is lost
 ///
-/// A hold can end before its guard: its lease ran out (because it was a fixed one, because Redis could not be reached,
-/// because this process was stopped), the lock was forced open, or the server lost its data. Code that must not go
-/// on then has four ways to hear of it: [`is_lost`](Self::is_lost) before each step that matters,
-/// [`lost`](Self::lost) in a `select!`, [`cancellation_token`](Self::cancellation_token) to stop other tasks, and
-/// [`Lock::run`](crate::Lock::run), which does it all. The time after which the hold counts as lost,
-/// [`valid_until`](Self::valid_until), lies a little before the server's own (1 % of the lease and 2 ms), so that the
-/// holder hears of it before another owner can enter.
+/// A hold can end before its guard: at the end of a fixed lease, after an outage of Redis, after a stop of this process, by a
+/// forced unlock, or when the server loses its data. Code that must stop then has four ways:
+/// [`is_lost`](Self::is_lost) before each step that matters, [`lost`](Self::lost) in a `select!`,
+/// [`cancellation_token`](Self::cancellation_token) to stop other tasks, and [`Lock::run`](crate::Lock::run), which does all
+/// three. The validity of a hold ends at [`valid_until`](Self::valid_until), 1 % of the lease and 2 ms before the lease on the
+/// server. The holder therefore learns of the loss before another owner can enter.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind> {
     held: Held,
-    /// Keeps the client going for as long as the guard lives.
+    /// Keeps the client open for as long as the guard lives.
     engine: EngineHandle,
     kind: PhantomData<K>,
 }
@@ -55,16 +54,16 @@ impl<K: Kind> Guard<K> {
         }
     }
 
-    /// Releases the hold. With the owner's last hold, the lock is free and a waiter is told.
+    /// Releases the hold. The release of the owner's last hold frees the lock and wakes a waiter.
     ///
     /// Waits for one answer of the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the hold was gone before: another owner may have entered what it protected.
+    /// [`Error::Lost`] when the hold was gone before: another owner may have held the lock since.
     /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait); the
-    /// release is carried on in the background, and at the latest the lease ends the hold. [`Error::Redis`] when the
-    /// server refused, which leaves the hold to its lease; [`Error::Closed`] likewise.
+    /// release continues in the background until the lease ends the hold. [`Error::Redis`] when the server refused, and
+    /// [`Error::Closed`]: then the lease ends the hold.
     ///
     /// # Cancel safety
     ///
@@ -72,8 +71,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Redisson
     ///
-    /// `unlock()`. A lost reply, which makes Redisson report "not locked by current thread", is not mistaken for a
-    /// loss here.
+    /// `unlock()`. A lost reply makes Redisson report "not locked by current thread"; here it is no loss.
     ///
     /// # Examples
     ///
@@ -93,7 +91,7 @@ impl<K: Kind> Guard<K> {
         self.held.release().await
     }
 
-    /// The same hold, without the lock's kind in the type.
+    /// Returns the guard without the lock's kind in the type.
     pub fn into_dyn(self) -> DynGuard {
         Guard {
             held: self.held,
@@ -107,18 +105,18 @@ impl<K: Kind> Guard<K> {
         self.held.tenure().name()
     }
 
-    /// Whose hold it is: [`owned_by`](crate::Lock::owned_by) with this owner re-enters.
+    /// Returns the owner of the hold. [`owned_by`](crate::Lock::owned_by) with this owner re-enters.
     pub fn owner(&self) -> Owner {
         self.held.owner()
     }
 
-    /// How many replicas had acknowledged the acquisition when it was answered. `None` where none were waited for
-    /// ([`Durability`](crate::Durability)), or the server would not say.
+    /// Returns how many replicas had acknowledged the acquisition at its reply. `None` if the acquisition waited for no replica
+    /// ([`Durability`](crate::Durability)), or the server refused to tell.
     pub fn acknowledgements(&self) -> Option<u32> {
         self.held.acknowledged
     }
 
-    /// Completes, with the reason, when the hold is lost; never if it is released before.
+    /// Completes with the reason when the hold is lost. Never completes after a release.
     ///
     /// # Cancel safety
     ///
@@ -142,12 +140,12 @@ impl<K: Kind> Guard<K> {
         loss_of(self.held.tenure(), self.engine.runtime()).await
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing.
+    /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
     pub fn is_lost(&self) -> bool {
         self.lost_reason().is_some()
     }
 
-    /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
+    /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
         let (tenure, token) = (self.held.tenure(), self.held.tenure().token().child_token());
         if let Some(here) = elsewhere(self.engine.runtime()) {
@@ -156,30 +154,28 @@ impl<K: Kind> Guard<K> {
         token
     }
 
-    /// Until when the hold may be relied upon if it is not renewed again: until the end of its own lease. It only moves
-    /// forward: with each renewal, and for a fixed lease when an inner hold of the same owner is released, which begins the
-    /// outer ones' leases anew. Before it the guard is lost only where the server has lost the lock; after it, as soon as no
-    /// other hold of the owner lasts longer.
+    /// Returns the end of this hold's validity if no further renewal succeeds. A renewal moves it forward. The release of an
+    /// inner hold restarts the leases of the outer holds. An earlier loss means that the server lost the lock. A longer hold
+    /// of the same owner keeps the guard valid past this time.
     pub fn valid_until(&self) -> std::time::Instant {
         self.held.valid_until().into_std()
     }
 
-    /// Has the hold last for another `lease` from now on, as a holder with a fixed lease wants that needs longer than it thought.
+    /// Extends the hold to `lease` from now. Use it for a fixed lease that turns out too short.
     ///
-    /// It never shortens: what is left already stays. With the lock's other holds of the same owner, the longest counts. A
-    /// hold that the watchdog renews is lengthened too, and renewed as before. [`valid_until`](Self::valid_until) moves when
-    /// the server has answered.
+    /// A longer remaining time stays. The lock is held for the longest of the owner's holds. The watchdog goes on renewing a
+    /// hold that it renewed before. [`valid_until`](Self::valid_until) moves when the server has answered.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the hold is gone, [`Error::Config`] for a lease out of bounds, [`Error::Unavailable`] when no
-    /// answer came within [`Config::command_wait`](crate::Config::command_wait) and [`Error::Replication`] when too few
-    /// replicas have it (the hold then lasts as long as before, though the server may keep it for longer), [`Error::Redis`],
-    /// [`Error::Closed`].
+    /// [`Error::Lost`] when the hold is gone, [`Error::Config`] for a lease out of bounds, [`Error::Redis`], [`Error::Closed`].
+    /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait), and
+    /// [`Error::Replication`] when too few replicas acknowledged: the validity then stays as it was, though the server may keep
+    /// the hold for longer.
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on, and what comes after it waits for it.
+    /// Dropping the future does not stop an extension that has begun. The owner's later operations on the lock wait for it.
     ///
     /// # Redisson
     ///
@@ -207,8 +203,8 @@ impl<K: Kind> Guard<K> {
         self.held.extend(lease, Then::Renewed).await
     }
 
-    /// Ends the guard and leaves the hold, which goes on, renewed if it was, for as long as the client does.
-    /// [`Lock::unlock`](crate::Lock::unlock), by the same owner, releases it.
+    /// Consumes the guard and keeps the hold. Renewal continues until the client closes.
+    /// [`Lock::unlock`](crate::Lock::unlock) by the same owner releases the hold.
     pub fn leak(self) {
         self.held.leak();
     }
@@ -232,19 +228,18 @@ impl<K: Kind> Guard<K> {
 }
 
 impl Guard<Fenced> {
-    /// The fencing token: larger than that of every earlier holder, for as long as the server keeps its data.
+    /// Returns the fencing token: larger than that of every earlier holder, for as long as the server keeps its data.
     ///
-    /// A store that remembers the largest token that it has seen, and refuses smaller ones, is safe from a holder that
-    /// does not know yet that it has lost the lock. It has to compare and write in one step. All holds of one owner at a
-    /// time show the token of its first, also where the counter has gone on.
+    /// A store that remembers the largest token, and refuses smaller ones, is safe from a holder that has not yet learned of its
+    /// loss. The store must compare and write in one step. All holds in one tenure show the token of its first hold.
     ///
     /// Tokens repeat if the server loses writes or the counter: after a failover without durable replication, a restart
-    /// without persistence, an eviction or a `DEL`. What to do about it is in
-    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md).
+    /// without persistence, an eviction or a `DEL`.
+    /// [docs/fenced-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/fenced-lock.md) says what to do about it.
     ///
     /// # Redisson
     ///
-    /// What `lockAndGetToken()` and `tryLockAndGetToken()` answer; there, inner acquisitions answer larger numbers.
+    /// `lockAndGetToken()` and `tryLockAndGetToken()`; there, inner acquisitions return larger numbers.
     ///
     /// # Examples
     ///
@@ -265,7 +260,7 @@ impl Guard<Fenced> {
 }
 
 impl DynGuard {
-    /// The fencing token, if the lock is a [fenced lock](crate::FencedLock).
+    /// Returns the fencing token, if the lock is a [fenced lock](crate::FencedLock).
     pub fn fencing_token(&self) -> Option<i64> {
         self.held.tenure().fence()
     }

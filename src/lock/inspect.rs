@@ -1,4 +1,4 @@
-//! What can be asked of a lock, and done to it, without holding it.
+//! Queries and the forced release of a lock: methods that need no hold.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use crate::{
 };
 
 impl<K: Kind> Lock<K> {
-    /// Frees the lock, whichever owner holds it, and wakes a waiter. Returns whether it was held.
+    /// Frees the lock from any owner, and wakes a waiter. Returns whether it was held.
     ///
-    /// Holders of this client learn of it at once, those of other clients at their next renewal. Waits for one answer of the server.
+    /// Holders of this client learn of the loss at once, holders of other clients at their next renewal. Waits for one answer of
+    /// the server.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongKind`] when something else stands at the key, which is left alone; [`Error::Unavailable`] when no
-    /// answer came within [`Config::command_wait`](crate::Config::command_wait) (it may happen yet); [`Error::Redis`],
+    /// [`Error::WrongKind`] when the key holds something else, which stays unchanged; [`Error::Unavailable`] when no answer came
+    /// within [`Config::command_wait`](crate::Config::command_wait), and the server may still free the lock; [`Error::Redis`],
     /// [`Error::InvalidName`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether it happens.
+    /// After a drop of the future, the server may or may not free the lock.
     ///
     /// # Redisson
     ///
@@ -175,12 +176,12 @@ impl<K: Kind> Lock<K> {
         Ok(self.inspect().await?.remaining)
     }
 
-    /// The holders of the lock, as the server knows them: owners of all clients, and threads of Java; at most 1,000.
+    /// Returns the holders of the lock on the server: owners of all clients, and threads of Java; at most 1,000.
     ///
-    /// Of a [`ReadWriteLock`](crate::ReadWriteLock), either side lists the readers and the writer. While tasks of one client pass a
-    /// lock on in memory ([`Config::local_hand_off`](crate::Config::local_hand_off)), it is the owner that took it from the
-    /// server; [`LockClient::holds`](crate::LockClient::holds) tells which of this client's has it. Waits for one answer of the
-    /// server, which may be out of date when it arrives.
+    /// Either side of a [`ReadWriteLock`](crate::ReadWriteLock) lists the readers and the writer. While a client hands a lock off in
+    /// memory ([`Config::local_hand_off`](crate::Config::local_hand_off)), the server shows the owner to which it granted the lock;
+    /// [`LockClient::holds`](crate::LockClient::holds) shows the present owner of this client. Waits for one answer of the server,
+    /// which may be out of date when it arrives.
     ///
     /// # Errors
     ///

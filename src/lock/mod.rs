@@ -35,7 +35,7 @@ use crate::{
 
 /// The plain reentrant lock: see [`LockClient::reentrant_lock`](crate::LockClient::reentrant_lock).
 pub type ReentrantLock = Lock<Reentrant>;
-/// The lock that is had in the order of asking: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+/// The lock that is granted in the order of the requests: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
 #[doc(alias = "RedissonFairLock")]
 pub type FairLock = Lock<Fair>;
 /// The lock with fencing tokens: see [`LockClient::fenced_lock`](crate::LockClient::fenced_lock).
@@ -44,18 +44,18 @@ pub type FencedLock = Lock<Fenced>;
 /// The lock that is polled: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
 #[doc(alias = "RedissonSpinLock")]
 pub type SpinLock = Lock<Spin>;
-/// The lock that its owner may not take again: see
+/// The lock that refuses its owner a second hold: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
 pub type NonReentrantLock = Lock<NonReentrant>;
-/// The fair lock that its owner may not take again: see
+/// The fair lock that refuses its owner a second hold: see
 /// [`LockClient::non_reentrant_fair_lock`](crate::LockClient::non_reentrant_fair_lock).
 pub type NonReentrantFairLock = Lock<NonReentrantFair>;
 /// The lock that services without Redisson can share: see
 /// [`LockClient::simple_lock`](crate::LockClient::simple_lock).
 pub type SimpleLock = Lock<Simple>;
 
-/// A lock of a kind that is not known when the program is compiled, such as one that a setting names: made by
-/// [`Lock::into_dyn`]. It does what a lock of that kind does, and is the same lock.
+/// A lock whose kind is chosen at run time, such as by a setting. [`Lock::into_dyn`] makes it from a lock of any kind, with
+/// the same data and behaviour.
 ///
 /// ```no_run
 /// # fn example(client: redisson_lock::LockClient, is_fair: bool) {
@@ -69,7 +69,7 @@ pub type SimpleLock = Lock<Simple>;
 /// ```
 pub type DynLock = Lock<Dyn>;
 
-/// A handle on a lock of kind `K`, for as many uses as wanted. Cheap to clone.
+/// A handle on a lock of kind `K`, for any number of acquisitions. Cheap to clone.
 ///
 /// Every operation acts for one [`Owner`]: the current task, unless [`owned_by`](Self::owned_by) or
 /// [`Owner::scope`] says otherwise. **Branches of one `join!` or `select!` are one task and share its owner**; see
@@ -81,19 +81,19 @@ pub type DynLock = Lock<Dyn>;
 #[doc(alias = "RLock")]
 pub struct Lock<K: Kind> {
     pub(crate) engine: EngineHandle,
-    /// Boxed, as a handle seldom has an error, and is a part of every future of its uses.
+    /// Boxed: errors are rare, and every lock future contains the handle.
     pub(crate) subject: Result<Subject, Box<Error>>,
     pub(crate) owner: Option<Owner>,
     pub(crate) kind: PhantomData<K>,
 }
 
 impl<K: Kind> Lock<K> {
-    /// Takes the lock, waiting for it as long as it takes.
+    /// Acquires the lock, and waits for it without a limit.
     ///
-    /// Waits for the message of a release, for the holder's lease to end, and at the latest for the
-    /// next look at the server ([`Config::poll_floor`](crate::Config::poll_floor)); for a spin lock, for the next try; for a
-    /// fair lock, until it is the owner's turn. An owner that holds the lock already enters at once, if the lock is
-    /// reentrant. The hold is renewed until its [`Guard`] ends, unless [`with_lease`](Self::with_lease) says otherwise.
+    /// Wakes at the message of a release, at the end of the holder's lease, or after
+    /// [`Config::poll_floor`](crate::Config::poll_floor), whichever is first, and asks again. A spin lock polls. A fair lock waits
+    /// for the owner's place in the queue. An owner of a reentrant lock gets further holds at once. The watchdog renews the hold
+    /// until its [`Guard`] ends, unless [`with_lease`](Self::with_lease) sets a fixed lease.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future at any point leaves no hold, place in a queue, subscription or renewal behind. A try
-    /// that was on its way is seen to its end in the background, and what it was granted is given back.
+    /// Cancel safe: dropping the future at any point leaves no hold, place in a queue, subscription or renewal behind. A
+    /// background task awaits the reply of an attempt under way, and releases a granted hold.
     ///
     /// # Redisson
     ///
@@ -122,18 +122,18 @@ impl<K: Kind> Lock<K> {
     /// # }
     /// ```
     pub async fn lock(&self) -> Result<Guard<K>, Error> {
-        // Without a limit, a lock that is taken is waited for.
+        // Without a deadline no wait times out, so `None` does not occur.
         self.acquire(Deadline::Never).await?.ok_or(Error::Closed)
     }
 
-    /// Takes the lock if it is free, or held by this owner already.
+    /// Acquires the lock if it is free, or if this owner holds it already.
     ///
-    /// Waits for one answer of the server. A fair lock is not taken while it has waiters.
+    /// Waits for one answer of the server. A fair lock with waiters counts as held.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), but [`Error::Unavailable`] already after
-    /// [`Config::command_wait`](crate::Config::command_wait). That another owner holds the lock is `None`, not an error.
+    /// [`Config::command_wait`](crate::Config::command_wait). A lock that another owner holds is `None`, not an error.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +149,7 @@ impl<K: Kind> Lock<K> {
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// match client.reentrant_lock("nightly-report").try_lock().await? {
     ///     Some(guard) => { /* this instance does the work */ guard.unlock().await?; }
-    ///     None => { /* another one is at it */ }
+    ///     None => { /* another instance does it */ }
     /// }
     /// # Ok(())
     /// # }
@@ -159,16 +159,16 @@ impl<K: Kind> Lock<K> {
         self.acquire(Deadline::Once).await
     }
 
-    /// Takes the lock, waiting for it no longer than `wait`.
+    /// Acquires the lock, and waits for it no longer than `wait`.
     ///
-    /// `wait` covers everything: connecting, asking, subscribing, waiting. An answer that is on its way when it is over
-    /// is waited for a little longer (100 ms), so that a lock granted at the last moment is not reported as busy. A
-    /// `wait` of zero is [`try_lock`](Self::try_lock); one of more than 100 years is [`lock`](Self::lock).
+    /// `wait` covers everything: connecting, asking, subscribing, waiting. A reply under way at the deadline has another
+    /// 100 ms to arrive. A lock granted at the last moment is therefore not reported as busy. A `wait` of zero is
+    /// [`try_lock`](Self::try_lock); a `wait` of more than 100 years is [`lock`](Self::lock).
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when no answer came within `wait`. That another owner held the
-    /// lock all the time is `None`.
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when no answer came within `wait`. A lock that another owner held
+    /// all the time is `None`.
     ///
     /// # Cancel safety
     ///
@@ -196,14 +196,14 @@ impl<K: Kind> Lock<K> {
         self.acquire(Deadline::of(wait)).await
     }
 
-    /// The same lock, held for a fixed `lease` and not renewed.
+    /// Returns a handle whose holds have a fixed `lease` and are not renewed.
     ///
-    /// When the lease is over, the lock is free, whether its holder is done or not; the [`Guard`] says so just before.
-    /// At least 10 ms, at most 100 years, rounded up to whole milliseconds; anything else is [`Error::Config`] at the
+    /// The lock is free at the end of the lease, even if its holder is still at work; the [`Guard`] reports the loss just
+    /// before. At least 10 ms, at most 100 years, rounded up to whole milliseconds; anything else is [`Error::Config`] at the
     /// first use.
     ///
-    /// A hold taken inside another one of the same owner may lengthen the time that is left, but never shortens it. When
-    /// it is released, the lease or renewal of the outer hold is in force again, counted from then.
+    /// A hold inside another one of the same owner may extend the remaining time, but never shortens it. Its release starts the
+    /// lease or the renewal of the outer hold anew.
     ///
     /// # Redisson
     ///
@@ -224,10 +224,10 @@ impl<K: Kind> Lock<K> {
     #[must_use = "it is another handle; this one keeps its lease"]
     #[doc(alias = "leaseTime")]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        self.on(|options| options.set_lease(Lease::new(lease).map_err(Error::config)))
+        self.with_options(|options| options.set_lease(Lease::new(lease).map_err(Error::config)))
     }
 
-    /// The same lock, whose acquisitions and renewals wait for replicas as `durability` says, instead of
+    /// Returns a handle whose acquisitions and renewals wait for replicas by `durability`, instead of
     /// [`Config::durability`](crate::Config::durability).
     ///
     /// # Redisson
@@ -251,10 +251,10 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[must_use = "it is another handle; this one stays as it is"]
     pub fn with_durability(&self, durability: Durability) -> Self {
-        self.on(|options| options.durability = durability)
+        self.with_options(|options| options.durability = durability)
     }
 
-    /// The same lock, for `owner` instead of the current one.
+    /// Returns a handle that acts for `owner` instead of the current one.
     ///
     /// # Redisson
     ///
@@ -282,15 +282,16 @@ impl<K: Kind> Lock<K> {
         }
     }
 
-    /// Releases the latest hold of the owner that has no guard, as [`Guard::leak`] leaves it.
+    /// Releases the owner's latest leaked hold ([`Guard::leak`]).
     ///
     /// Waits for one answer of the server.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`] when the owner has no such hold, or is known to have lost it; [`Error::Lost`] when it turns out to
-    /// be gone; [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait) (the
-    /// release is then carried on in the background), [`Error::Redis`], [`Error::InvalidName`], [`Error::Closed`].
+    /// [`Error::NotHeld`] when the owner has no such hold, or this client has already reported its loss. [`Error::Lost`] when the
+    /// server has no such hold. [`Error::Unavailable`] when no answer came within
+    /// [`Config::command_wait`](crate::Config::command_wait); the release then continues in the background. [`Error::Redis`],
+    /// [`Error::InvalidName`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -319,7 +320,7 @@ impl<K: Kind> Lock<K> {
         self.engine.release_leaked(spec, self.owner(), None).await
     }
 
-    /// The same lock, without its kind in the type: for code that is not generic over kinds, or chooses one when it runs.
+    /// Returns the lock without its kind in the type, for code that is not generic over kinds or chooses one at run time.
     pub fn into_dyn(self) -> DynLock {
         Lock {
             engine: self.engine,
@@ -352,8 +353,8 @@ impl<K: Kind> Lock<K> {
         self.subject.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// The same lock, with other options.
-    pub(crate) fn on(&self, change: impl FnOnce(&mut AcquireOptions)) -> Self {
+    /// Returns a handle with changed options.
+    pub(crate) fn with_options(&self, change: impl FnOnce(&mut AcquireOptions)) -> Self {
         let mut lock = self.clone();
         if let Ok(subject) = &mut lock.subject {
             change(Arc::make_mut(&mut subject.options));
@@ -371,10 +372,10 @@ impl<K: Kind> Lock<K> {
 }
 
 impl Lock<Spin> {
-    /// The same lock, polled with other pauses.
+    /// Returns a handle that polls with other pauses.
     ///
-    /// Pauses shorter than 1 ms are 1 ms, longer than a minute a minute. When the holder's lease ends within a pause, the
-    /// next try is made then.
+    /// A pause lasts from 1 ms to a minute: shorter and longer ones are adjusted. A waiter asks again at the end of the
+    /// holder's lease, if that comes first.
     ///
     /// # Redisson
     ///
@@ -396,7 +397,7 @@ impl Lock<Spin> {
     #[must_use = "it is another handle; this one keeps its pauses"]
     #[doc(alias = "getSpinLock")]
     pub fn with_back_off(&self, back_off: BackOff) -> Self {
-        self.on(|options| options.back_off = Some(back_off))
+        self.with_options(|options| options.back_off = Some(back_off))
     }
 }
 

@@ -6,20 +6,20 @@ use crate::wire::{read::Read, write::Write};
 /// A handle on a read-write lock: see [`LockClient::read_write_lock`](crate::LockClient::read_write_lock).
 ///
 /// The holders of [`read`](Self::read) share the lock with each other and exclude writers; the holder of
-/// [`write`](Self::write) excludes everybody. Both sides are reentrant, and have the methods of every [`Lock`].
+/// [`write`](Self::write) excludes every other owner. Both sides are reentrant, and have the methods of every [`Lock`].
 ///
-/// - **Downgrade**: an owner that writes may read as well, and keeps reading when it stops writing. Waiting readers enter
-///   then.
-/// - **Upgrade**: an owner that reads may not begin to write, it would wait for itself:
-///   [`Error::WouldDeadlock`](crate::Error::WouldDeadlock). Release the read hold first.
-/// - There is no queue. A writer that waits keeps new readers of this crate out for a moment, so that it enters among them; readers of
-///   Java's, and ones that hold the lock all the time, can keep it out.
+/// - **Downgrade**: an owner that writes may read as well. Its read holds remain when it releases its write hold, and waiting
+///   readers enter.
+/// - **Upgrade**: an owner that reads cannot begin to write. It would wait for itself, so the client refuses
+///   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)). Release the read hold first.
+/// - There is no queue. A waiting writer keeps new readers of this crate out for a bounded time, so that it enters beside
+///   overlapping readers. Readers of Java, and readers that never leave, can exclude a writer for ever.
 /// - One owner may have up to 1,000 read holds on one lock
 ///   ([`Error::TooManyHolds`](crate::Error::TooManyHolds)).
-/// - A reader that has died keeps writers out for one lease at most.
+/// - A dead reader excludes writers for one lease at most.
 ///
-/// Its keys, and what happens to leases inside one another, are in
-/// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md).
+/// [docs/read-write-lock.md](https://docs.rs/crate/redisson-lock/latest/source/docs/read-write-lock.md) shows the keys, and the
+/// leases of holds inside one another.
 ///
 /// # Redisson
 ///
@@ -54,7 +54,7 @@ impl ReadWriteLock {
         Self { read, write }
     }
 
-    /// The side that many may hold.
+    /// Returns the read side, which many owners may hold.
     ///
     /// Nothing is sent.
     ///
@@ -76,7 +76,7 @@ impl ReadWriteLock {
         &self.read
     }
 
-    /// The side that one holds alone.
+    /// Returns the write side, which one owner holds alone.
     ///
     /// Nothing is sent.
     ///

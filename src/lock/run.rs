@@ -14,25 +14,24 @@ use crate::{
 };
 
 impl<K: Kind> Lock<K> {
-    /// Takes the lock, runs `body` and releases the lock; stops `body` when the hold is lost.
+    /// Acquires the lock, runs `body` and releases the lock. Stops `body` when the hold is lost.
     ///
-    /// Waits as [`lock`](Self::lock) does. Before `body` is polled, each time, it is checked that the lock is still held:
-    /// after the process was stopped for longer than the lease, `body` does not go on. `body` runs as the owner that holds
-    /// the lock, so that it can take it again.
+    /// Waits as [`lock`](Self::lock) does. Checks before every poll of `body` that the hold is still valid: after a stop of the
+    /// process for longer than the lease, `body` does not continue. `body` runs as the owner of the hold, so it can acquire the
+    /// lock again.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost: `body` was then dropped at its present await
-    /// point, or had run to its end without the protection of the lock. What it then came to is not thrown away:
-    /// [`Error::take_result`] takes it.
+    /// As [`lock`](Self::lock), and [`Error::Lost`] when the hold was lost. Then `body` was dropped at its await point, or it ran
+    /// to its end without the protection of the lock; [`Error::take_result`] returns the result of such a `body`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `body` where it is and releases the lock in the background.
+    /// Dropping the future drops `body` at its await point and releases the lock in the background.
     ///
     /// # Redisson
     ///
-    /// `lock(); try { .. } finally { unlock(); }`, with a check that Java has no means for.
+    /// `lock(); try { .. } finally { unlock(); }`. Java cannot stop a body whose lock is lost.
     ///
     /// # Examples
     ///
@@ -55,7 +54,7 @@ impl<K: Kind> Lock<K> {
         guard.unlock_after(done).await
     }
 
-    /// As [`run`](Self::run), if the lock is free; `None`, without a call of `body`, if another owner holds it.
+    /// As [`run`](Self::run), if the lock is free. Returns `None` without a call of `body` if another owner holds it.
     ///
     /// Waits for one answer of the server, and for `body`.
     ///
@@ -77,7 +76,7 @@ impl<K: Kind> Lock<K> {
     /// # async fn example(client: redisson_lock::LockClient) -> Result<(), redisson_lock::Error> {
     /// match client.reentrant_lock("nightly-report").try_run(async |_guard| 42).await? {
     ///     Some(pages) => println!("{pages} pages"),
-    ///     None => println!("another instance is at it"),
+    ///     None => println!("another instance does it"),
     /// }
     /// # Ok(())
     /// # }
@@ -94,19 +93,18 @@ impl<K: Kind> Lock<K> {
         guard.unlock_after(done).await.map(Some)
     }
 
-    /// As [`try_run`](Self::try_run), but the lock stays for `least` in all, from the moment when it was taken: another
-    /// instance whose clock is a little late finds it held, and skips a job that is done.
+    /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock
+    /// finds the lock held, and skips the finished job.
     ///
-    /// It runs for an owner of its own, so that no other job of the same task enters. When `body` is done, it returns; the
-    /// client holds the lock until the time is over. Should the process end before that, the lock ends by itself: then (a
-    /// fiftieth of the time and half a second later), or when the watchdog's lease is over, whichever is later. So it is after
-    /// [`shutdown_and_release`](crate::LockClient::shutdown_and_release), which leaves such locks alone. A `body` that fails is done
-    /// like any other; one that is dropped, or that panics, frees the lock at once. A fixed lease ([`with_lease`](Self::with_lease)) that is shorter than `least`
-    /// is made that long.
+    /// Runs `body` for an owner of its own, so no other job of the same task enters. Returns when `body` returns; the client holds
+    /// the lock until `least` is over. If the process ends before that, the lock ends a fiftieth of `least` and half a second
+    /// later, or with the watchdog's lease, whichever is later. [`shutdown_and_release`](crate::LockClient::shutdown_and_release)
+    /// leaves such locks alone. An error as the result of `body` changes nothing. A dropped or panicking `body` frees the lock at
+    /// once. `least` also extends a shorter fixed lease ([`with_lease`](Self::with_lease)).
     ///
     /// # Errors
     ///
-    /// As [`try_run`](Self::try_run), and [`Error::Config`] for a `least` that cannot be a lease.
+    /// As [`try_run`](Self::try_run), and [`Error::Config`] for a `least` out of the bounds of a lease.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +147,7 @@ impl<K: Kind> Lock<K> {
     ) -> Result<Option<(Guard<K>, Instant)>, Error> {
         Lease::new(least).map_err(Error::config)?;
         let long = keeping(least)?;
-        let lock = self.owned_by(&Owner::new()).on(|options| {
+        let lock = self.owned_by(&Owner::new()).with_options(|options| {
             if !options.watched && options.lease.duration < long.duration {
                 options.lease = long;
             }
