@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::Config;
 
-/// A lock that is had in the order of asking: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
+/// A lock that is granted in the order of the requests: see [`LockClient::fair_lock`](crate::LockClient::fair_lock).
 #[derive(Debug, Clone, Copy)]
 pub enum Fair {}
 
@@ -21,7 +21,7 @@ impl Kind for Fair {}
 
 impl Known for Fair {
     const PROTOCOL: &'static dyn LockProtocol = &FairProtocol {
-        most_holds: u32::MAX,
+        kind: KindName::Fair,
     };
 }
 
@@ -32,24 +32,25 @@ static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 
-/// Renewals and queries are the reentrant lock's.
+/// Makes renewals and queries: they are the reentrant lock's.
 const PLAIN: ReentrantProtocol = ReentrantProtocol {
-    most_holds: u32::MAX,
-    announced: true,
+    kind: KindName::Reentrant,
 };
 
+/// Fair and non-reentrant fair locks.
 #[derive(Debug)]
 pub(super) struct FairProtocol {
-    pub(super) most_holds: u32,
+    pub(super) kind: KindName,
 }
 
-/// What stands beside a fair lock's key in its [`LockSpec`].
+/// The keys and times of a fair lock in its [`LockSpec`].
 struct ExtraKeys<'a> {
     queue: &'a Bytes,
     places: &'a Bytes,
-    /// How long a place of ours lasts, and how long one of Redisson's.
+    /// How long a waiter of this crate keeps its place.
     place_lasts: &'a Bytes,
-    answer_deadline: &'a Bytes,
+    /// How long a Java waiter keeps its place.
+    java_place_lasts: &'a Bytes,
 }
 
 impl<'a> ExtraKeys<'a> {
@@ -61,17 +62,14 @@ impl<'a> ExtraKeys<'a> {
             queue,
             places,
             place_lasts: ours,
-            answer_deadline: theirs,
+            java_place_lasts: theirs,
         }
     }
 }
 
 impl LockProtocol for FairProtocol {
     fn kind(&self) -> KindName {
-        match self.most_holds {
-            1 => KindName::NonReentrantFair,
-            _ => KindName::Fair,
-        }
+        self.kind
     }
 
     fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec {
@@ -83,7 +81,10 @@ impl LockProtocol for FairProtocol {
     }
 
     fn most_holds(&self) -> u32 {
-        self.most_holds
+        match self.kind {
+            KindName::NonReentrantFair => 1,
+            _ => u32::MAX,
+        }
     }
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {
@@ -103,7 +104,7 @@ impl LockProtocol for FairProtocol {
                 decimal(args.holds.into()),
                 waited,
                 extra_keys.place_lasts.clone(),
-                extra_keys.answer_deadline.clone(),
+                extra_keys.java_place_lasts.clone(),
                 spec.channel.clone(),
                 decimal(nudge.into()),
             ],
@@ -114,7 +115,7 @@ impl LockProtocol for FairProtocol {
         let channel = [&spec.channel[..], b":", &owner[..]].concat().into();
         Arc::new(LockSpec {
             channel,
-            // All of them are one owner.
+            // Its waiters are tasks of one owner.
             shared: true,
             ..LockSpec::clone(spec)
         })

@@ -25,10 +25,9 @@ impl Known for Fenced {
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
 
-/// All that does not acquire is the reentrant lock's.
+/// Makes every request but acquisitions: they are the reentrant lock's.
 const PLAIN: ReentrantProtocol = ReentrantProtocol {
-    most_holds: u32::MAX,
-    announced: true,
+    kind: KindName::Reentrant,
 };
 
 #[derive(Debug)]

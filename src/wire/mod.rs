@@ -8,18 +8,18 @@
 //! | that of a simple lock | `simple_lock__channel:{name}` |
 //! | a waiter of a fair lock | its unlock channel, `:`, the owner |
 //! | its queue (list of owners) | `redisson_lock_queue:{name}` |
-//! | until when each keeps its place (zset of owners) | `redisson_lock_timeout:{name}` |
+//! | the end of each waiter's place (zset of owners) | `redisson_lock_timeout:{name}` |
 //! | the counter of a fenced lock | `redisson_lock_token:{name}` |
 //! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
-//! | a writer that waits keeps new readers out | `{name}:write_intent`, `{name}:write_intent:rest` |
+//! | a writer's intent, and the rest after it | `{name}:write_intent`, `{name}:write_intent:rest` |
 //! | a semaphore's permits, or a latch's count (a number) | the name |
 //! | the channel of a semaphore | `redisson_sc:{name}` |
-//! | the permits of an expirable one that are taken (zset of ids) | `{name}:timeout` |
+//! | the acquired permits of an expirable semaphore (zset of ids) | `{name}:timeout` |
 //! | the channel of a latch | `redisson_countdownlatch__channel__{name}` |
-//! | what an attempt at a number came to (text) | `{name}:attempt:<client id>/<place>` |
+//! | the result of an attempt at a number (text) | `{name}:attempt:<client id>/<place>` |
 //!
-//! Every kind of lock is a [`LockProtocol`]: which scripts it runs, with which keys and arguments, and what their replies
-//! mean. The rest of the crate neither spells a key nor reads a reply.
+//! Every kind of lock is a [`LockProtocol`]: its scripts, their keys and arguments, and the meaning of their replies. No other part
+//! of the crate spells a key or reads a reply.
 
 pub(crate) mod election;
 pub(crate) mod fair;
@@ -54,15 +54,14 @@ pub use script::Request;
 
 /// A kind of lock.
 ///
-/// Sealed: the kinds are those that Redisson has, and each is a type of this crate, such as
-/// [`Reentrant`](crate::Reentrant).
+/// Sealed: each kind is a type of this crate, such as [`Reentrant`](crate::Reentrant).
 pub trait Kind: sealed::Sealed {}
 
 /// A kind whose waiters stand in a queue on the server: [`Fair`](crate::Fair) and
 /// [`NonReentrantFair`](crate::NonReentrantFair).
 pub trait Queued: Kind {}
 
-/// A kind that is not known when the program is compiled: see [`DynLock`](crate::DynLock).
+/// A kind that is chosen at run time: see [`DynLock`](crate::DynLock).
 #[derive(Debug, Clone, Copy)]
 pub enum Dyn {}
 
@@ -71,7 +70,7 @@ impl Kind for Dyn {}
 pub(crate) mod sealed {
     pub trait Sealed: Send + Sync + 'static {}
 
-    /// Ties a public kind to what it is on the wire.
+    /// Ties a public kind to its protocol.
     pub trait Known: Send + Sync + 'static {
         const PROTOCOL: &'static dyn super::LockProtocol;
     }
@@ -80,19 +79,19 @@ pub(crate) mod sealed {
     impl Sealed for super::Dyn {}
 }
 
-/// What a kind of lock says and hears. Requests are for one operation; the engine decides what travels together.
+/// The requests and replies of a kind of lock. A request is one operation; batches are not its business.
 pub trait LockProtocol: std::fmt::Debug + Send + Sync {
-    /// What gauges and spans call the kind.
+    /// The kind's name in gauges and spans.
     fn kind(&self) -> KindName;
     /// The lock `name` of this kind.
     fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
-    /// The most holds that one owner may have; 1 for a lock that is not reentrant.
+    /// The largest number of holds of one owner; 1 for a lock that is not reentrant.
     fn most_holds(&self) -> u32 {
         u32::MAX
     }
-    /// Ask for a hold.
+    /// Asks for a hold.
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request;
-    /// Read the answer to [`acquire`](Self::acquire).
+    /// Reads the reply to [`acquire`](Self::acquire).
     fn attempt(&self, reply: Reply) -> Result<AcquireOutcome, Refusal> {
         Ok(match reply.outcome()? {
             Outcome::Done(Detail::Number(token)) => AcquireOutcome::Granted { token: Some(token) },
@@ -103,41 +102,41 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
             Outcome::Absent => AcquireOutcome::Gone,
         })
     }
-    /// Where an owner that waits listens.
+    /// The spec with the channel to which a waiting owner subscribes.
     fn listens_at(&self, spec: &Arc<LockSpec>, _owner: &Bytes) -> Arc<LockSpec> {
         spec.clone()
     }
-    /// For kinds with a queue: give up the place that an owner has in it.
+    /// For kinds with a queue: removes the owner's place.
     fn abandon(&self) -> Option<fn(&LockSpec, &Bytes) -> Request> {
         None
     }
-    /// For a kind that waits for holders that come and go: keep new ones out for so long, or no longer.
+    /// For the write side: sets an intent for a time, or ends it with a time of zero.
     fn intend(&self) -> Option<Intend> {
         None
     }
-    /// Leave the owner with `holds` holds, which live for `lease`; `None` leaves their expiry as it is.
+    /// Releases the owner's holds down to `holds`, which get `lease`; `None` leaves the expiry as it is.
     fn release(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>, holds: u32)
     -> Request;
-    /// Whether a lock of this kind can pass from one task of a client to the next without the server's hearing of it: not
-    /// where each grant is something of its own.
+    /// Whether tasks of one client may hand off the lock in memory: reentrant, non-reentrant, spin and simple locks. A kind with a
+    /// fencing token or a queue of its own may not.
     fn is_passed_on(&self) -> bool {
         false
     }
-    /// Keep the owner's holds for another `lease`; `None` only asks whether they are there.
+    /// Renews the owner's holds for `lease`; `None` only verifies them.
     fn renew(&self, spec: &LockSpec, owner: &Bytes, lease: Option<&Lease>) -> Request;
-    /// Free the lock, whichever owner holds it.
+    /// Frees the lock from any owner.
     fn force_release(&self, spec: &LockSpec) -> Request;
-    /// Ask for the holders of the lock.
+    /// Asks for the holders of the lock.
     fn holders(&self, spec: &LockSpec) -> Request {
         holders::of_hash(spec, None)
     }
-    /// For kinds with a queue: ask for its waiters.
+    /// For kinds with a queue: asks for its waiters.
     fn waiters(&self, _place: &LockSpec) -> Option<Request> {
         None
     }
-    /// Ask what stands at the lock.
+    /// Asks for the state of the lock.
     fn inspect(&self, spec: &LockSpec, owner: &Bytes) -> Request;
-    /// Read the answer to [`inspect`](Self::inspect).
+    /// Reads the reply to [`inspect`](Self::inspect).
     fn inspection(&self, reply: Reply) -> Result<Inspection, Refusal> {
         match reply.outcome()? {
             Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 2 => Ok(Inspection {
@@ -152,7 +151,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// A kind of lock, as gauges and spans name it.
+/// The name of a kind in gauges and spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindName {
     Reentrant,
@@ -185,8 +184,8 @@ impl KindName {
 /// See [`LockProtocol::intend`].
 pub type Intend = fn(&LockSpec, Duration) -> Request;
 
-/// The counts that one owner can have at one name. Kinds with the same count share its holds. In this order a group acquires
-/// them: an owner that writes may read as well, but not the other way round.
+/// The counts that one owner can have at one name. Kinds with the same count share its holds. A group acquires them in this order,
+/// because an owner that writes may read as well, but not the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldMode {
     Owner,
@@ -220,55 +219,54 @@ impl HoldMode {
     }
 }
 
-/// What is asked of the server for an owner.
+/// The arguments of an acquisition.
 #[derive(Debug)]
 pub struct AcquireArgs<'a> {
     pub(crate) owner: &'a Bytes,
     pub(crate) lease: &'a Lease,
-    /// The owner's count once this has been granted.
+    /// The owner's count after the grant.
     pub(crate) holds: u32,
-    /// No earlier sending of it can have been run.
+    /// Whether the server cannot have run an earlier sending of this request.
     pub(crate) fresh: bool,
-    /// For a reader: the owner has a write hold at the same name that it may rely on.
+    /// For a reader: whether the owner has a valid write hold at the same name.
     pub(crate) writes: bool,
+    /// `None` if the owner does not wait after a refusal.
     /// The owner relies on a hold that this one adds to. The field may count holds of other readers of the client alone.
     pub(crate) relies: bool,
-    /// The owner will wait if it is refused.
     pub(crate) wait: Option<Wait>,
 }
 
-/// A wait, as a queue is told of it.
+/// A wait, for the kinds that report it to the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
-    /// Since the last try; zero for the first, and where what came of the last is not known.
+    /// The time since the last attempt; zero for a first attempt, and if the result of the last one is unknown.
     pub(crate) since_last: Duration,
-    /// Whether the one whose turn it is may be told so.
+    /// Whether the server may notify the head of the queue.
     pub(crate) nudge: bool,
 }
 
-/// How an acquisition went.
+/// The result of an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcquireOutcome {
     /// The owner now has the number of holds that it asked for.
     Granted {
-        /// What a fenced lock counts.
+        /// The fencing token of a fenced lock.
         token: Option<i64>,
     },
-    /// Another owner holds the lock, or is to have it next. It is worth asking again after `remaining`; `None`: that is not
-    /// known.
+    /// Another owner holds the lock, or is before this one in the queue. `remaining` is when to ask again, if that is known.
     Busy { remaining: Option<Duration> },
-    /// The holds that this one was to add to are gone.
+    /// The owner's earlier holds are gone.
     Gone,
 }
 
-/// Whether what an operation was about was still there.
+/// Whether the hold of an operation was still on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     Present,
     Absent,
 }
 
-/// Reads the answer to a release, a renewal or a forced release.
+/// Reads the reply to a release, a renewal or a forced release.
 pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
     match reply.outcome()? {
         Outcome::Done(_) => Ok(Presence::Present),
@@ -276,7 +274,7 @@ pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
     }
 }
 
-/// How many subscribers the message of a release had, as far as the server knows.
+/// How many subscribers the message of a release had, as far as the server can count them.
 pub(crate) fn listeners(reply: &Reply) -> u64 {
     match reply.detail {
         Detail::Number(listeners) => u64::try_from(listeners).unwrap_or(0),
@@ -284,14 +282,14 @@ pub(crate) fn listeners(reply: &Reply) -> u64 {
     }
 }
 
-/// What stood at a lock when the server looked.
+/// The state of a lock on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inspection {
     /// Whether any owner holds it.
     pub(crate) locked: bool,
-    /// For how long, unless it is renewed; `None` when free or without expiry.
+    /// The remaining lease; `None` if the lock is free or has no expiry.
     pub(crate) remaining: Option<Duration>,
-    /// The count of the owner that asked.
+    /// The hold count of the asking owner.
     pub(crate) holds: u32,
 }
 
@@ -299,35 +297,35 @@ pub struct Inspection {
 // Exhaustive: an owner has holds left or has none, and a caller matches both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// That was the owner's last hold: the lock is free and a waiter has been told.
+    /// The owner's last hold: the lock is free and the release has woken a waiter.
     Fully,
-    /// The owner had taken the lock more than once and still holds it.
+    /// One of several holds: the owner still holds the lock.
     StillHeld {
         /// How many holds the owner has left.
         holds: u32,
     },
 }
 
-/// The reply number -1 of a `PTTL`: no expiry.
+/// Reads a `PTTL`. Negative replies mean no expiry or no key.
 fn remaining(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// A lease as it travels, 0 for none.
+/// A lease as an argument, 0 for none.
 fn lease_text(lease: Option<&Lease>) -> Bytes {
     lease.map_or_else(|| decimal(0), |lease| lease.text.clone())
 }
 
-/// A time as it travels.
+/// A time as an argument, in milliseconds.
 fn millis(duration: Duration) -> Bytes {
     decimal(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A number as it travels.
+/// A number as an argument.
 pub(crate) fn decimal(number: u64) -> Bytes {
     const DIGITS: &[u8; 10] = b"0123456789";
     match usize::try_from(number) {
-        // Hold counts: nearly always one digit, on every acquisition and release.
+        // Hold counts travel with every acquisition and release, and nearly always have one digit.
         Ok(digit @ 0..=9) => Bytes::from_static(&DIGITS[digit..=digit]),
         _ => number.to_string().into(),
     }

@@ -1,4 +1,4 @@
-//! Lock names, and the channel names that share their hash slot.
+//! Names of locks, and the keys and channels that share their hash slot.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use super::{HoldMode, LockProtocol};
 /// The longest name accepted, in bytes of UTF-8.
 pub(crate) const MAX_NAME: usize = 64 * 1024;
 
-/// One lock as the server knows it, rendered once per handle.
+/// The keys, channel and kind of one lock. Each handle renders them once.
 #[derive(Debug, Clone)]
 pub struct LockSpec {
-    /// How this kind of lock is spoken of.
+    /// The requests and replies of this kind.
     pub(crate) protocol: &'static dyn LockProtocol,
-    /// The lock's key, as text: what errors and logs show.
+    /// The lock's key, as text, for errors and logs.
     pub(crate) name: Arc<str>,
     /// The lock's key.
     pub(crate) key: Bytes,
-    /// Where a release is announced.
+    /// The channel on which a release publishes.
     pub(crate) channel: Bytes,
-    /// Whatever else the kind needs at every operation: its other keys, or what they begin with.
+    /// Further arguments of the kind's operations: other keys, prefixes of keys, times.
     pub(crate) extra_keys: Vec<Bytes>,
-    /// Which of an owner's counts at this name is meant.
+    /// Which of an owner's counts at this name the kind uses.
     pub(crate) count: HoldMode,
-    /// Whether each release of the lock is published. Otherwise waiters have to ask more often.
+    /// Whether every client publishes each release of the lock and waiters subscribe. Otherwise waiters poll.
     pub(crate) announced: bool,
-    /// Whether several waiters can enter after one release.
+    /// Whether one release can let several waiters in.
     pub(crate) shared: bool,
 }
 
 impl LockSpec {
-    /// The lock `name` whose releases are announced on `prefixed(announced_on, name)`.
+    /// The lock `name`, whose releases publish on `prefixed(announced_on, name)`.
     pub(crate) fn new(
         protocol: &'static dyn LockProtocol,
         name: Arc<str>,
@@ -59,7 +59,7 @@ impl LockSpec {
         self.protocol.abandon().is_some()
     }
 
-    /// Whether the server is told of a wait's earlier attempts.
+    /// Whether a request says how long ago the wait's last attempt was.
     pub(crate) fn counts_tries(&self) -> bool {
         self.has_queue() || self.protocol.intend().is_some()
     }
@@ -79,7 +79,7 @@ impl LockSpec {
     }
 }
 
-/// Refuses a name that no lock should have, with the reason.
+/// Refuses an invalid name, with the reason.
 pub(crate) fn check(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         Err("it is empty")
@@ -92,19 +92,19 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether every key and channel made of `name` is in the hash slot of `name`. Where it is not, the lock cannot work on a
-/// cluster: its script would name keys of two slots.
+/// Whether every key and channel made of `name` is in the hash slot of `name`. If not, the lock cannot work on a cluster: its
+/// script would name keys of two slots.
 pub(crate) fn shares_slot(name: &str) -> bool {
     match name.split_once('{') {
-        // A cluster goes by what stands between the first `{` and the first `}` behind it, if there is anything.
+        // A cluster hashes the text between the first `{` and the next `}`, unless it is empty.
         Some((_, tail)) => tail.find('}').is_some_and(|length| length > 0),
-        // The braces that are put around it end at its own.
+        // `prefixed` puts braces around it, and they end at a `}` of its own.
         None => !name.contains('}'),
     }
 }
 
-/// `prefix` in front of `name`, in the hash slot of `name`. A name that contains `{` anywhere is taken to carry its
-/// own hash tag, well formed or not: Redisson does the same.
+/// `prefix` in front of `name`, in the hash slot of `name`. As in Redisson, a name with a `{` anywhere counts as one with its own
+/// hash tag, well formed or not.
 pub(crate) fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') {
         format!("{prefix}:{name}")

@@ -1,12 +1,13 @@
-//! The locks that an owner may take only once: Redisson's `getNonReentrantLock` and `getNonReentrantFairLock`.
+//! The locks of which an owner has at most one hold: Redisson's `getNonReentrantLock` and `getNonReentrantFairLock`.
 //!
-//! Their data are those of the reentrant kinds. That an owner holds the lock already is known without asking.
+//! Their data are those of the reentrant kinds. The client refuses a second hold without a request.
 
 use super::{
-    Kind, LockProtocol, Queued, fair::FairProtocol, reentrant::ReentrantProtocol, sealed::Known,
+    Kind, KindName, LockProtocol, Queued, fair::FairProtocol, reentrant::ReentrantProtocol,
+    sealed::Known,
 };
 
-/// A lock that its owner may not take again: see
+/// A lock that refuses its owner a second hold: see
 /// [`LockClient::non_reentrant_lock`](crate::LockClient::non_reentrant_lock).
 #[derive(Debug, Clone, Copy)]
 pub enum NonReentrant {}
@@ -15,12 +16,11 @@ impl Kind for NonReentrant {}
 
 impl Known for NonReentrant {
     const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
-        most_holds: 1,
-        announced: true,
+        kind: KindName::NonReentrant,
     };
 }
 
-/// A fair lock that its owner may not take again: see
+/// A fair lock that refuses its owner a second hold: see
 /// [`LockClient::non_reentrant_fair_lock`](crate::LockClient::non_reentrant_fair_lock).
 #[derive(Debug, Clone, Copy)]
 pub enum NonReentrantFair {}
@@ -30,5 +30,7 @@ impl Kind for NonReentrantFair {}
 impl Queued for NonReentrantFair {}
 
 impl Known for NonReentrantFair {
-    const PROTOCOL: &'static dyn LockProtocol = &FairProtocol { most_holds: 1 };
+    const PROTOCOL: &'static dyn LockProtocol = &FairProtocol {
+        kind: KindName::NonReentrantFair,
+    };
 }

@@ -1,4 +1,4 @@
-//! The side of a read-write lock that many may hold: Redisson's `getReadWriteLock(name).readLock()`.
+//! The side of a read-write lock that many owners may hold: Redisson's `getReadWriteLock(name).readLock()`.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ impl Known for Read {
     const PROTOCOL: &'static dyn LockProtocol = &ReadProtocol;
 }
 
-/// The most read holds of one owner at a time: every release and renewal looks at each (P-RW6). `lua/read_write.lua` has
-/// the same number.
+/// The largest number of read holds of one owner: every release and renewal reads the marker of each (P-RW6).
+/// `lua/read_write.lua` has the same number.
 const MOST_HOLDS: u32 = 1_000;
 
 static ACQUIRE: Script = script!(keys = 1, "read_write", "expiry", "read_acquire");
@@ -33,7 +33,7 @@ static RENEW: Script = script!(keys = 1, "read_write", "expiry", "read_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "read_force_release");
 static INSPECT: Script = script!(keys = 1, "read_inspect");
 
-/// A read-write lock; beside its key, what the markers of its readers begin with.
+/// The spec of a read-write lock. Its extra key is the prefix of the readers' markers.
 pub(super) fn read_write_spec(
     protocol: &'static dyn LockProtocol,
     name: Arc<str>,

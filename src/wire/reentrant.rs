@@ -1,4 +1,4 @@
-//! The plain reentrant lock: Redisson's `getLock`. The other kinds that are a hash of owners share what is here.
+//! The plain reentrant lock: Redisson's `getLock`. Fair, fenced, spin and non-reentrant locks use these requests as well.
 
 use std::sync::Arc;
 
@@ -20,12 +20,11 @@ impl Kind for Reentrant {}
 
 impl Known for Reentrant {
     const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
-        most_holds: u32::MAX,
-        announced: true,
+        kind: KindName::Reentrant,
     };
 }
 
-/// Two underscores before `channel`: Redisson's, and kept by it for the sake of older clients.
+/// Redisson's channel prefix, with two underscores.
 pub(super) const CHANNEL: &str = "redisson_lock__channel";
 
 static ACQUIRE: Script = script!(keys = 1, "expiry", "reentrant_acquire");
@@ -34,31 +33,29 @@ static RENEW: Script = script!(keys = 1, "expiry", "reentrant_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "reentrant_force_release");
 static INSPECT: Script = script!(keys = 1, "reentrant_inspect");
 
+/// Reentrant, non-reentrant and spin locks.
 #[derive(Debug)]
 pub(super) struct ReentrantProtocol {
-    pub(super) most_holds: u32,
-    /// Whether waiters subscribe, and releases are published.
-    pub(super) announced: bool,
+    pub(super) kind: KindName,
 }
 
 impl LockProtocol for ReentrantProtocol {
     fn kind(&self) -> KindName {
-        match (self.most_holds, self.announced) {
-            (1, _) => KindName::NonReentrant,
-            (_, true) => KindName::Reentrant,
-            (_, false) => KindName::Spin,
-        }
+        self.kind
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec {
-            announced: self.announced,
+            announced: self.kind != KindName::Spin,
             ..LockSpec::new(self, name, CHANNEL)
         }
     }
 
     fn most_holds(&self) -> u32 {
-        self.most_holds
+        match self.kind {
+            KindName::NonReentrant => 1,
+            _ => u32::MAX,
+        }
     }
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {

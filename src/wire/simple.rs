@@ -1,4 +1,4 @@
-//! A lock that is one string key, `SET key value NX PX lease`: no lock of Redisson's, but what many libraries agree on.
+//! A lock that is one string key, `SET key value NX PX lease`: the form that many libraries but Redisson use.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The lock that is polled: Redisson's `getSpinLock`.
 //!
-//! Its data are the reentrant lock's. Redisson publishes no release of it; this crate does, for its own listeners.
+//! Its data are the reentrant lock's. Redisson publishes no release of a spin lock. This crate does, for waiters of other kinds.
 
-use super::{Kind, LockProtocol, reentrant::ReentrantProtocol, sealed::Known};
+use super::{Kind, KindName, LockProtocol, reentrant::ReentrantProtocol, sealed::Known};
 
-/// A lock whose waiters ask again and again: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
+/// A lock whose waiters poll: see [`LockClient::spin_lock`](crate::LockClient::spin_lock).
 #[derive(Debug, Clone, Copy)]
 pub enum Spin {}
 
@@ -12,7 +12,6 @@ impl Kind for Spin {}
 
 impl Known for Spin {
     const PROTOCOL: &'static dyn LockProtocol = &ReentrantProtocol {
-        most_holds: u32::MAX,
-        announced: false,
+        kind: KindName::Spin,
     };
 }

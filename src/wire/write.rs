@@ -1,4 +1,4 @@
-//! The side of a read-write lock that one holds alone: Redisson's `getReadWriteLock(name).writeLock()`.
+//! The side of a read-write lock that one owner holds alone: Redisson's `getReadWriteLock(name).writeLock()`.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ static RENEW: Script = script!(keys = 1, "expiry", "write_renew");
 static FORCE_RELEASE: Script = script!(keys = 1, "write_force_release");
 static INSPECT: Script = script!(keys = 1, "write_inspect");
 
-/// The key by which a writer keeps new readers out, if this one may have set it: one that has been refused before.
+/// The key of the writer's intent, which its grant deletes. Empty at a first attempt: only a refused writer sets an intent.
 fn intent_of(spec: &LockSpec, args: &AcquireArgs<'_>) -> Bytes {
     if args.wait.is_none_or(|wait| wait.since_last.is_zero()) {
         return Bytes::new();
