@@ -63,7 +63,7 @@ ON_VALKEY := scripts:: rights:: contract::reentrant:: contract::fair:: contract:
 # and behind sentinels. Beside the older one: the data that each step leaves, exclusion, order, and wake-ups both ways.
 BESIDE_JAVA := rust_service redisson_4_7_0 --skip non_reentrant_fair \
 	topologies::clusters::reentrant_lock topologies::clusters::messages topologies::sentinels::read_lock:: \
-	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::everybody_enters yaml::
+	older_redisson::every_step older_redisson::an_unlock older_redisson::excludes older_redisson::all_waiters_enter yaml::
 
 export INTEROP TEST_THREADS
 

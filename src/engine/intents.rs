@@ -157,7 +157,7 @@ impl Intents {
     }
 
     /// No writer waits any more. Says whether an intent may still keep readers out.
-    pub(super) fn nobody_waits(&mut self, name: &Arc<str>, now: Instant) -> bool {
+    pub(super) fn no_writer_waits(&mut self, name: &Arc<str>, now: Instant) -> bool {
         let Some(intent) = self.locks.get_mut(name) else {
             return false;
         };
@@ -203,7 +203,7 @@ mod tests {
             assert!(intents.take_due(due).is_none(), "once");
             if length >= needed {
                 intents.granted(&spec.name, due + needed);
-                intents.nobody_waits(&spec.name, due + needed);
+                intents.no_writer_waits(&spec.name, due + needed);
                 return length;
             }
         }
@@ -233,12 +233,12 @@ mod tests {
     fn intent_of_a_writer_that_gives_up_is_taken_back() {
         let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
         intents.waits(&name, now);
-        assert!(!intents.nobody_waits(&name.name, now));
+        assert!(!intents.no_writer_waits(&name.name, now));
         intents.waits(&name, now);
         let due = intents.next_due().unwrap();
         intents.take_due(due);
-        assert!(intents.nobody_waits(&name.name, due + SHORTEST / 2));
-        assert!(!intents.nobody_waits(&name.name, due + SHORTEST / 2));
+        assert!(intents.no_writer_waits(&name.name, due + SHORTEST / 2));
+        assert!(!intents.no_writer_waits(&name.name, due + SHORTEST / 2));
         let mut off = Intents::new(false);
         off.waits(&name, now);
         assert_eq!(off.next_due(), None);
@@ -259,7 +259,7 @@ mod tests {
         intents.not_left(&name.name, true, later);
         assert_eq!(intents.next_due(), Some(later + LONGEST_PAUSE));
         intents.granted(&name.name, later);
-        intents.nobody_waits(&name.name, later);
+        intents.no_writer_waits(&name.name, later);
         intents.waits(&name, later);
         assert!(intents.next_due().unwrap() < later + Duration::from_secs(1));
     }
@@ -270,7 +270,7 @@ mod tests {
         for i in 0..100_000 {
             let name = spec(&i.to_string());
             intents.waits(&name, now);
-            intents.nobody_waits(&name.name, now);
+            intents.no_writer_waits(&name.name, now);
             now += millis(1);
         }
         assert!(intents.locks.len() <= 20_000 && intents.due.is_empty());
@@ -298,7 +298,7 @@ mod tests {
                         break;
                     }
                 }
-                intents.nobody_waits(&name.name, now);
+                intents.no_writer_waits(&name.name, now);
             }
             prop_assert!(5 * out <= now - begun + 5 * LONGEST, "{out:?} of {:?}", now - begun);
         }

@@ -260,11 +260,11 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             row => row.is_none() && state.asker.is_none(),
         };
         let id = state.next_id();
-        let nobody_waits = state
+        let no_task_waits = state
             .contention
             .as_ref()
             .is_none_or(|contention| contention.waiters.is_empty());
-        if is_free && nobody_waits {
+        if is_free && no_task_waits {
             state.asker = Some(id);
             if let Some(contention) = &mut state.contention {
                 contention.asker = None;

@@ -66,7 +66,7 @@ impl Readers {
     }
 
     /// A task that reads again and again would otherwise keep those from their turn that are ready, and those that wait first of all.
-    pub(super) async fn lets_others_go_first(&self) {
+    pub(super) async fn lets_ready_tasks_go_first(&self) {
         match self.are_waiting() {
             true => yield_now().await,
             false => consume_budget().await,
@@ -180,7 +180,7 @@ impl Engine {
     /// The same, behind those that are ready.
     pub(super) async fn join_in_turn(self: &Arc<Self>, request: &AcquireRequest) -> Option<Held> {
         let readers = self.slots.readers(&request.spec.name);
-        readers.lets_others_go_first().await;
+        readers.lets_ready_tasks_go_first().await;
         self.join(&readers, request)
     }
 

@@ -302,7 +302,7 @@ impl<S: Clone> Waiters<S> {
             if granted {
                 self.intents.granted(&spec.name, now);
             }
-            if nobody && self.intents.nobody_waits(&spec.name, now) {
+            if nobody && self.intents.no_writer_waits(&spec.name, now) {
                 self.withdrawn.push(spec.clone());
             }
         }
@@ -418,7 +418,7 @@ impl<S: Clone> Waiters<S> {
             if queue.stays == Stays::WhileHeld {
                 self.contradicted.push(key.arc().clone());
             }
-            let until = self.yields.others_released(spec, now);
+            let until = self.yields.another_client_released(spec, now);
             queue.ends_rest();
             match until {
                 Some(until) if spec.has_one_holder() => {
@@ -441,7 +441,7 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// All waiters of all locks.
-    pub(super) fn everybody(&self) -> Vec<S> {
+    pub(super) fn all_waiters(&self) -> Vec<S> {
         let queues = self.channels.values().flatten();
         let waiters = queues.flat_map(|queue| &queue.waiters);
         waiters.map(|waiter| waiter.signal.clone()).collect()

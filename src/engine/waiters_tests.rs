@@ -154,7 +154,7 @@ fn a_key_without_expiry_is_asked_for_at_the_poll_floor() {
 }
 
 #[test]
-fn missed_messages_wake_everybody() {
+fn missed_messages_wake_all_waiters() {
     let (mut waiters, now) = (Waiters::new(POLL_FLOOR, true), Instant::now());
     park(&mut waiters, &spec("a"), 1, now);
     park(&mut waiters, &spec("a"), 2, now);

@@ -64,7 +64,7 @@ impl Wakeups {
 
     /// Everybody is to see that the client is closed.
     pub(super) fn close(&self) {
-        self.room.notify(|waiters| waiters.everybody());
+        self.room.notify(|waiters| waiters.all_waiters());
     }
 
     /// Whether the client waits for any lock, or listens.

@@ -195,7 +195,7 @@ impl Yielding {
     }
 
     /// Another client has released the lock. Says until when this one stands back, if it does.
-    fn others_released(&mut self, now: Instant) -> Option<Instant> {
+    fn another_client_released(&mut self, now: Instant) -> Option<Instant> {
         self.row_began = None;
         let others = self.others(now);
         let last = self.last.as_mut()?;
@@ -342,8 +342,12 @@ impl Yields {
     }
 
     /// Another client has released the lock. Says until when this one stands back, if it does.
-    pub(super) fn others_released(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
-        self.at(spec)?.others_released(now)
+    pub(super) fn another_client_released(
+        &mut self,
+        spec: &LockSpec,
+        now: Instant,
+    ) -> Option<Instant> {
+        self.at(spec)?.another_client_released(now)
     }
 
     /// Forgets old locks now and then, as often as new ones are added.

@@ -85,7 +85,7 @@ impl Contenders {
             }
             self.now += self.distance + self.work;
             self.foreign_turns += 1;
-            self.yields.others_released(&self.spec, self.now);
+            self.yields.another_client_released(&self.spec, self.now);
         }
         if let Some(until) = self.yields.keep(&self.spec, self.now) {
             self.idle += until - self.now;
@@ -154,12 +154,18 @@ fn yield_ends_when_another_client_has_had_the_lock() {
     let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
     yields.released(&spec, Neighbours::Listening(1), true, true, now);
     assert_eq!(yields.keep(&spec, now), Some(now + SHORTEST));
-    assert_eq!(yields.others_released(&spec, now + micros(200)), None);
+    assert_eq!(
+        yields.another_client_released(&spec, now + micros(200)),
+        None
+    );
     assert_eq!(yields.keep(&spec, now + micros(200)), None);
     // Of three neighbours, two are still to come.
     yields.released(&spec, Neighbours::Listening(3), true, true, now);
     let at = now + micros(400);
-    assert_eq!(yields.others_released(&spec, at), Some(at + 2 * SHORTEST));
+    assert_eq!(
+        yields.another_client_released(&spec, at),
+        Some(at + 2 * SHORTEST)
+    );
     assert_eq!(yields.keep(&spec, at), Some(at + 2 * SHORTEST));
 }
 
@@ -253,7 +259,7 @@ proptest! {
             match step {
                 0 => yields.granted(&spec, now),
                 1 => yields.refused(&spec),
-                2 => drop(yields.others_released(&spec, now)),
+                2 => drop(yields.another_client_released(&spec, now)),
                 3 => {
                     yields.keep(&spec, now);
                 }

@@ -182,7 +182,7 @@ pub fn in_order(
             }),
             What::Enters { .. } => {
                 if let Some(wait) = take(&mut waits, spot).filter(|wait| wait.enters.is_some()) {
-                    overtakes_nobody(&wait, &waits)?;
+                    overtakes_no_waiter(&wait, &waits)?;
                 }
             }
             What::Refused | What::Failed(_) | What::Abandons => {
@@ -205,7 +205,7 @@ fn take(waits: &mut Vec<Wait>, spot: Spot) -> Option<Wait> {
 }
 
 /// `wait` ends now, with the lock.
-fn overtakes_nobody(wait: &Wait, others: &[Wait]) -> Result<(), Violation> {
+fn overtakes_no_waiter(wait: &Wait, others: &[Wait]) -> Result<(), Violation> {
     let mut before = others.iter().filter(|other| {
         other.spot.names == wait.spot.names
             && other.enters.is_some()

@@ -15,7 +15,7 @@ use crate::worker::{Lock, Worker};
 const LIMIT: Duration = Duration::from_secs(4);
 
 /// Four waiters of each side, in turns.
-pub async fn everybody_enters_in_order(case: Case) {
+pub async fn all_waiters_enter_in_order(case: Case) {
     let stage = case.stage().await;
     for (holder, other) in stage.both_ways(case.kind) {
         let queue = Queue::behind(&stage, &holder, LONG).await;
@@ -77,7 +77,7 @@ fn signal(peer: &Peer, signal: &str) {
 }
 
 /// Places of ours are short (3 s here), and Redisson's last as long as their wait.
-pub async fn a_long_hold_leaves_everybody_in_order(case: Case) {
+pub async fn a_long_hold_leaves_all_waiters_in_order(case: Case) {
     let stage = case.version.own_stage(Pace::SHORT_PLACES).await;
     let (java, rust) = (&stage.java, &stage.rust);
     let holder = Lock::new(case.kind).worker(java);

@@ -76,10 +76,10 @@ macro_rules! same_steps {
 macro_rules! queue {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
-            fair::everybody_enters_in_order
+            fair::all_waiters_enter_in_order
             fair::a_quitter_costs_no_waiter_its_place
             fair::a_slow_head_is_not_overtaken
-            fair::a_long_hold_leaves_everybody_in_order
+            fair::a_long_hold_leaves_all_waiters_in_order
             fair::a_dead_rust_waiter_is_passed_over
             fair::a_dead_java_waiter_is_passed_over
         }

@@ -11,7 +11,7 @@ macro_rules! channels {
 macro_rules! order {
     ($version:ident, $kind:ident) => {
         suite! { $version, $kind:
-            fair::everybody_enters_in_order
+            fair::all_waiters_enter_in_order
             fair::a_quitter_costs_no_waiter_its_place
         }
     };

@@ -110,7 +110,7 @@ macro_rules! contract {
     // Waiters ask again and again.
     (@polling $subject:ident) => {
         contract! { @tests $subject;
-            polling: a_silent_release_lets_a_waiter_in nobody_listens a_release_is_announced_all_the_same;
+            polling: a_silent_release_lets_a_waiter_in no_client_listens a_release_is_announced_all_the_same;
         }
     };
     // Many may hold it at once.

@@ -33,13 +33,13 @@ impl Latch {
     }
 
     /// `SET name value NX PX lease`, as redis-py, redsync and more do. Says whether it was taken.
-    async fn others_take(&self, value: &str, lease: &str) -> bool {
+    async fn foreign_take(&self, value: &str, lease: &str) -> bool {
         let words = ["SET", &self.name, value, "NX", "PX", lease];
         self.witness.ask::<Option<String>>(&words).await.is_some()
     }
 
     /// Their release: delete it if the value is theirs.
-    async fn others_release(&self, value: &str) -> bool {
+    async fn foreign_release(&self, value: &str) -> bool {
         const RELEASE: &str = "
             if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
         let words = ["EVAL", RELEASE, "1", &self.name, value];
@@ -47,7 +47,7 @@ impl Latch {
     }
 
     /// Their extension.
-    async fn others_extend(&self, value: &str, lease: &str) -> bool {
+    async fn foreign_extend(&self, value: &str, lease: &str) -> bool {
         const EXTEND: &str = "
             if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
             return 0";
@@ -66,20 +66,20 @@ async fn foreign_clients_and_ours_exclude_each_other() {
     assert_eq!(value, Some(format!("{}:{}", client.id(), Owner::current())));
     let left = latch.pttl().await;
     assert!(left > 20_000 && left <= 30_000, "{left}");
-    assert!(!latch.others_take("theirs", "10000").await);
-    assert!(!latch.others_release("theirs").await);
-    assert!(!latch.others_extend("theirs", "1").await);
+    assert!(!latch.foreign_take("theirs", "10000").await);
+    assert!(!latch.foreign_release("theirs").await);
+    assert!(!latch.foreign_extend("theirs", "1").await);
     assert_eq!(latch.value().await, value);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 
-    assert!(latch.others_take("theirs", "10000").await);
+    assert!(latch.foreign_take("theirs", "10000").await);
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(lock.is_locked().await, Ok(true));
     assert_eq!(lock.is_held().await, Ok(false));
     let left = lock.remaining_lease().await.unwrap().unwrap();
     assert!(left <= Duration::from_secs(10), "{left:?}");
-    assert!(latch.others_extend("theirs", "20000").await);
-    assert!(latch.others_release("theirs").await);
+    assert!(latch.foreign_extend("theirs", "20000").await);
+    assert!(latch.foreign_release("theirs").await);
     let guard = lock.try_lock().await.unwrap().expect("it is free");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     latch.witness.nothing_left().await;
@@ -90,15 +90,15 @@ async fn foreign_clients_and_ours_exclude_each_other() {
 async fn a_foreign_release_is_noticed_without_a_message() {
     let latch = Latch::new().await;
     let client = latch.witness.client(only_messages()).await;
-    assert!(latch.others_take("theirs", "600000").await);
+    assert!(latch.foreign_take("theirs", "600000").await);
     let lock = latch.lock(&client);
     let waiter = tokio::spawn(async move { lock.lock().await });
     latch.witness.have_run(2).await;
-    assert!(latch.others_release("theirs").await);
+    assert!(latch.foreign_release("theirs").await);
     let guard = done("it asks", waiter).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     // And not in a loop: five times a second.
-    assert!(latch.others_take("theirs", "600000").await);
+    assert!(latch.foreign_take("theirs", "600000").await);
     latch.witness.server.reset_calls().await;
     let second = Duration::from_secs(1);
     assert!(
@@ -146,7 +146,7 @@ async fn a_renewal_extends_our_own_value_only() {
     })
     .await;
     let () = latch.witness.ask(&["DEL", &latch.name]).await;
-    assert!(latch.others_take("theirs", "600").await);
+    assert!(latch.foreign_take("theirs", "600").await);
     let lost = tokio::time::timeout(SOON, guard.lost()).await;
     assert_eq!(lost.expect("it is told"), LostReason::Gone);
     eventually("theirs ends in its time", SOON, async || {
@@ -165,7 +165,7 @@ async fn a_late_unlock_leaves_another_owners_value_alone() {
     let lease = Duration::from_millis(200);
     let guard = latch.lock(&client).with_lease(lease).lock().await.unwrap();
     eventually("its lease is over", SOON, async || {
-        latch.others_take("theirs", "60000").await
+        latch.foreign_take("theirs", "60000").await
     })
     .await;
     let late = guard.unlock().await;
@@ -192,11 +192,11 @@ async fn a_late_unlock_leaves_another_owners_value_alone() {
 async fn an_expired_value_of_another_owners_is_free() {
     let latch = Latch::new().await;
     let client = latch.witness.client(only_messages()).await;
-    assert!(latch.others_take("theirs", "1000").await);
+    assert!(latch.foreign_take("theirs", "1000").await);
     let lock = latch.lock(&client);
     let waiter = tokio::spawn(async move { lock.lock().await });
     let guard = done("their lease is over", waiter).await.unwrap();
-    assert!(!latch.others_extend("theirs", "60000").await);
+    assert!(!latch.foreign_extend("theirs", "60000").await);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     latch.witness.nothing_left().await;
 }
@@ -316,11 +316,11 @@ async fn what_is_sent_twice_is_done_once() {
         };
         lose();
         let guard = lock.lock().await.unwrap();
-        assert!(!latch.others_take("theirs", "60000").await);
+        assert!(!latch.foreign_take("theirs", "60000").await);
         lose();
         assert_eq!(guard.unlock().await, Ok(Released::Fully), "round {round}");
-        assert!(latch.others_take("theirs", "60000").await);
-        assert!(latch.others_release("theirs").await);
+        assert!(latch.foreign_take("theirs", "60000").await);
+        assert!(latch.foreign_release("theirs").await);
     }
     assert_eq!(faults.lost_replies() + faults.lost_requests(), 16);
     latch.witness.nothing_left().await;

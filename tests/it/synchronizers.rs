@@ -27,7 +27,7 @@ async fn listeners(server: &Server, channel: &str) -> i64 {
     count
 }
 
-async fn nobody_listens(server: &Server, channel: &str) {
+async fn no_client_listens(server: &Server, channel: &str) {
     eventually("nobody listens", SOON, async || {
         listeners(server, channel).await == 0
     })

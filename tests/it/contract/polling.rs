@@ -20,7 +20,7 @@ pub async fn a_silent_release_lets_a_waiter_in<S: Subject>() {
     assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn nobody_listens<S: Subject>() {
+pub async fn no_client_listens<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let guard = bed.rival().await.lock().await.unwrap();
     bed.server.reset_calls().await;

@@ -171,6 +171,6 @@ kinds! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_everybody_is_needed() {
+async fn each_right_of_all_kinds_is_needed() {
     each_is_needed::<Reentrant>(EVERYBODY).await;
 }

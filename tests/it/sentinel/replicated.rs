@@ -22,7 +22,7 @@ async fn follow(set_up: &Replicated, follower: usize, master: usize) {
 }
 
 /// Which of the servers has the lock.
-async fn who_has(set_up: &Replicated, name: &str) -> Vec<usize> {
+async fn servers_with(set_up: &Replicated, name: &str) -> Vec<usize> {
     let mut who = Vec::new();
     for (index, server) in set_up.servers.iter().enumerate() {
         if exists(server, name).await {
@@ -87,7 +87,7 @@ async fn an_old_master_that_wakes_up_is_not_believed() {
         assert!(busy.is_none(), "a newcomer sees the hold");
         let own = unique_name("own");
         let _own = newcomer.reentrant_lock(&own).lock().await.unwrap();
-        assert_eq!(who_has(&set_up, &own).await, [1]);
+        assert_eq!(servers_with(&set_up, &own).await, [1]);
     }
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
@@ -103,7 +103,7 @@ async fn of_two_strangers_the_one_that_more_follow_is_believed_or_else_none() {
     let name = unique_name("held");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     set_up.caught_up(0).await;
-    assert_eq!(who_has(&set_up, &name).await, [0, 1]);
+    assert_eq!(servers_with(&set_up, &name).await, [0, 1]);
     set_up.servers[1].kill();
     let error = LockClient::connect(&url).await.unwrap_err();
     let both = [stranger.port(), set_up.servers[0].port()].map(|port| format!("127.0.0.1:{port}"));

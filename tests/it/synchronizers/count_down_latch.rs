@@ -4,7 +4,7 @@ use redisson_lock::{Error, LockClient};
 use testbed::{Server, eventually};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{SOON, listeners, nobody_listens, without_polls};
+use super::{SOON, listeners, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{ready}";
 
@@ -44,7 +44,7 @@ async fn a_latch_opens_when_it_is_counted_down() {
     }
     assert_eq!(ready.count().await, Ok(0));
     assert!(!server.command::<bool>(&["EXISTS", "ready"]).await);
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
     assert!(ready.wait_for(Duration::ZERO).await.unwrap());
 }
 
@@ -135,7 +135,7 @@ async fn a_latch_that_is_deleted_opens() {
             assert!(ready.delete().await.unwrap());
         }
         timeout(SOON, waits).await.unwrap().unwrap().unwrap();
-        nobody_listens(&server, CHANNEL).await;
+        no_client_listens(&server, CHANNEL).await;
     }
 }
 

@@ -4,7 +4,7 @@ use redisson_lock::{Config, Error, LockClient, LostReason};
 use testbed::{Server, eventually};
 use tokio::time::timeout;
 
-use super::{SOON, listeners, nobody_listens, without_polls};
+use super::{SOON, listeners, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_sc:{pool}";
 const LEASE: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ async fn permits_of_the_dead_come_back() {
     assert!(!pool.release(&id).await.unwrap());
     assert_eq!(pool.permits().await, Ok(1));
     permit.release().await.unwrap();
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
     let late = pool.acquire(SHORT).await.unwrap();
     eventually("its end has come", SOON, async || {
         pool.lease_left(late.id()).await == Ok(None)

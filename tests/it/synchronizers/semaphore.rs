@@ -10,7 +10,7 @@ use redisson_lock::{Config, Error, LockClient};
 use testbed::{Server, eventually};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{SOON, listeners, nobody_listens, without_polls};
+use super::{SOON, listeners, no_client_listens, without_polls};
 
 const CHANNEL: &str = "redisson_sc:{pool}";
 
@@ -96,7 +96,7 @@ async fn waiters_are_woken_by_message() {
         pool.available_permits().await == Ok(3)
     })
     .await;
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
 }
 
 /// In Redisson, the one keeps the other waiting.
@@ -141,7 +141,7 @@ async fn a_wait_ends_in_time_and_leaves_nothing() {
     assert!(pool.try_acquire_for(wait).await.unwrap().is_none());
     assert!(pool.try_acquire_many_for(2, wait).await.unwrap().is_none());
     assert!(timeout(wait, pool.acquire()).await.is_err());
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
     permit.release().await.unwrap();
     let all = pool.try_acquire_for(SOON).await.unwrap();
     assert!(all.is_some_and(|permit| permit.permits() == 1));
@@ -194,7 +194,7 @@ async fn a_crowd_shares_permits_and_loses_none() {
         client.semaphore("pool").available_permits().await == Ok(PERMITS)
     })
     .await;
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
 }
 
 #[tokio::test]
@@ -318,5 +318,5 @@ async fn semaphores_with_one_channel_are_two() {
     assert!(!first.is_finished());
     plain.release(1).await.unwrap();
     timeout(SOON, first).await.unwrap().unwrap().unwrap();
-    nobody_listens(&server, CHANNEL).await;
+    no_client_listens(&server, CHANNEL).await;
 }

@@ -14,6 +14,16 @@ const WORDS: [&str; 8] = [
     "others",
     "one of us",
 ];
+/// The same in names of functions, of which the settings of the public API keep `others`.
+const PARTS: [&str; 7] = [
+    "who",
+    "whoever",
+    "whom",
+    "somebody",
+    "nobody",
+    "anybody",
+    "everybody",
+];
 const LONGEST: usize = 200;
 
 pub fn check(tree: &Tree) -> Vec<String> {
@@ -34,6 +44,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     }
     problems.extend(comments(tree));
     problems.extend(texts(tree));
+    problems.extend(names(tree));
     problems
 }
 
@@ -56,6 +67,23 @@ fn comments(tree: &Tree) -> impl Iterator<Item = String> {
             let problems: Vec<_> = words.chain(long).collect();
             let found = problems.into_iter();
             found.map(move |problem| format!("{path}:{}: {problem}", index + 1))
+        })
+    })
+}
+
+/// Names of functions, and so of tests.
+fn names(tree: &Tree) -> impl Iterator<Item = String> {
+    // The tests of this file name what is refused.
+    let code = tree
+        .files()
+        .filter(|(path, _)| path.ends_with(".rs") && !path.starts_with("tools/pages/"));
+    code.flat_map(|(path, text)| {
+        text.lines().enumerate().flat_map(move |(index, line)| {
+            let name = line.trim_start().split("fn ").nth(1).unwrap_or_default();
+            let name = name.split(['(', '<']).next().unwrap_or_default();
+            let parts = PARTS.into_iter();
+            let found = parts.filter(move |part| name.split('_').any(|word| word == *part));
+            found.map(move |part| format!("{path}:{}: name the subject, not {part:?}", index + 1))
         })
     })
 }
@@ -145,6 +173,19 @@ mod tests {
             );
         }
         assert_eq!(problems("Whoever waits.\n").len(), 1);
+    }
+
+    #[test]
+    fn names_of_functions_are_checked() {
+        let code = "async fn nobody_waits<S>() {}\nfn a_whole_waits() {}\n    pub fn wakes_everybody() {}\n";
+        let tree = Tree::of(&[("tests/a.rs", code)]);
+        assert_eq!(
+            names(&tree).collect::<Vec<_>>(),
+            [
+                "tests/a.rs:1: name the subject, not \"nobody\"",
+                "tests/a.rs:3: name the subject, not \"everybody\""
+            ]
+        );
     }
 
     #[test]
