@@ -1,8 +1,8 @@
--- What makes an operation on a bare number safe to send again. A client notes which attempt of its own it was, and what it came
--- to, at KEYS[k + 1]. It uses this key for no other attempt before this one is answered, so a client has as many keys as
--- operations were on their way at once. Each ends some time after its last use.
+-- Makes an operation on a bare number safe to send again. KEYS[k + 1] stores the number of a client's attempt and its result.
+-- The client uses that key for no other attempt before this one is answered. It therefore has as many keys as operations that
+-- were under way at once. A key expires some time after its last use.
 
--- What an earlier sending of this attempt came to, if there was one.
+-- Returns the result of an earlier sending of this attempt, if there was one.
 local function earlier(k, attempt)
   local told = call('GET', KEYS[k + 1])
   local number, answer = string.match(told or '', '^(%d+) (%-?%d+)$')
@@ -10,12 +10,12 @@ local function earlier(k, attempt)
     return nil
   end
   if number ~= attempt then
-    error('a later attempt was here before: nobody waits for this one')
+    error('a later attempt has used this key: no caller waits for this one')
   end
   return tonumber(answer)
 end
 
--- The first of the writes: what is refused is refused before anything is done.
+-- Stores the result. Scripts call this before their other writes: a refusal then leaves the number unchanged.
 local function remember(k, attempt, answer, lasts)
   call('SET', KEYS[k + 1], attempt .. ' ' .. answer, 'PX', lasts)
 end

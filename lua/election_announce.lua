@@ -1,9 +1,9 @@
--- Names the leader, beside the hold of the fenced lock that makes it the leader, and gone with it.
+-- Writes the leader into the hash of the fenced lock that it holds. The last release deletes both.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner; token: its fencing token; identity: what it calls itself
+-- ARGV  owner; token: its fencing token; identity: the name that it chose
 -- Replies
---   DONE    it is written down
+--   DONE    written
 --   ABSENT  the owner has no hold here  detail: 0
 local keys, args = 1, 3
 local function operation(k, owner, token, identity)

@@ -1,10 +1,10 @@
--- Reads the leader.
+-- Reads the leader of an election.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  nothing: an empty argument
+-- ARGV  an empty argument
 -- Replies
---   DONE    there is one  detail: the leader's token, a space and its identity
---   ABSENT  there is none, or not by an election of this crate  detail: 0
+--   DONE    detail: the leader's token, a space and its identity
+--   ABSENT  no owner that holds the lock has announced itself  detail: 0
 local keys, args = 1, 1
 local function operation(k)
   local lock = KEYS[k]

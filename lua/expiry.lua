@@ -1,6 +1,6 @@
--- What the scripts share that give keys their time to live.
+-- Shared by the scripts that set expiries.
 
--- Gives a key that was just made its expiry; without one it would outlive its owner.
+-- Sets the expiry of a new key, or deletes it: without an expiry it would outlive its owner.
 local function expire_new(key, lease)
   local expires = redis.pcall('PEXPIRE', key, lease)
   if expires ~= 1 then
@@ -9,7 +9,7 @@ local function expire_new(key, lease)
   end
 end
 
--- Gives a key at least `lease` to live; `remaining` is what it has.
+-- Extends the expiry of a key to `lease`, if its `remaining` time is shorter.
 local function prolong(key, lease, remaining)
   if tonumber(lease) > remaining then
     call('PEXPIRE', key, lease)

@@ -1,40 +1,41 @@
--- Takes a lock for its owner if it is free and no waiter is before; else notes the owner's place in the queue.
+-- Acquires a lock for its owner if it is free and the owner is the head of the queue or the queue is empty. Else gives the owner a
+-- place in the queue.
 --
--- A place has a score: when it may be taken away, in ms of this server's clock. The script removes only the head of
--- the queue, and only while the lock is free: a place matters then, and those behind keep theirs. Scores are
--- Redisson's own: each of its waiters takes `timeout` off the score of all behind when it enters or leaves, so one
--- behind it needs that much more than its own place. The script itself changes no score but its owner's and the head's.
+-- A place has a score: the time when it ends, in ms of this server's clock. The script removes only the head of the queue, and
+-- only while the lock is free. Scores are Redisson's: a Redisson waiter that gets the lock or gives up subtracts `timeout` from
+-- every score behind it. A place behind a Redisson waiter therefore lasts `timeout` longer. The script changes no score but its
+-- owner's, the head's and those of suspected waiters.
 --
 -- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of their scores
--- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
---       waited: ms since this wait's last try, 0 at its first, -1 if the owner will not wait
---       place: ms that a waiter of this crate keeps its place when nothing is heard of it; timeout: ms for Redisson's
---       channel: of the lock, with `:` and an owner behind it where that owner listens
---       nudge: 1 to tell the head of the queue when the lock is free, 0 not to
--- Its messages to other waiters are hints: without the right to the channels, these come by themselves, a little later.
+-- ARGV  owner; lease: ms; holds: the owner's count after this operation; 1 for a first hold
+--       waited: ms since this wait's last attempt, 0 at its first, -1 if the owner does not wait
+--       place: ms that a waiter of this crate keeps its place after its last attempt; timeout: ms that Redisson's does
+--       channel: of the lock; a waiter subscribes to `channel:owner`
+--       nudge: 1 to notify the head of the queue if the lock is free, else 0
+-- Its messages to other waiters are hints: without the right to the channels, these ask by themselves, a little later.
 -- Replies
 --   DONE    granted
---   BUSY    another owner holds the lock, or is before  detail: ms after which to try, -1 if that is not known
---   ABSENT  the holds that this one adds to are gone    detail: 0
+--   BUSY    another owner holds the lock or is before  detail: ms after which to ask again, -1 if unknown
+--   ABSENT  the owner's earlier holds are gone         detail: 0
 
--- The most dead heads removed in one go: the server serves other clients in between.
+-- The largest number of dead heads that one call removes: the server serves other clients in between.
 local MOST_REMOVED = 1000
 
--- How long a head of ours has to take a lock that is free, once it was told: ms. One that comes later was heard of in time
--- all the same, and is the first again.
+-- How long a notified head of this crate has to acquire a free lock, in ms. A head that asks later, but within its place, becomes
+-- the head again.
 local TOLD = 500
 
 local function client_of(entry)
   return string.sub(entry, 1, 36)
 end
 
--- Redisson's owners are shorter: no thread of Java has a number of as many digits as those of this crate.
+-- Owners of this crate are longer than Redisson's: their numbers have 19 digits, and Java's thread ids have fewer.
 local function is_ours(entry, owner)
   return #entry == #owner
 end
 
--- A client of this crate that has lost one waiter may have lost all: those that live refresh their places, so none needs
--- more than that.
+-- A client of this crate with one dead waiter may be dead. Shortens the places of its other waiters to one `place`: a live waiter
+-- refreshes its own.
 local function suspect_all_of(dead, queue, places, now, place)
   local client = client_of(dead)
   for _, entry in ipairs(call('LRANGE', queue, 0, MOST_REMOVED)) do
@@ -44,8 +45,8 @@ local function suspect_all_of(dead, queue, places, now, place)
   end
 end
 
--- The first waiter that is not known to be dead, and when it will be: now, if there are too many to remove in one go. Also the time,
--- and one of ours that was removed.
+-- Returns the first waiter whose place has not ended, the end of that place, the time, and a removed waiter of this crate. The end is
+-- now if the call has removed as many heads as it may.
 local function first_in_queue(queue, places, owner, place)
   local now, suspected
   for _ = 1, MOST_REMOVED do
@@ -56,7 +57,7 @@ local function first_in_queue(queue, places, owner, place)
     now = now or server_time()
     local score = tonumber(call('ZSCORE', places, head))
     if not score or (is_ours(head, owner) and score > now + place) then
-      -- Without a score it would stay for ever; and ours refresh theirs, so they need no more than a place.
+      -- An entry without a score would stay for ever. A waiter of this crate refreshes its score, so one place is enough.
       score = now + place
       call('ZADD', places, score, head)
     end
@@ -74,18 +75,17 @@ local function first_in_queue(queue, places, owner, place)
 end
 
 local function is_in(queue, owner)
-  -- A server before 6.0.6 cannot tell.
+  -- A server before 6.0.6 has no LPOS: the error counts as absent.
   return tonumber(redis.pcall('LPOS', queue, owner)) ~= nil
 end
 
--- What an owner that waited lost was taken away by other waiters: as the first in the queue it came too late for them, or a
--- key was deleted.
+-- Restores the place of a waiting owner. Other waiters removed it because the owner was late as the head, or a key was deleted.
 local function take_place_again(queue, places, owner, now, waited, place)
   call('ZADD', places, now + place, owner)
   if is_in(queue, owner) then
     return
   elseif waited < place then
-    -- Heard of in time, so wrongly: only the first is ever removed.
+    -- The owner asked within its place, so the removal was wrong. Clients remove the head only, so it was the head.
     call('LPUSH', queue, owner)
   else
     call('RPUSH', queue, owner)
@@ -93,8 +93,8 @@ local function take_place_again(queue, places, owner, now, waited, place)
 end
 
 local function refresh_place(queue, places, owner, now, score, waited, place)
-  -- The time of a place stands still while its owner is heard of; the first has no waiter before it. Refused when the
-  -- server is out of memory: the place has some time left.
+  -- An attempt extends the place by the time since the last one. The head's place starts anew: no waiter is before it. ZADD fails
+  -- when the server is out of memory; the place then keeps its old end.
   local is_first = call('LINDEX', queue, 0) == owner
   redis.pcall('ZADD', places, is_first and now + place or math.max(score + waited, now + place), owner)
   if call('LLEN', queue) < call('ZCARD', places) and not is_in(queue, owner) then
@@ -148,7 +148,7 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       if head then
         call('LPOP', queue)
         call('ZREM', places, owner)
-        -- The next learns of a longer lease in time by itself.
+        -- A head that is not notified asks within `place`, so it learns of a longer lease in time.
         local next_head = tonumber(lease) < place and call('LINDEX', queue, 0)
         if next_head then
           redis.pcall(PUBLISH, channel .. ':' .. next_head, '0')
@@ -156,12 +156,12 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       end
       return DONE
     end
-    -- Those of a dead client are dead one after the other.
+    -- If one waiter of a client is dead, the next one of that client probably is too.
     removes = removed and client_of(removed) == client_of(head)
     if nudge == '1' or removes then
-      -- It may be asleep: no message says that a lease has run out.
+      -- The head may be asleep: the end of a lease has no message.
       redis.pcall(PUBLISH, channel .. ':' .. head, '0')
-      -- A waiter that comes meanwhile, for the first time, may have met it on its way.
+      -- At a first attempt (waited == 0) the head may be about to ask, so its place is not shortened.
       if is_ours(head, owner) and (waited > 0 or removes) and head_until > now + TOLD then
         head_until, removes = now + TOLD, true
         redis.pcall('ZADD', places, head_until, head)
@@ -182,7 +182,8 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
     take_place(queue, places, owner, now, place, tonumber(timeout))
   end
   if free then
-    -- The second is the next if the first is dead, and any waiter may remove a dead one, as the waiter that has found one likely to be dead.
+    -- Asks again at the end of the head's place: the second in the queue, which is next if the head is dead, and a waiter that
+    -- suspects the head.
     removes = removes or head_until <= now or call('LINDEX', queue, 1) == owner
     return BUSY, removes and math.max(head_until - now, 0) or -1
   end

@@ -1,7 +1,7 @@
--- Frees a lock, whichever owner holds it, and wakes the first in the queue.
+-- Frees a lock from any owner, and notifies the head of the queue.
 --
 -- KEYS  lock: the hash of owners and their counts; queue: the list of waiters
--- ARGV  channel: of the lock, with `:` and an owner behind it where that owner listens
+-- ARGV  channel: of the lock; a waiter subscribes to `channel:owner`
 -- Replies
 --   DONE    freed
 --   ABSENT  the lock was free  detail: 0

@@ -1,16 +1,16 @@
--- Gives up one hold of an owner; the last one frees the lock and wakes the first in the queue. A release
--- that cuts the lease by more than a third wakes it, too.
+-- Releases one hold of an owner. The last hold frees the lock and notifies the head of the queue. A release that cuts the expiry by
+-- more than a third notifies the head too: it expects the longer lease, and an expired lease publishes nothing.
 --
--- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of when each of
---       their places ends, in ms of this server's clock
--- ARGV  owner; holds: the owner's count once this has been done; lease: ms, set while holds remain, 0 to leave the
---       expiry as it is; place: ms that a waiter of this crate keeps its place when nothing is heard of it
---       channel: of the lock, with `:` and an owner behind it where that owner listens
+-- KEYS  lock: the hash of owners and their counts; queue: the list of waiters; places: zset of the ends of their places,
+--       in ms of this server's clock
+-- ARGV  owner; holds: the owner's count after this operation; lease: ms, the new expiry if holds remain, 0 to leave the
+--       expiry as it is; place: ms that a waiter of this crate keeps its place after its last attempt
+--       channel: of the lock; a waiter subscribes to `channel:owner`
 -- Replies
 --   DONE    released, now or by an earlier sending
 --   ABSENT  the owner had no such hold here         detail: 0
 
--- Redisson's owners are shorter (fair_acquire).
+-- Owners of this crate are longer than Redisson's (fair_acquire).
 local function is_ours(entry, owner)
   return #entry == #owner
 end
@@ -31,8 +31,8 @@ local function first_in_queue(queue, places, owner, place)
       return head
     end
     if not is_ours(head, owner) or not score then
-      -- Redisson does not refresh places, so after a long hold they are all over: its turn has only now begun. Refused
-      -- when the server is out of memory; then the next attempt removes it.
+      -- Redisson does not refresh places, so after a long hold all have ended, though this waiter becomes the head only now. ZADD
+      -- fails when the server is out of memory; the next attempt then removes the waiter.
       redis.pcall('ZADD', places, now + place, head)
       return head
     end

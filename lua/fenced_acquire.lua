@@ -1,12 +1,12 @@
--- Takes a lock for its owner, once more if the owner holds it already, and counts the acquisition.
+-- Acquires a lock for its owner, or adds a hold if the owner holds it, and counts the acquisition.
 --
--- KEYS  lock: the hash of owners and their counts; counter: how often the lock was ever acquired
--- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
---       fresh: 1 if no earlier sending can have been run
+-- KEYS  lock: the hash of owners and their counts; counter: the number of all acquisitions of the lock
+-- ARGV  owner; lease: ms; holds: the owner's count after this operation; 1 for a first hold
+--       fresh: 1 if the server cannot have run an earlier sending, else 0
 -- Replies
---   DONE    granted                                   detail: the counter, this acquisition's token
---   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
---   ABSENT  the holds that this one adds to are gone  detail: 0
+--   DONE    granted                             detail: the counter, this acquisition's token
+--   BUSY    another owner holds the lock        detail: its remaining lease in ms, -1 without expiry
+--   ABSENT  the owner's earlier holds are gone  detail: 0
 local keys, args = 2, 4
 local function operation(k, owner, lease, holds, fresh)
   local lock, counter = KEYS[k], KEYS[k + 1]
@@ -16,8 +16,8 @@ local function operation(k, owner, lease, holds, fresh)
     if holds ~= '1' then
       return ABSENT, 0
     end
-    -- Counting can fail (not a number), so it comes before taking. A multi-lock of Redisson's with a lease sets one on the
-    -- counter too; it must not begin anew.
+    -- INCR can fail (not a number), so it precedes HSET. A Redisson multi-lock with a lease sets an expiry on the counter too;
+    -- PERSIST removes it, since the counter must not restart.
     local token = call('INCR', counter)
     call('PERSIST', counter)
     call('HSET', lock, owner, holds)
@@ -29,8 +29,8 @@ local function operation(k, owner, lease, holds, fresh)
   if fields[1] then
     return WRONG_KIND, 'a read-write lock'
   end
-  -- As in reentrant_acquire. While the owner holds the lock, no other owner counts; what it has already is its own repetition,
-  -- or left by a hold that it has given up as lost, whose token is not this one's.
+  -- As in reentrant_acquire. A repetition finds `holds` or more, and gets the same token: no other owner counts while this one holds
+  -- the lock. A fresh request is no repetition: what it finds is left of a lost hold, whose token must not be reused.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
     local counts = fresh == '1' or held < tonumber(holds)

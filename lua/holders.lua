@@ -1,16 +1,16 @@
--- Lists the holders of a lock, without changing anything.
+-- Lists the holders of a lock. Changes nothing.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  base: of a read-write lock, the name in the form that stands in front of the readers' markers; empty for other kinds
+-- ARGV  base: prefix of the marker keys of a read-write lock, `base:owner:rwlock_timeout:i`; empty for other kinds
 -- Replies
---   DONE  detail: a line for each holder: what is left of its lease in ms, -1 without expiry; its count; the owner, with
---         `:write` behind it where it writes
+--   DONE  detail: a line for each holder: its remaining lease in ms, -1 without expiry; its count; the owner, followed by
+--         `:write` for a writer
 
--- The most holders that are told, and the most markers of readers that are looked at.
+-- The largest number of holders in a reply, and of readers' markers that one call reads.
 local MOST_TOLD = 1000
 local MOST_MARKERS = 10000
 
--- The longest lease left to the first `count` holds of a reader, in ms; -2 when all are over.
+-- Returns the longest remaining lease of the first `count` holds of a reader, in ms; -2 if all have ended.
 local function longest_of_holds(base, reader, count)
   local longest = -2
   for i = 1, count do
@@ -39,7 +39,7 @@ local function operation(k, base)
       if base ~= '' and not writes and markers + count <= MOST_MARKERS then
         left, markers = longest_of_holds(base, owner, count), markers + count
       end
-      -- A line end in a field of another program's is not to look like another holder.
+      -- A line end in another program's field must not look like another holder.
       lines[#lines + 1] = left .. ' ' .. fields[i + 1] .. ' ' .. string.gsub(owner, '%c', '?')
     end
   end

@@ -1,7 +1,7 @@
--- Counts a latch down; the last count opens it, and wakes all waiters. An open one stays open.
+-- Counts a latch down. The last count opens it and wakes all waiters. An open latch stays open.
 --
 -- KEYS  latch: its count; attempt: see attempts.lua
--- ARGV  channel: where waiters listen; attempt: its number; lasts: ms that it is known
+-- ARGV  channel: of the waiters; attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
 --   DONE  counted down, now or by an earlier sending  detail: the count
 local keys, args = 2, 3

@@ -1,10 +1,10 @@
 -- Removes a latch, which opens it.
 --
 -- KEYS  latch: its count; attempt: see attempts.lua
--- ARGV  channel: where waiters listen; attempt: its number; lasts: ms that it is known
+-- ARGV  channel: of the waiters; attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
 --   DONE    removed, now or by an earlier sending
---   ABSENT  there was none  detail: 0
+--   ABSENT  there was no latch  detail: 0
 local keys, args = 2, 3
 local function operation(k, channel, attempt, lasts)
   if earlier(k, attempt) then
@@ -14,7 +14,7 @@ local function operation(k, channel, attempt, lasts)
     return ABSENT, 0
   end
   remember(k, attempt, '1', lasts)
-  -- Waiters of Redisson go on for this message alone.
+  -- Redisson's waiters go on at this message only.
   call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])
   return DONE

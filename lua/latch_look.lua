@@ -1,8 +1,8 @@
--- Looks at a latch for a waiter. While it is closed, the mark goes out on the channel: openings that the waiter hears of
--- after it came after this look.
+-- Reads a latch for a waiter. Publishes the mark if the latch is closed: openings that the waiter receives after the mark happened
+-- after this read.
 --
 -- KEYS  latch: its count
--- ARGV  channel: where waiters listen; mark: a number of this waiter's alone, neither 0 nor 1
+-- ARGV  channel: of the waiters; mark: a number that this waiter alone uses, neither 0 nor 1
 -- Replies
 --   DONE  detail: the count, 0 if the latch is open
 local keys, args = 1, 2

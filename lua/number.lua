@@ -1,7 +1,7 @@
--- Beyond it, Lua's numbers are not exact; a larger one counts as this one.
+-- Lua's numbers are exact up to this one. A larger number counts as this one.
 local MOST = 9007199254740992
 
--- The number at a key, and how it is written there; nil if there is none. What Redis cannot count with is none.
+-- Returns the number at a key and its text; nil without a key. Fails for a text with which Redis cannot count.
 local function number_at(key)
   local text = call('GET', key)
   if not text then
@@ -14,7 +14,7 @@ local function number_at(key)
   return math.max(-MOST, math.min(MOST, tonumber(text))), text
 end
 
--- Lua would write a large one with an exponent.
+-- Lua's tostring writes a large number with an exponent.
 local function decimal(number)
   return string.format('%.0f', number)
 end

@@ -1,10 +1,10 @@
--- Sets the number of a semaphore or a latch that does not exist, and tells waiters.
+-- Sets the number of a semaphore or a latch that does not exist, and publishes a message.
 --
 -- KEYS  number; attempt: see attempts.lua
--- ARGV  value; channel: where waiters listen; message; attempt: its number; lasts: ms that it is known
+-- ARGV  value; channel: of the waiters; message; attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
 --   DONE    set, now or by an earlier sending
---   ABSENT  there is one already  detail: 0
+--   ABSENT  the key exists  detail: 0
 local keys, args = 2, 5
 local function operation(k, value, channel, message, attempt, lasts)
   if earlier(k, attempt) then

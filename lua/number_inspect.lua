@@ -1,10 +1,10 @@
 -- Reads the number of a semaphore or a latch.
 --
 -- KEYS  number
--- ARGV  nothing: an empty argument
+-- ARGV  an empty argument
 -- Replies
---   DONE    detail: the number, as it is written there
---   ABSENT  there is none  detail: 0
+--   DONE    detail: the text of the number
+--   ABSENT  the key does not exist  detail: 0
 local keys, args = 1, 1
 local function operation(k)
   local number, text = number_at(KEYS[k])

@@ -1,9 +1,9 @@
 -- Counts the permits of a semaphore.
 --
--- KEYS  semaphore: the number of permits that are left; ends: zset of permits and when they end, in ms of this server's clock
--- ARGV  channel: where waiters listen
+-- KEYS  semaphore: the number of permits left; ends: zset of acquired permits by end, in ms of this server's clock
+-- ARGV  channel: of the waiters
 -- Replies
---   DONE  detail: 1 if there is a semaphore, 0 if not; how many permits are left; how many are taken
+--   DONE  detail: 1 if the semaphore exists, else 0; how many permits are left; how many are acquired
 local keys, args = 2, 1
 local function operation(k, channel)
   take_back_ended(k, server_time(), channel)

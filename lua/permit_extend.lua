@@ -1,10 +1,10 @@
--- Sets the end of a permit anew.
+-- Sets a new end of a permit.
 --
--- KEYS  ends: zset of permits and when they end, in ms of this server's clock
+-- KEYS  ends: zset of acquired permits by end, in ms of this server's clock
 -- ARGV  id: of the permit; lease: ms from now, -1 for no end
 -- Replies
 --   DONE    set
---   ABSENT  there is no such permit, or its end has come  detail: 0
+--   ABSENT  the permit is not acquired, or has ended  detail: 0
 local keys, args = 1, 2
 local function operation(k, id, lease)
   local now = server_time()

@@ -1,10 +1,10 @@
--- Asks how long a permit lasts.
+-- Reads the remaining lease of a permit.
 --
--- KEYS  ends: zset of permits and when they end, in ms of this server's clock
+-- KEYS  ends: zset of acquired permits by end, in ms of this server's clock
 -- ARGV  id: of the permit
 -- Replies
---   DONE    detail: ms that are left, -1 for no end
---   ABSENT  the permit is not taken, or its end has come  detail: 0
+--   DONE    detail: the remaining ms, -1 for no end
+--   ABSENT  the permit is not acquired, or has ended  detail: 0
 local keys, args = 1, 1
 local function operation(k, id)
   local score = call('ZSCORE', KEYS[k], id)

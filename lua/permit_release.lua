@@ -1,12 +1,12 @@
--- Gives permits back before their end, all or none, and wakes waiters. Permits whose end has come are taken back in any case.
+-- Releases permits before their end, all or none, and wakes waiters. Takes back ended permits in any case.
 --
--- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua; ends: zset of permits and when they end, in
---       ms of this server's clock
--- ARGV  ids: 16 bytes for each permit, each once; channel: where waiters listen; attempt: its number; lasts: ms that it
---       is known
+-- KEYS  semaphore: the number of permits left; attempt: see attempts.lua; ends: zset of acquired permits by end, in ms of
+--       this server's clock
+-- ARGV  ids: 16 bytes for each permit, each once; channel: of the waiters; attempt: its number; lasts: ms that the
+--       attempt's key lives
 -- Replies
---   DONE    given back, now or by an earlier sending
---   ABSENT  one is not there, or its end had come  detail: 0
+--   DONE    released, now or by an earlier sending
+--   ABSENT  a permit is not acquired, or has ended  detail: 0
 local keys, args = 3, 4
 local function operation(k, ids, channel, attempt, lasts)
   local answer = earlier(k, attempt)

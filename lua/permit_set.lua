@@ -1,13 +1,13 @@
--- Sets how many permits a semaphore has in all, those that are taken included.
+-- Sets how many permits a semaphore has in all, including acquired ones.
 --
--- KEYS  semaphore: the number of permits that are left; ends: zset of permits and when they end, in ms of this server's clock
--- ARGV  permits: how many; channel: where waiters listen
+-- KEYS  semaphore: the number of permits left; ends: zset of acquired permits by end, in ms of this server's clock
+-- ARGV  permits: how many; channel: of the waiters
 -- Replies
 --   DONE  detail: how many are left
 local keys, args = 2, 2
 local function operation(k, permits, channel)
   local before = number_at(KEYS[k])
-  -- Without a semaphore, those that are taken are none of its own.
+  -- Without a semaphore, acquired permits belong to an earlier one and do not count.
   local left = before and permits - call('ZCARD', KEYS[k + 1]) or tonumber(permits)
   if left ~= before then
     call(PUBLISH, channel, decimal(left))

@@ -1,11 +1,11 @@
--- How many bytes the id of a permit has.
+-- The number of bytes of a permit's id.
 local ID = 16
--- A permit whose end never comes has this one, in ms since 1970.
+-- The end of a permit without an end, in ms since 1970.
 local NO_END = 922337203685477
--- The most permits whose end has come that are taken back in one go: the server serves other clients in between.
+-- The largest number of ended permits that one call takes back: the server serves other clients in between.
 local MOST_ENDED = 1000
 
--- Gives back the permits whose end has come.
+-- Takes back ended permits.
 local function take_back_ended(k, now, channel)
   local ended = call('ZRANGEBYSCORE', KEYS[k + 1], 0, now, 'LIMIT', 0, MOST_ENDED)
   if #ended == 0 then
@@ -21,13 +21,13 @@ local function take_back_ended(k, now, channel)
   call('INCRBY', KEYS[k], #ended)
 end
 
--- The end of a permit that is taken for so many ms; for a negative number, none.
+-- Returns the end of a permit with a lease of that many ms; NO_END for a negative lease.
 local function end_after(now, lease)
   lease = tonumber(lease)
   return lease < 0 and NO_END or now + lease
 end
 
--- How many ms are left until then, -1 for no end.
+-- Returns the remaining ms, -1 for no end.
 local function left_until(score, now)
   score = tonumber(score)
   return score >= NO_END and -1 or score - now

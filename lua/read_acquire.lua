@@ -1,15 +1,16 @@
--- Takes the read side of a read-write lock: with other readers, or inside the owner's own write hold.
+-- Acquires the read side of a read-write lock, beside other readers or inside the owner's write hold.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; lease: ms; holds: the owner's count of read holds once this has been done, 1 for a first
---       writes: 1 if the owner relies on a write hold here; relies: 1 if it relies on a read hold under this field, which
---       other readers of its client may use as well
---       channel: where waiters listen; base: the name in the form that stands in front of the readers' markers
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; lease: ms; holds: the owner's count of read holds after this operation; 1 for a first hold
+--       writes: 1 if the owner has a valid write hold here, else 0; relies: 1 if it has a read hold under this field, which
+--       other readers of its client may use too, else 0
+--       channel: of the waiters
+--       base: prefix of the marker keys, `base:owner:rwlock_timeout:i`
 -- Replies
 --   DONE    granted
---   BUSY    another owner writes, or a writer that waits keeps new readers out (write_intend)
---                                                     detail: the remaining lease in ms, -1 without expiry
---   ABSENT  the holds that this one adds to are gone  detail: 0
+--   BUSY    another owner writes, or a waiting writer has set an intent (write_intend)
+--                                               detail: the remaining lease or intent in ms, -1 without expiry
+--   ABSENT  the owner's earlier holds are gone  detail: 0
 local keys, args = 1, 7
 local function operation(k, owner, lease, holds, writes, relies, channel, base)
   local lock = KEYS[k]
@@ -36,9 +37,9 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
   if not mode then
     return WRONG_KIND, 'a lock without readers and writers'
   end
-  -- A write hold of the owner's that has ended, by its own account, is taken away: other owners may read beside it.
+  -- If the owner's client counts its write hold as ended, the field goes: other owners may then read too.
   local is_over = fields[3] and writes == '0'
-  -- An owner that enters waits for a writer. Its own repetition has entered.
+  -- An owner without a hold waits for a writer that has set an intent. A repetition has a hold already.
   local enters = relies == '0' and held and held < tonumber(holds)
   if enters and not fields[3] then
     local intent = intent_left(base)
@@ -47,7 +48,7 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
     end
   end
   if held and held >= holds - 1 and (mode == 'read' or fields[3]) then
-    -- A live hold may have this marker or a later one, where holds before it have ended by their leases: its lease is kept.
+    -- After holds with expired leases, this marker or a later one may belong to a live hold. Keep the longest of their leases.
     local longest = longest_of(base, owner, tonumber(holds), held)
     call('SET', marker, '1', 'PX', math.max(tonumber(lease), longest))
     if is_over then
@@ -55,7 +56,7 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
       call('HDEL', lock, writer)
       call('HSET', lock, 'mode', 'read')
     end
-    -- More than `holds` is what a lost operation left (reentrant_acquire).
+    -- Markers above `holds` are left of a lost operation (reentrant_acquire).
     remove_markers(base, owner, holds + 1, held)
     prolong(lock, lease, remaining)
     call('HSET', lock, owner, holds)

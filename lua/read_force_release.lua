@@ -1,10 +1,10 @@
--- Frees a lock from all its readers, and wakes a waiter. A writer keeps it.
+-- Frees a lock from all its readers, and wakes a waiter. Leaves a writer alone.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  channel: where waiters listen
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  channel: of the waiters
 -- Replies
 --   DONE    freed
---   ABSENT  there was no reader  detail: 0
+--   ABSENT  no reader, or a writer, holds the lock  detail: 0
 local keys, args = 1, 1
 local function operation(k, channel)
   local lock = KEYS[k]

@@ -1,7 +1,7 @@
--- Looks at the readers, without changing anything.
+-- Reads the state of the read side. Changes nothing.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner: whose count of read holds is asked for
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner: the owner whose read holds to count
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 without a reader; the owner's count}
 local keys, args = 1, 1
@@ -13,7 +13,7 @@ local function operation(k, owner)
   if not mode and remaining ~= -2 then
     return WRONG_KIND, 'a lock without readers and writers'
   end
-  -- A writer that also reads: `mode`, its own field, and the readers'.
+  -- Under a writer, the hash has `mode`, the writer's field, and a third field only if there is a reader.
   if mode ~= 'read' and call('HLEN', lock) <= 2 then
     remaining = -2
   end

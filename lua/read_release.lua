@@ -1,13 +1,12 @@
--- Gives up one read hold of an owner. The last reader's frees the lock and wakes a waiter. One that leaves leases which end
--- much earlier wakes a waiter too: what it was told when it was refused is no longer true, and no message follows a lease
--- that runs out.
+-- Releases one read hold of an owner. The last read hold frees the lock and wakes a waiter. A release that cuts the expiry by more
+-- than a third wakes a waiter too. The waiter expects the longer lease, and an expired lease publishes nothing.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; holds: the owner's count of read holds once this has been done; lease: ms, set while read holds remain,
---       0 to leave their expiry as it is; channel: where waiters listen
---       base: the name in the form that stands in front of the readers' markers
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; holds: the owner's count of read holds after this operation; lease: ms, the new lease of its remaining read
+--       holds, 0 to leave their expiry as it is; channel: of the waiters
+--       base: prefix of the marker keys, `base:owner:rwlock_timeout:i`
 -- Replies
---   DONE    released, now or by an earlier sending  detail, where it freed a lock with subscribers: their number
+--   DONE    released, now or by an earlier sending  detail, if that freed a lock with subscribers: their number
 --   ABSENT  the owner had no such hold here         detail: 0
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
@@ -20,31 +19,32 @@ local function operation(k, owner, holds, lease, channel, base)
   end
 
   local remaining = call('PTTL', lock)
-  local longest = longest_of_others(lock, base, owner, remaining)
-  if holds == 0 and not writes and longest <= 0 then
-    -- Telling can fail, so it comes before freeing. There is no other reader: what may be left has lost its lease.
+  local others = longest_of_others(lock, base, owner, remaining)
+  if holds == 0 and not writes and others <= 0 then
+    -- PUBLISH can fail, so it precedes DEL. Every other reader in the hash has an expired lease.
     local listeners = call(PUBLISH, channel, '0')
     call('DEL', lock, markers_of(base, owner) .. 1)
-    -- Refused while the slot is leaving and one is gone already: the rest end with their leases, the lock is free.
+    -- DEL fails for a marker that has moved with its slot. The remaining markers expire, and the lock is free already.
     pcall(remove_markers, base, owner, 2, held)
     return DONE, listeners > 0 and listeners or nil
   end
 
   remove_markers(base, owner, holds + 1, held)
+  local longest = others
   if holds == 0 then
     call('HDEL', lock, owner)
   else
     if lease ~= '0' then
       local markers = markers_of(base, owner)
       for i = 1, holds do
-        -- Refused when the server is out of memory: then they end as they would have.
+        -- SET fails when the server is out of memory. The markers then keep their old expiry.
         redis.pcall('SET', markers .. i, '1', 'PX', lease)
       end
     end
     redis.pcall('HSET', lock, owner, holds)
-    longest = math.max(longest, longest_of(base, owner, 1, holds))
+    longest = math.max(others, longest_of(base, owner, 1, holds))
   end
-  -- A write hold has no marker, so its time is not cut; readers' is, to the longest of their leases.
+  -- Set the expiry to the longest read lease. A write hold has no marker, so its expiry may grow but never shrink.
   if longest > 0 and longest ~= remaining and (not writes or longest > remaining) then
     call('PEXPIRE', lock, longest)
     if longest * 3 < remaining * 2 then

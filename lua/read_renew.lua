@@ -1,11 +1,11 @@
--- Keeps an owner's read holds alive, and no other reader's.
+-- Renews the read holds of one owner.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; lease: ms from now, 0 to look only; what is left already is never shortened
---       base: the name in the form that stands in front of the readers' markers
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; lease: ms from now, never shortens the expiry; 0 to verify only
+--       base: prefix of the marker keys, `base:owner:rwlock_timeout:i`
 -- Replies
 --   DONE    the owner still reads
---   ABSENT  the owner has no read hold here, or only such as have lost their lease  detail: 0
+--   ABSENT  the owner has no read hold here, or only expired ones  detail: 0
 local keys, args = 1, 3
 local function operation(k, owner, lease, base)
   local lock = KEYS[k]

@@ -1,25 +1,26 @@
--- What the scripts of both sides of a read-write lock share; stands behind batch.lua.
+-- Shared by the scripts of both sides of a read-write lock. Follows batch.lua.
 --
--- A reader's hold number i has a marker key, `base:owner:rwlock_timeout:i`, which lives as long as that hold's lease:
--- so the lease of each reader can be told although the hash that all share has only one expiry.
+-- A reader's hold number i has a marker key, `base:owner:rwlock_timeout:i`, which expires with the lease of that hold. The hash of
+-- all holders has one expiry only.
 
--- The most markers of one owner that are looked at. This crate takes no more holds; a larger count comes from another program.
+-- The largest number of markers of one owner that a script reads. This crate makes no more read holds of one owner; a larger
+-- count comes from another program.
 local MOST_HOLDS = 1000
 
 local function markers_of(base, owner)
   return base .. ':' .. owner .. ':rwlock_timeout:'
 end
 
--- For how long a writer that waits keeps new readers out, in ms. Where the server will not say, as the slot is on its way,
--- it does not.
+-- Returns the remaining time of a writer's intent in ms, negative without one. While the slot moves, the server may refuse to tell:
+-- that counts as no intent.
 local function intent_left(base)
   local left = redis.pcall('PTTL', base .. ':write_intent')
   return type(left) == 'number' and left or -2
 end
 
--- What is left of a marker, in ms; -2 when it is over. Where the hash has come first, it may still be on its way: then
--- nothing is known, and nothing has been done. (Where the hash is the one that still has to leave, the server itself
--- refuses to look at a key that is not there.)
+-- Returns the remaining time of a marker in ms; -2 if it has expired. While a slot arrives, a missing marker may still be at the
+-- other node: then fails, and the client repeats the operation. (At the node that the slot leaves, the server itself refuses to
+-- read a missing key.)
 local function left_of(marker)
   local left = call('PTTL', marker)
   if ARRIVING and left == -2 then
@@ -28,7 +29,7 @@ local function left_of(marker)
   return left
 end
 
--- The longest lease left to the holds of a reader from number `first` to `last`, in ms; -2 when all are over.
+-- Returns the longest remaining lease of a reader's holds from number `first` to `last`, in ms; -2 if all have expired.
 local function longest_of(base, owner, first, last)
   local longest, markers = -2, markers_of(base, owner)
   for i = first, math.min(tonumber(last) or 0, MOST_HOLDS) do
@@ -37,8 +38,8 @@ local function longest_of(base, owner, first, last)
   return longest
 end
 
--- The same over the readers among these fields, except `except`. A reader that has nearly all of the `most` that any can have is
--- enough, if that is known: with equal leases the first one has it, however many read.
+-- As longest_of, over the readers among these fields, except `except`. `most` is the expiry of the hash, the upper bound. A reader
+-- with two thirds of it ends the search with `most`: with equal leases that is the first reader, however many read.
 local function longest_among(fields, base, except, most)
   local longest = -2
   for i = 1, #fields, 2 do
@@ -53,7 +54,7 @@ local function longest_among(fields, base, except, most)
   return longest
 end
 
--- The same over all readers of the lock. A few are looked at before all of them are, where there are many.
+-- As longest_among, over all readers of the lock. Tries a few readers before it reads all.
 local function longest_of_others(lock, base, except, most)
   if most > 0 then
     local some = call('HSCAN', lock, '0', 'COUNT', '8')
@@ -65,7 +66,7 @@ local function longest_of_others(lock, base, except, most)
   return longest_among(call('HGETALL', lock), base, except, most)
 end
 
--- Removes the markers of a reader from number `first` to `last`.
+-- Deletes the markers of a reader from number `first` to `last`.
 local function remove_markers(base, owner, first, last)
   local markers = markers_of(base, owner)
   for i = first, math.min(tonumber(last) or 0, MOST_HOLDS) do

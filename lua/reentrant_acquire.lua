@@ -1,11 +1,11 @@
--- Takes a lock for its owner, once more if the owner holds it already.
+-- Acquires a lock for its owner, or adds a hold if the owner holds it.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner; lease: ms; holds: the owner's count once this has been done, 1 for a first hold
+-- ARGV  owner; lease: ms; holds: the owner's count after this operation; 1 for a first hold
 -- Replies
 --   DONE    granted
---   BUSY    another owner holds the lock              detail: its remaining lease in ms, -1 without expiry
---   ABSENT  the holds that this one adds to are gone  detail: 0
+--   BUSY    another owner holds the lock        detail: its remaining lease in ms, -1 without expiry
+--   ABSENT  the owner's earlier holds are gone  detail: 0
 local keys, args = 1, 3
 local function operation(k, owner, lease, holds)
   local lock = KEYS[k]
@@ -24,8 +24,8 @@ local function operation(k, owner, lease, holds)
   if fields[1] then
     return WRONG_KIND, 'a read-write lock'
   end
-  -- A count of `holds` or more is this operation's own repetition, or what a lost operation left: only one process
-  -- ever writes this field, one operation at a time, and it says that `holds` is right.
+  -- Re-entry finds `holds - 1`. A repetition finds `holds`. A lost operation of the owner may have left more. One process alone
+  -- writes this field, one operation at a time: `holds` is the right count.
   local held = tonumber(fields[2])
   if held and held >= holds - 1 then
     prolong(lock, lease, remaining)

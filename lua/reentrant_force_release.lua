@@ -1,7 +1,7 @@
--- Frees a lock, whichever owner holds it, and wakes a waiter.
+-- Frees a lock from any owner, and wakes a waiter.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  channel: where waiters listen
+-- ARGV  channel: of the waiters
 -- Replies
 --   DONE    freed
 --   ABSENT  the lock was free  detail: 0

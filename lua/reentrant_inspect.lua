@@ -1,7 +1,7 @@
--- Tells what stands at a lock, without changing it.
+-- Reads the state of a lock. Changes nothing.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner: whose count is asked for
+-- ARGV  owner: the owner whose holds to count
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when free; the owner's count}
 local keys, args = 1, 1

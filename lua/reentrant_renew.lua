@@ -1,7 +1,7 @@
--- Keeps an owner's holds alive.
+-- Renews the holds of one owner.
 --
 -- KEYS  lock: the hash of owners and their counts
--- ARGV  owner; lease: ms from now, 0 to look only; what is left already is never shortened
+-- ARGV  owner; lease: ms from now, never shortens the expiry; 0 to verify only
 -- Replies
 --   DONE    the owner still holds the lock
 --   ABSENT  the owner has no hold here      detail: 0

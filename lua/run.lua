@@ -1,7 +1,7 @@
--- What every script ends with: calls operation(k, ...) once for each, with its arguments; its keys are KEYS[k] and those
--- that follow. Each runs under its own pcall: one refusal never touches a neighbour.
+-- Ends every script: calls operation(k, ...) for each operation, with its arguments. The keys of an operation are KEYS[k] and the
+-- following ones. Each call has its own pcall, so the failure of one operation does not affect another.
 --
--- Its functions would be made anew in each call, so there are none: this is what a busy server spends its time in.
+-- Defines no functions: Lua would make them anew in each call, and a busy server spends most of its time here.
 local pcall, unpack = pcall, unpack
 local several = #KEYS > keys
 local packed = several and #ARGV == 1
@@ -25,7 +25,7 @@ for k = 1, #KEYS, keys do
   elseif detail then
     reply = { reply, detail }
   end
-  -- One reply alone is cheaper to write and to read than a list of one.
+  -- A single reply is cheaper to write and to read than a list of one.
   if not several then
     return reply
   end

@@ -1,10 +1,10 @@
--- Takes permits, all or none.
+-- Acquires permits, all or none.
 --
--- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua
--- ARGV  permits: how many; attempt: its number; lasts: ms that it is known
+-- KEYS  semaphore: the number of permits left; attempt: see attempts.lua
+-- ARGV  permits: how many; attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
 --   DONE  granted, now or by an earlier sending  detail: how many are left
---   BUSY  there are too few                      detail: how many are left, 0 without a semaphore
+--   BUSY  too few are left                       detail: how many are left, 0 without a semaphore
 local keys, args = 2, 3
 local function operation(k, permits, attempt, lasts)
   local answer = earlier(k, attempt)

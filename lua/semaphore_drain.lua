@@ -1,9 +1,9 @@
--- Takes all permits that are left.
+-- Acquires all permits that are left.
 --
--- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua
--- ARGV  attempt: its number; lasts: ms that it is known
+-- KEYS  semaphore: the number of permits left; attempt: see attempts.lua
+-- ARGV  attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
---   DONE  none are left  detail: how many there were, below 0 if more had been taken away than there were
+--   DONE  none are left  detail: how many were left, below 0 if permits had been removed beyond 0
 local keys, args = 2, 2
 local function operation(k, attempt, lasts)
   local answer = earlier(k, attempt)

@@ -1,7 +1,7 @@
--- Adds permits, whichever task had them, and tells waiters how many there are. A negative number takes some away.
+-- Adds permits and publishes how many are left. A negative number removes permits.
 --
--- KEYS  semaphore: the number of permits that are left; attempt: see attempts.lua
--- ARGV  permits: how many; channel: where waiters listen; attempt: its number; lasts: ms that it is known
+-- KEYS  semaphore: the number of permits left; attempt: see attempts.lua
+-- ARGV  permits: how many; channel: of the waiters; attempt: its number; lasts: ms that the attempt's key lives
 -- Replies
 --   DONE  added, now or by an earlier sending  detail: how many are left
 local keys, args = 2, 4

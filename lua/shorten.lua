@@ -1,7 +1,7 @@
--- Shared by the scripts after which holds remain.
+-- Shared by the releases after which holds remain.
 
--- Sets the expiry of a lock that stays held. Notifies a waiter, if there is a channel and the lease shrinks by more than a
--- third: the waiter has heard of the longer one, and an expired lease sends no message.
+-- Sets the expiry of a lock that stays held. Wakes a waiter if there is a channel and the expiry shrinks by more than a third: the
+-- waiter expects the longer lease, and an expired lease publishes nothing.
 local function shorten(lock, lease, channel, payload)
   local remaining = call('PTTL', lock)
   call('PEXPIRE', lock, lease)

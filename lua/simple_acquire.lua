@@ -1,10 +1,10 @@
--- Takes a lock that is one string: the owner that wrote its value holds it.
+-- Acquires a lock that is one string, whose value is its owner.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that this owner alone writes; lease: ms
+-- ARGV  owner: a unique value; lease: ms
 -- Replies
 --   DONE    granted, now or by an earlier sending
---   BUSY    another value stands there  detail: its remaining lease in ms, -1 without expiry
+--   BUSY    the key has another value  detail: its remaining lease in ms, -1 without expiry
 local keys, args = 1, 2
 local function operation(k, owner, lease)
   local lock = KEYS[k]

@@ -1,7 +1,7 @@
--- Removes a lock, whichever owner holds it, and wakes a waiter.
+-- Frees a lock from any owner, and wakes a waiter.
 --
 -- KEYS  lock: the string
--- ARGV  channel: where waiters of this crate listen
+-- ARGV  channel: of this crate's waiters
 -- Replies
 --   DONE    freed
 --   ABSENT  the lock was free  detail: 0

@@ -1,9 +1,9 @@
--- Lists the holder of a lock, without changing anything.
+-- Lists the holder of a lock. Changes nothing.
 --
 -- KEYS  lock: the string
--- ARGV  nothing: an empty argument
+-- ARGV  an empty argument
 -- Replies
---   DONE  detail: empty if the lock is free, or a line: what is left of the lease in ms, -1 without expiry; 1; the value
+--   DONE  detail: empty if the lock is free, or a line: the remaining lease in ms, -1 without expiry; 1; the value
 local keys, args = 1, 1
 local function operation(k)
   local value = call('GET', KEYS[k])

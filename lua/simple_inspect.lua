@@ -1,7 +1,7 @@
--- Tells what stands at a lock, without changing it.
+-- Reads the state of a lock. Changes nothing.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that is asked for
+-- ARGV  owner: the value to compare
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 when free; 1 if the owner holds it, else 0}
 local keys, args = 1, 1

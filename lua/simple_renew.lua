@@ -1,10 +1,10 @@
--- Keeps a lock alive that its owner holds.
+-- Renews the hold of an owner.
 --
 -- KEYS  lock: the string
--- ARGV  owner: the value that this owner alone writes; lease: ms from now, 0 to look only; what is left is never shortened
+-- ARGV  owner: a unique value; lease: ms from now, never shortens the expiry; 0 to verify only
 -- Replies
 --   DONE    the owner still holds the lock
---   ABSENT  another value stands there, or none  detail: 0
+--   ABSENT  the key has another value, or none  detail: 0
 local keys, args = 1, 2
 local function operation(k, owner, lease)
   local lock = KEYS[k]

@@ -1,12 +1,12 @@
--- Takes the write side of a read-write lock, once more if the owner writes already.
+-- Acquires the write side of a read-write lock, or adds a hold if the owner writes.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; lease: ms; holds: the owner's count of write holds once this has been done, 1 for a first
---       intent: the key that keeps new readers out, if the owner may have set it (write_intend)
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; lease: ms; holds: the owner's count of write holds after this operation; 1 for a first hold
+--       intent: the key of the writer's intent, if the owner may have set it (write_intend); else empty
 -- Replies
 --   DONE    granted
---   BUSY    another owner reads or writes            detail: the remaining lease in ms, -1 without expiry
---   ABSENT  the holds that this one adds to are gone  detail: 0
+--   BUSY    another owner reads or writes       detail: the remaining lease in ms, -1 without expiry
+--   ABSENT  the owner's earlier holds are gone  detail: 0
 local keys, args = 1, 4
 local function operation(k, owner, lease, holds, intent)
   local lock = KEYS[k]

@@ -1,10 +1,10 @@
--- Frees a lock from its writer, and from what the writer reads, and wakes every waiter. Other readers keep it.
+-- Frees a lock from its writer, and from the writer's read holds, and wakes every waiter. Leaves other readers alone.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  channel: where waiters listen
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  channel: of the waiters
 -- Replies
 --   DONE    freed
---   ABSENT  there was no writer  detail: 0
+--   ABSENT  no writer holds the lock  detail: 0
 local keys, args = 1, 1
 local function operation(k, channel)
   local lock = KEYS[k]

@@ -1,7 +1,7 @@
--- Looks at the writer, without changing anything.
+-- Reads the state of the write side. Changes nothing.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner: whose count of write holds is asked for
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner: the owner whose write holds to count
 -- Replies
 --   DONE  detail: {remaining lease in ms, -1 without expiry, -2 without a writer; the owner's count}
 local keys, args = 1, 1

@@ -1,16 +1,15 @@
--- Keeps new readers of this crate's clients out for a moment, so that a writer that waits finds the lock free; or lets them
--- in again. Readers that hold the lock are not concerned.
+-- Sets a writer's intent, a key with an expiry that keeps new readers of this crate out, or deletes it. A waiting writer then finds
+-- the lock free. Present readers are not affected.
 --
--- Between two such moments there is a rest of four times as long, however many writers wait: that is what the second key
--- is for.
+-- A second key enforces a rest of four times the intent's length before the next intent, however many writers wait.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  base: the name in the form that stands in front of the keys of both; length: ms, 0 to end it
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  base: prefix of both keys, `base:write_intent` and `base:write_intent:rest`; length: ms, 0 to delete the intent
 -- Replies
---   DONE    new readers are kept out, or are not any more
---   BUSY    the last such moment is not long enough ago  detail: for how long, in ms
---           or a writer has the lock                     detail: -1
---   ABSENT  the lock is free                             detail: 0
+--   DONE    set or deleted
+--   BUSY    the rest is not over      detail: its remaining ms
+--           or a writer has the lock  detail: -1
+--   ABSENT  the lock is free          detail: 0
 local keys, args = 1, 2
 local function operation(k, base, length)
   local intent = base .. ':write_intent'

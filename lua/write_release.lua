@@ -1,12 +1,12 @@
--- Gives up one write hold of an owner. The last one frees the lock, or leaves it to the owner's own read holds, and
--- wakes every waiter. One that cuts the lease by more than a third does so, too.
+-- Releases one write hold of an owner. The last write hold frees the lock, or leaves it to the owner's read holds, and wakes every
+-- waiter. A release that cuts the expiry by more than a third wakes them too.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; holds: the owner's count of write holds once this has been done; lease: ms, set while write holds
---       remain, 0 to leave the expiry as it is; channel: where waiters listen
---       base: the name in the form that stands in front of the readers' markers
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; holds: the owner's count of write holds after this operation; lease: ms, the new expiry if write holds
+--       remain, 0 to leave the expiry as it is; channel: of the waiters
+--       base: prefix of the marker keys, `base:owner:rwlock_timeout:i`
 -- Replies
---   DONE    released, now or by an earlier sending  detail, where the channel has subscribers: their number
+--   DONE    released, now or by an earlier sending  detail, if that freed a lock with subscribers: their number
 --   ABSENT  the owner had no such hold here         detail: 0
 local keys, args = 1, 5
 local function operation(k, owner, holds, lease, channel, base)
@@ -22,20 +22,20 @@ local function operation(k, owner, holds, lease, channel, base)
   local longest = longest_of_others(lock, base, writer, 0)
   if holds > 0 then
     if lease ~= '0' then
-      -- Its own read holds are not cut.
+      -- The expiry must not end before the owner's own read holds.
       shorten(lock, math.max(tonumber(lease), longest), channel, '1')
     end
     redis.pcall('HSET', lock, writer, holds)
     return DONE
   end
 
-  -- Telling can fail, so it comes before freeing. With a downgrade, waiting readers may enter.
+  -- PUBLISH can fail, so it precedes DEL and HDEL. After a downgrade, waiting readers may enter.
   local listeners = call(PUBLISH, channel, '1')
   if longest <= 0 then
     call('DEL', lock)
     return DONE, listeners > 0 and listeners or nil
   end
-  -- A server that is out of memory refuses HSET as the first write of a script, not as a later one.
+  -- HDEL goes first: a server that is out of memory refuses HSET only as the first write of a script.
   call('HDEL', lock, writer)
   call('HSET', lock, 'mode', 'read')
   call('PEXPIRE', lock, longest)

@@ -1,7 +1,7 @@
--- Keeps an owner's write holds alive.
+-- Renews the write holds of one owner.
 --
--- KEYS  lock: the hash of `mode`, readers and writer with their counts
--- ARGV  owner; lease: ms from now, 0 to look only; what is left already is never shortened
+-- KEYS  lock: the hash of `mode` and of the readers' and the writer's counts
+-- ARGV  owner; lease: ms from now, never shortens the expiry; 0 to verify only
 -- Replies
 --   DONE    the owner still writes
 --   ABSENT  the owner has no write hold here  detail: 0

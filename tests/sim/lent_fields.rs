@@ -127,7 +127,7 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
     assert_eq!(lock.unlock().await, Ok(Released::Fully));
 }
 
-/// A reader whose own deadline is near gives up to wait for the one that asks; the others still hear of the answer.
+/// A reader whose own deadline is near stops waiting for the reader that asks. Other waiting readers still get the answer.
 #[tokio::test(start_paused = true)]
 async fn impatient_reader_costs_no_other_its_wake_up() {
     let (server, network) = server();
