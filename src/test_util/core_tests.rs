@@ -9,7 +9,6 @@ use crate::{
 };
 
 pub(super) struct Bed {
-    pub(super) interpreter: Interpreter,
     pub(super) server: Server,
     pub(super) connection: ConnectionId,
     pub(super) deliveries: Vec<Delivery>,
@@ -21,7 +20,6 @@ impl Bed {
         let mut server = Server::new(Settings::default());
         let connection = server.open("127.0.0.1:50000", 1_000_000);
         Self {
-            interpreter: Interpreter::new(),
             server,
             connection,
             deliveries: Vec::new(),
@@ -35,7 +33,6 @@ impl Bed {
             .map(|word| Bytes::copy_from_slice(word.as_bytes()))
             .collect();
         self.server.execute(
-            &self.interpreter,
             self.connection,
             words[0],
             &args,
@@ -77,7 +74,6 @@ fn scripts_per_second() {
     for _ in 0..ROUNDS {
         for args in &args {
             let reply = bed.server.execute(
-                &bed.interpreter,
                 bed.connection,
                 "EVALSHA",
                 args,

@@ -1,6 +1,6 @@
 //! The server that users' tests run against.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ impl InMemoryRedis {
         let network = Network::new();
         network
             .state()
-            .add(address(), Server::new(Settings::default()));
+            .add(ADDRESS.clone(), Server::new(Settings::default()));
         Self { network }
     }
 
@@ -93,11 +93,10 @@ impl InMemoryRedis {
     /// How long the server keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end. Of several
     /// readers it is the longest lease.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
-        match self.run("PTTL", &[name]) {
-            Frame::Number(-1) => Some(Duration::MAX),
-            Frame::Number(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
-            _ => None,
-        }
+        let state = self.network.state();
+        let millis = state.millis(Instant::now());
+        let host = state.servers.get(&*ADDRESS)?;
+        host.server.lease(name, millis)
     }
 
     /// A client of this server, with the default settings.
@@ -155,19 +154,19 @@ impl InMemoryRedis {
 
     /// Ends all connections, and accepts none until [`start`](Self::start). The data stays, and goes on to expire.
     pub fn stop(&self) {
-        self.network.state().set_up(&address(), false);
+        self.network.state().set_up(&ADDRESS, false);
         self.disconnect();
     }
 
     /// Accepts connections again.
     pub fn start(&self) {
-        self.network.state().set_up(&address(), true);
+        self.network.state().set_up(&ADDRESS, true);
     }
 
     /// Ends all connections and forgets all data and scripts, as a server without persistence that restarts. One that was
     /// [stopped](Self::stop) stays so.
     pub fn restart(&self) {
-        self.network.state().restart(&address());
+        self.network.state().restart(&ADDRESS);
     }
 
     /// Lets the next `count` scripts of any client fail with an error of the server, unexecuted. Every operation on a lock is a
@@ -182,7 +181,7 @@ impl InMemoryRedis {
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
         let state = self.network.state();
         let millis = state.millis(Instant::now());
-        let host = state.servers.get(&address());
+        let host = state.servers.get(&ADDRESS);
         host.map_or_else(Vec::new, |host| host.server.holders(name, millis))
     }
 
@@ -221,7 +220,7 @@ impl InMemoryRedis {
             .iter()
             .map(|arg| Bytes::copy_from_slice(arg.as_bytes()))
             .collect();
-        self.network.state().run(&address(), name, &args)
+        self.network.state().run(&ADDRESS, name, &args)
     }
 
     /// Has the server's clock show `time` now.
@@ -246,7 +245,7 @@ impl InMemoryRedis {
     fn server(&self) -> ServerConfig {
         ServerConfig {
             transport: std::sync::Arc::new(self.network.clone()),
-            endpoint: Endpoint::Tcp(address()),
+            endpoint: Endpoint::Tcp(ADDRESS.clone()),
             username: None,
             password: None,
             database: None,
@@ -279,6 +278,4 @@ impl fmt::Debug for InMemoryRedis {
 }
 
 /// Where it is, on its own network.
-fn address() -> Address {
-    ("in-memory".into(), 6379)
-}
+static ADDRESS: LazyLock<Address> = LazyLock::new(|| ("in-memory".into(), 6379));

@@ -15,7 +15,6 @@ mod line;
 mod network;
 mod number;
 mod pipe;
-mod pool;
 mod raw;
 mod replicated;
 mod replication;
@@ -35,7 +34,6 @@ use bytes::Bytes;
 pub(crate) use crate::redis::connection::Frame;
 pub(crate) use data::Data;
 pub use in_memory_redis::InMemoryRedis;
-pub(crate) use interpreter::Interpreter;
 #[allow(unused_imports)]
 pub(crate) use key_space::{Entry, KeySpace, Value};
 #[allow(unused_imports)]

@@ -21,7 +21,6 @@ use super::{
     faults::{Calm, Delivering, Ending, Executed, Faults},
     line::{Leave, Line},
     pipe::{Arrival, Blocked, Pipe, Request},
-    pool::Pooled,
     replication::Replication,
 };
 use crate::redis::{
@@ -39,7 +38,6 @@ const EPOCH: u64 = 1_700_000_000_000;
 pub(crate) struct Network(Arc<Mutex<State>>);
 
 pub(crate) struct State {
-    interpreter: Pooled,
     pub(super) servers: BTreeMap<Address, Host>,
     pub(super) faults: Box<dyn Faults>,
     /// Scripts that are to fail.
@@ -76,7 +74,6 @@ enum Next {
 impl Network {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
-            interpreter: Pooled::take(),
             servers: BTreeMap::new(),
             faults: Box::new(Calm),
             fail_next: 0,
@@ -213,11 +210,10 @@ impl State {
         let Some(host) = self.servers.get_mut(address) else {
             return Frame::Null;
         };
-        let (interpreter, own) = (self.interpreter.get(), host.own);
         let mut deliveries = Vec::new();
         let answer = host
             .server
-            .execute(interpreter, own, name, args, millis, &mut deliveries);
+            .execute(host.own, name, args, millis, &mut deliveries);
         for delivery in deliveries {
             self.deliver(address, delivery, now);
         }
@@ -373,14 +369,7 @@ impl State {
         let frame = match self.faults.refusal(name) {
             _ if is_failing => Frame::Error("ERR this failure was asked for by a test".into()),
             Some(refusal) => Frame::Error(refusal),
-            None => host.server.execute(
-                self.interpreter.get(),
-                id,
-                name,
-                args,
-                millis,
-                &mut deliveries,
-            ),
+            None => host.server.execute(id, name, args, millis, &mut deliveries),
         };
         let killed = host.server.take_ended();
         let relayed = std::mem::take(&mut host.server.data.relayed);

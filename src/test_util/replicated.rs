@@ -218,15 +218,14 @@ impl Replicated {
 
     /// How long the master keeps the lock `name`: `None` if it is free, [`Duration::MAX`] without an end.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
-        lease(&self.run("PTTL", &[name]))
+        let master = lock(&self.sentinels).master.clone();
+        self.lease_at(&master, name)
     }
 
     /// The longest that any of the servers keeps the lock `name`: the one that granted it may have been replaced.
     pub fn longest_lease(&self, name: &str) -> Option<Duration> {
         let nodes = lock(&self.sentinels).nodes.clone();
-        let leases = nodes
-            .iter()
-            .map(|node| lease(&self.run_at(node, "PTTL", &[name])));
+        let leases = nodes.iter().map(|node| self.lease_at(node, name));
         leases.max().flatten()
     }
 
@@ -237,6 +236,14 @@ impl Replicated {
         let millis = state.millis(Instant::now());
         let host = state.servers.get(&master);
         host.map_or_else(Vec::new, |host| host.server.holders(name, millis))
+    }
+
+    fn lease_at(&self, node: &Address, name: &str) -> Option<Duration> {
+        let now = Instant::now();
+        let mut state = self.network.state();
+        state.catch_up(now);
+        let host = state.servers.get(node)?;
+        host.server.lease(name, state.millis(now))
     }
 
     fn run(&self, name: &str, args: &[&str]) -> Frame {
@@ -265,14 +272,6 @@ impl fmt::Debug for Replicated {
 
 fn lock(sentinels: &Mutex<Sentinels>) -> MutexGuard<'_, Sentinels> {
     sentinels.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lease(answer: &Frame) -> Option<Duration> {
-    match answer {
-        Frame::Number(-1) => Some(Duration::MAX),
-        Frame::Number(millis) => u64::try_from(*millis).ok().map(Duration::from_millis),
-        _ => None,
-    }
 }
 
 fn texts(answer: &Frame) -> Vec<String> {

@@ -38,6 +38,9 @@ use campaign::Campaign;
 use history::Plan;
 use world::Kind;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Histories that once broke a rule: the seed, the world and the profile.
 // 2995: a waiter was not told of a lease that a release had cut.
 // 2271, 914: a listener that connected anew subscribed to a channel that it was to forget, and kept the subscription.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    super::{ConnectionId, Frame, Interpreter, Server, Settings},
+    super::{ConnectionId, Frame, Server, Settings},
     Membership, hash_slot,
 };
 
@@ -16,7 +16,6 @@ const NOT_LOCAL: &str = "ERR Script attempted to access a non local key in a clu
 const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
 struct Bed {
-    interpreter: Interpreter,
     nodes: Vec<(Server, ConnectionId)>,
 }
 
@@ -31,7 +30,6 @@ impl Bed {
         });
         Self {
             nodes: nodes.collect(),
-            interpreter: Interpreter::new(),
         }
     }
 
@@ -44,8 +42,7 @@ impl Bed {
         let (server, connection) = &mut self.nodes[node];
         let args = words[1..].iter().map(|word| (*word).to_owned().into());
         let args: Vec<Bytes> = args.collect();
-        let (of, messages) = (&self.interpreter, &mut Vec::new());
-        server.execute(of, *connection, words[0], &args, 1_000, messages)
+        server.execute(*connection, words[0], &args, 1_000, &mut Vec::new())
     }
 
     fn refused(&mut self, node: usize, words: &[&str]) -> String {

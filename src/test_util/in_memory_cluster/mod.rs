@@ -163,11 +163,8 @@ impl Cluster {
         let now = state.millis(Instant::now());
         let mut nodes = self.addresses.iter();
         nodes.find_map(|address| {
-            let keys = state.servers.get(address)?.server.data.database(0)?;
-            let entry = keys.peek(name.as_bytes(), now)?;
-            Some(entry.expires_at.map_or(Duration::MAX, |end| {
-                Duration::from_millis(end.saturating_sub(now))
-            }))
+            let host = state.servers.get(address)?;
+            host.server.lease(name, now)
         })
     }
 }

@@ -1,8 +1,6 @@
 //! The library `redis` of the scripts.
 
-use std::sync::{Arc, Mutex};
-
-use mlua::{Lua, LuaString, MultiValue, Table, Value};
+use mlua::{BString, Either, Lua, LuaString, MultiValue, Table, Value};
 use smallvec::SmallVec;
 
 use super::{
@@ -11,18 +9,19 @@ use super::{
         command::{self, Action, Choice},
         number::general,
     },
-    State, errors, lock, replies, sha_of,
+    State, errors,
+    replies::{self, Pushed},
+    sha_of, with_state,
 };
 
-/// Makes the table `redis`.
-pub(super) fn library(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Table> {
+/// Makes the table `redis`, but for `call` and `pcall`, whose parts go to the prelude.
+pub(super) fn library(lua: &Lua, natives: &Table) -> mlua::Result<Table> {
+    natives.raw_set("again", AGAIN)?;
+    natives.raw_set("quick_call", lua.create_function(quick_call)?)?;
+    natives.raw_set("quick_pcall", lua.create_function(quick_pcall)?)?;
+    natives.raw_set("call", lua.create_function(call)?)?;
+    natives.raw_set("pcall", lua.create_function(pcall)?)?;
     let redis = lua.create_table()?;
-    let of_call = state.clone();
-    let call = lua.create_function(move |lua, words: MultiValue| call(lua, &of_call, &words))?;
-    let of_pcall = state.clone();
-    let pcall = lua.create_function(move |lua, words: MultiValue| pcall(lua, &of_pcall, &words))?;
-    redis.raw_set("call", call)?;
-    redis.raw_set("pcall", pcall)?;
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
     redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
@@ -37,24 +36,90 @@ pub(super) fn library(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Tabl
     Ok(redis)
 }
 
-fn call(lua: &Lua, state: &Mutex<State>, words: &MultiValue) -> mlua::Result<Value> {
-    match execute(state, words) {
+/// What the quick functions return for words that only the slow ones read right.
+const AGAIN: Value = Value::NULL;
+
+/// A word of a command on its way from the stack of a script: a string or a number costs no reference of mlua's.
+type Given = Option<Either<BString, Value>>;
+
+/// The number of words, and the words. What is behind the last of these few is for the slow functions.
+type Few = (
+    usize,
+    Given,
+    Given,
+    Given,
+    Given,
+    Given,
+    Given,
+    Given,
+    Given,
+);
+
+/// The words, if these are right: there are no more, none is nil, a boolean or a table, and no number has lost digits.
+fn few(words: &Few) -> Option<SmallVec<[&[u8]; 8]>> {
+    let (count, a, b, c, d, e, f, g, h) = words;
+    let given = [a, b, c, d, e, f, g, h];
+    if *count == 0 || *count > given.len() {
+        return None;
+    }
+    let given = given[..*count].iter();
+    let words = given.map(|word| match word {
+        Some(Either::Left(word)) if !may_be_rounded(word) => Some(&word[..]),
+        _ => None,
+    });
+    words.collect()
+}
+
+/// Whether a number of a script may have had more digits: Lua itself writes 14.
+fn may_be_rounded(word: &[u8]) -> bool {
+    let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e');
+    (matches!(word.first(), Some(b'0'..=b'9' | b'-')) && word.iter().all(is_of_number))
+        && (word.contains(&b'e') || word.iter().filter(|byte| byte.is_ascii_digit()).count() >= 14)
+}
+
+fn quick_call(lua: &Lua, words: Few) -> mlua::Result<Pushed> {
+    let Some(words) = few(&words) else {
+        return Ok(Either::Right(Either::Right(AGAIN)));
+    };
+    let outcome = with_state(|state| dispatch(state, words[0], &words[1..]));
+    replies::pushed(lua, raising(outcome)?)
+}
+
+fn quick_pcall(lua: &Lua, words: Few) -> mlua::Result<Pushed> {
+    let Some(words) = few(&words) else {
+        return Ok(Either::Right(Either::Right(AGAIN)));
+    };
+    let outcome = with_state(|state| dispatch(state, words[0], &words[1..]));
+    replies::pushed(lua, returning(outcome))
+}
+
+fn call(lua: &Lua, words: MultiValue) -> mlua::Result<Value> {
+    replies::to_lua(lua, raising(execute(&words))?)
+}
+
+fn pcall(lua: &Lua, words: MultiValue) -> mlua::Result<Value> {
+    replies::to_lua(lua, returning(execute(&words)))
+}
+
+/// What `call` makes of an outcome: it raises errors.
+fn raising(outcome: Result<Frame, Failure>) -> mlua::Result<Frame> {
+    match outcome {
         Ok(Frame::Error(message)) => Err(errors::failed(message, false)),
-        Ok(frame) => replies::to_lua(lua, frame),
+        Ok(frame) => Ok(frame),
         Err(message) => Err(errors::failed(message, true)),
     }
 }
 
-fn pcall(lua: &Lua, state: &Mutex<State>, words: &MultiValue) -> mlua::Result<Value> {
-    let frame = execute(state, words).unwrap_or_else(|message| Frame::Error(message.into_owned()));
-    replies::to_lua(lua, frame)
+/// What `pcall` makes of an outcome: it returns errors.
+fn returning(outcome: Result<Frame, Failure>) -> Frame {
+    outcome.unwrap_or_else(|message| Frame::Error(message.into_owned()))
 }
 
 /// An argument of a command.
 type Word = SmallVec<[u8; 64]>;
 
 /// Runs a command. An error of the command is a frame; what the library refuses is a failure.
-fn execute(state: &Mutex<State>, words: &MultiValue) -> Result<Frame, Failure> {
+fn execute(words: &MultiValue) -> Result<Frame, Failure> {
     if words.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call".into());
     }
@@ -63,7 +128,7 @@ fn execute(state: &Mutex<State>, words: &MultiValue) -> Result<Frame, Failure> {
         return Err("ERR Lua redis lib command arguments must be strings or integers".into());
     };
     let words: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &word[..]).collect();
-    dispatch(&mut lock(state), words[0], &words[1..])
+    with_state(|state| dispatch(state, words[0], &words[1..]))
 }
 
 fn word(value: &Value) -> Option<Word> {

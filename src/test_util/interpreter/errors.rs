@@ -1,16 +1,13 @@
 //! Errors of scripts on their way to the scripts and to the clients.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::fmt;
 
 use bytes::Bytes;
 use mlua::{Error, Function, Lua, Table, Value, debug::DebugSource};
 
 use super::{
     super::{Frame, number::general},
-    Run, ScriptErrors, State, bytes, lock,
+    Run, ScriptErrors, bytes, with_state,
 };
 
 /// The name of the prelude in the stack, by which errors pass it over.
@@ -111,10 +108,9 @@ fn is_script(source: &DebugSource<'_>) -> bool {
 }
 
 /// The error handler of a script: a table of the message and the place.
-pub(super) fn handler(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Function> {
-    let state = state.clone();
-    lua.create_function(move |lua, error: Value| {
-        let strings = lock(&state).errors == ScriptErrors::Strings;
+pub(super) fn handler(lua: &Lua) -> mlua::Result<Function> {
+    lua.create_function(|lua, error: Value| {
+        let strings = with_state(|state| state.errors) == ScriptErrors::Strings;
         let table = match error {
             Value::Table(table) if !strings => table,
             Value::Error(error) => {
@@ -158,10 +154,9 @@ fn in_script(lua: &Lua, failed: &Failed) -> String {
 
 /// Turns an error of Rust into what `pcall` returns; of a table, Redis 7.0.15 returns the message. With a second
 /// argument, into what an error handler receives.
-pub(super) fn plain(lua: &Lua, state: &Arc<Mutex<State>>) -> mlua::Result<Function> {
-    let state = state.clone();
-    lua.create_function(move |lua, (error, handled): (Value, Option<bool>)| {
-        let errors = lock(&state).errors;
+pub(super) fn plain(lua: &Lua) -> mlua::Result<Function> {
+    lua.create_function(|lua, (error, handled): (Value, Option<bool>)| {
+        let errors = with_state(|state| state.errors);
         let unwraps = errors == ScriptErrors::Unwrapped && handled.is_none();
         match error {
             Value::Error(error) => match of_call(&error) {

@@ -6,15 +6,14 @@ mod message_pack;
 mod replies;
 mod sandbox;
 
-use std::{
-    collections::HashMap,
-    fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{cell::RefCell, collections::HashMap, fmt, mem};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use mlua::{BString, Function, Lua, LuaString};
+use mlua::{
+    BString, Either, Function, Lua, LuaString,
+    state::{GcIncParams, GcMode},
+};
 
 use super::{
     Data, Frame,
@@ -47,12 +46,21 @@ pub(crate) enum ScriptErrors {
     Strings,
 }
 
-/// A Lua state with the scripts that it has compiled. Servers share it; one script runs at a time.
+/// A Lua state with the scripts that it has compiled. The servers of a thread share it; one script runs at a time.
 pub(crate) struct Interpreter {
     lua: Lua,
     run: Function,
-    state: Arc<Mutex<State>>,
-    compiled: Mutex<HashMap<Sha, Function, FixedState>>,
+    compiled: RefCell<HashMap<Sha, Function, FixedState>>,
+    /// The SHA-1 of each source, which takes longer than most scripts.
+    known: RefCell<HashMap<Bytes, Sha, FixedState>>,
+}
+
+thread_local! {
+    /// Of each thread its own, so that no call between a script and its server takes a mutex.
+    static INTERPRETER: Interpreter = Interpreter::new();
+    /// What the script of this thread has at hand. It is not in the functions that scripts call: these must be `Send`
+    /// where another crate asks that of mlua.
+    static STATE: RefCell<State> = RefCell::default();
 }
 
 impl fmt::Debug for Interpreter {
@@ -84,9 +92,14 @@ pub(crate) struct Run<'a> {
     pub(crate) errors: ScriptErrors,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Uses what the script of this thread has at hand.
+fn with_state<T>(used: impl FnOnce(&mut State) -> T) -> T {
+    STATE.with_borrow_mut(used)
 }
+
+/// The limit at which a cycle of the garbage collector begins, in percent of what was left by the last one: what a
+/// script leaves is little, and what stays is every script.
+const GARBAGE: i32 = 1000;
 
 impl Interpreter {
     /// Makes a Lua state with the libraries that Redis gives its scripts.
@@ -95,73 +108,88 @@ impl Interpreter {
     }
 
     fn try_new() -> mlua::Result<Self> {
-        let state = Arc::new(Mutex::new(State::default()));
-        let (lua, run) = sandbox::open(&state)?;
+        let (lua, run) = sandbox::open()?;
+        let mut collector = GcIncParams::default();
+        collector.pause = Some(GARBAGE);
+        lua.gc_set_mode(GcMode::Incremental(collector));
         Ok(Self {
             lua,
             run,
-            state,
-            compiled: Mutex::default(),
+            compiled: RefCell::default(),
+            known: RefCell::default(),
         })
     }
 
-    /// Compiles a script, or answers what is wrong with it.
-    pub(crate) fn compile(&self, sha: &Sha, source: &[u8]) -> Result<(), String> {
-        self.function(&mut lock(&self.compiled), sha, source)
-            .map(drop)
+    /// Uses the interpreter of this thread.
+    pub(crate) fn with<T>(used: impl FnOnce(&Self) -> T) -> T {
+        INTERPRETER.with(used)
     }
 
-    fn function(
-        &self,
-        compiled: &mut HashMap<Sha, Function, FixedState>,
-        sha: &Sha,
-        source: &[u8],
-    ) -> Result<Function, String> {
-        if let Some(function) = compiled.get(sha) {
+    /// Compiles a script, or answers what is wrong with it.
+    pub(crate) fn compile(&self, source: &[u8]) -> Result<(Sha, Bytes), String> {
+        if let Some((source, sha)) = self.known.borrow().get_key_value(source) {
+            return Ok((*sha, source.clone()));
+        }
+        let (sha, source) = (sha_of(source), Bytes::copy_from_slice(source));
+        self.function(&sha, &source)?;
+        self.known.borrow_mut().insert(source.clone(), sha);
+        Ok((sha, source))
+    }
+
+    fn function(&self, sha: &Sha, source: &[u8]) -> Result<Function, String> {
+        if let Some(function) = self.compiled.borrow().get(sha) {
             return Ok(function.clone());
         }
         let function = sandbox::compile(&self.lua, source).map_err(|error| {
             let message = errors::syntax_message(&error);
             format!("ERR Error compiling script (new function): {message}")
         })?;
-        compiled.insert(*sha, function.clone());
+        self.compiled.borrow_mut().insert(*sha, function.clone());
         Ok(function)
     }
 
     /// Runs a script on the data of a server.
     pub(crate) fn run(&self, data: &mut Data, run: &Run<'_>) -> Frame {
-        // Held until the end, so that another thread cannot run its script with these data.
-        let mut compiled = lock(&self.compiled);
-        let function = match self.function(&mut compiled, run.sha, run.source) {
+        let function = match self.function(run.sha, run.source) {
             Ok(function) => function,
             Err(message) => return Frame::Error(message),
         };
         let declared = run.keys.first().filter(|_| data.cluster.is_some());
         let slot = declared.map(|key| hash_slot(key));
-        *lock(&self.state) = State {
-            data: mem::take(data),
-            now: run.now,
-            errors: run.errors,
-            wrote: false,
-            slot,
-        };
+        with_state(|state| {
+            *state = State {
+                data: mem::take(data),
+                now: run.now,
+                errors: run.errors,
+                wrote: false,
+                slot,
+            }
+        });
         let reply = self.call(&function, run);
-        *data = mem::take(&mut lock(&self.state).data);
+        *data = with_state(|state| mem::take(&mut state.data));
         reply.unwrap_or_else(|error| Raised::from_lua(&error).into_reply(run))
     }
 
     fn call(&self, function: &Function, run: &Run<'_>) -> mlua::Result<Frame> {
         let keys = self
             .lua
-            .create_sequence_from(run.keys.iter().map(|key| BString::from(*key)))?;
+            .create_sequence_from(run.keys.iter().map(|key| pushed(key)))?;
         let args = self
             .lua
-            .create_sequence_from(run.args.iter().map(|arg| BString::from(*arg)))?;
+            .create_sequence_from(run.args.iter().map(|arg| pushed(arg)))?;
         let (ran, reply): (bool, mlua::Value) = self.run.call((function, keys, args))?;
         if ran {
             return replies::to_frame(&reply);
         }
         Ok(Raised::from_handler(&reply).into_reply(run))
+    }
+}
+
+/// Bytes as Lua takes them most quickly.
+fn pushed(bytes: &[u8]) -> Either<&str, BString> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Either::Left(text),
+        Err(_) => Either::Right(BString::from(bytes)),
     }
 }
 

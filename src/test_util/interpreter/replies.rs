@@ -1,6 +1,6 @@
 //! Replies on their way from commands to scripts, and from scripts to clients.
 
-use mlua::{Lua, Table, Value};
+use mlua::{BString, Either, Lua, Table, Value};
 
 use super::{
     super::Frame,
@@ -11,7 +11,44 @@ use super::{
 /// How deep a list of a script may be.
 const MOST_LEVELS: usize = 200;
 
+/// What a script gets for a reply, in the shape that reaches its stack most quickly.
+pub(super) type Pushed = Either<Simple, Either<Vec<Simple>, Value>>;
+
+type Simple = Either<f64, Either<bool, Either<String, BString>>>;
+
 /// What a script gets for a reply.
+pub(super) fn pushed(lua: &Lua, frame: Frame) -> mlua::Result<Pushed> {
+    let frame = match simple(frame) {
+        Ok(simple) => return Ok(Either::Left(simple)),
+        Err(frame) => frame,
+    };
+    Ok(Either::Right(match frame {
+        Frame::List(frames) if frames.iter().all(is_simple) => {
+            let frames = frames.into_iter();
+            Either::Left(frames.filter_map(|frame| simple(frame).ok()).collect())
+        }
+        frame => Either::Right(to_lua(lua, frame)?),
+    }))
+}
+
+fn is_simple(frame: &Frame) -> bool {
+    matches!(frame, Frame::Null | Frame::Number(_) | Frame::Text(_))
+}
+
+fn simple(frame: Frame) -> Result<Simple, Frame> {
+    Ok(match frame {
+        // Numbers of Lua are floats.
+        Frame::Number(number) => Either::Left(number as f64),
+        Frame::Null => Either::Right(Either::Left(false)),
+        Frame::Text(text) => Either::Right(Either::Right(match String::from_utf8(text.into()) {
+            Ok(text) => Either::Left(text),
+            Err(error) => Either::Right(error.into_bytes().into()),
+        })),
+        frame => return Err(frame),
+    })
+}
+
+/// The value of a script for a reply.
 pub(super) fn to_lua(lua: &Lua, frame: Frame) -> mlua::Result<Value> {
     Ok(match frame {
         Frame::Null => Value::Boolean(false),
@@ -71,7 +108,7 @@ fn truncated(number: f64) -> i64 {
 fn of_table(table: &Table, level: usize) -> mlua::Result<Frame> {
     // An error or a status has no first element; looking for one first is quicker.
     let first: Value = table.raw_get(1)?;
-    if first.is_nil() || table.raw_len() == 0 {
+    if first.is_nil() {
         if let Some(message) = text_of(&table.raw_get("err")?) {
             return Ok(Frame::Error(one_line(&String::from_utf8_lossy(&message))));
         }

@@ -1,11 +1,9 @@
 //! The globals of the scripts.
 
-use std::sync::{Arc, Mutex};
-
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, chunk::ChunkMode};
 
 use super::{
-    State, calls,
+    calls,
     errors::{self, PRELUDE_NAME},
     message_pack,
 };
@@ -20,7 +18,7 @@ const HIDDEN: [&str; 8] = [
 
 /// Opens a Lua state. The function runs a script with its keys and arguments, and returns whether it ran, and its
 /// value or error.
-pub(super) fn open(state: &Arc<Mutex<State>>) -> mlua::Result<(Lua, Function)> {
+pub(super) fn open() -> mlua::Result<(Lua, Function)> {
     let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
     let options = LuaOptions::new().catch_rust_panics(false);
     let lua = Lua::new_with(libraries, options)?;
@@ -28,11 +26,11 @@ pub(super) fn open(state: &Arc<Mutex<State>>) -> mlua::Result<(Lua, Function)> {
     for name in HIDDEN {
         globals.raw_remove(name)?;
     }
-    globals.raw_set("redis", calls::library(&lua, state)?)?;
-    globals.raw_set("cmsgpack", message_pack::library(&lua)?)?;
     let natives = lua.create_table()?;
-    natives.raw_set("handler", errors::handler(&lua, state)?)?;
-    natives.raw_set("plain", errors::plain(&lua, state)?)?;
+    globals.raw_set("redis", calls::library(&lua, &natives)?)?;
+    globals.raw_set("cmsgpack", message_pack::library(&lua)?)?;
+    natives.raw_set("handler", errors::handler(&lua)?)?;
+    natives.raw_set("plain", errors::plain(&lua)?)?;
     let prelude = lua.load(PRELUDE).set_name(PRELUDE_NAME);
     let (run, environment): (Function, Table) = prelude.call(natives)?;
     lua.set_named_registry_value("environment", environment)?;

@@ -11,14 +11,17 @@ mod session;
 pub(crate) mod sessions;
 mod subscribing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::{
-    ConnectionId, Data, Delivery, Failure, Frame, Interpreter, Outcome, Refusal,
+    ConnectionId, Data, Delivery, Failure, Frame, Outcome, Refusal,
     cluster::{Membership, route},
     command::{self, Action, Choice, Command},
     interpreter::{ScriptErrors, Sha},
@@ -98,7 +101,6 @@ impl Settings {
 /// A command of a connection that runs.
 pub(crate) struct Caller<'a> {
     pub(crate) server: &'a mut Server,
-    pub(crate) interpreter: &'a Interpreter,
     pub(crate) connection: ConnectionId,
     pub(crate) now: u64,
 }
@@ -173,12 +175,18 @@ impl Server {
             .collect()
     }
 
+    /// How long a lock is kept from now on: `None` if it is free, [`Duration::MAX`] without an end.
+    pub(crate) fn lease(&self, name: &str, now: u64) -> Option<Duration> {
+        let entry = self.data.database(0)?.peek(name.as_bytes(), now)?;
+        let left = |end: u64| Duration::from_millis(end.saturating_sub(now));
+        Some(entry.expires_at.map_or(Duration::MAX, left))
+    }
+
     /// Runs a command of a connection, and adds the messages that it publishes to `deliveries`.
     ///
     /// Several channels of one `SUBSCRIBE` are answered by a list of the replies to each.
     pub(crate) fn execute(
         &mut self,
-        interpreter: &Interpreter,
         connection: ConnectionId,
         name: &str,
         args: &[Bytes],
@@ -186,7 +194,7 @@ impl Server {
         deliveries: &mut Vec<Delivery>,
     ) -> Frame {
         let args: SmallVec<[&[u8]; 16]> = args.iter().map(|arg| &arg[..]).collect();
-        let outcome = self.answer(interpreter, connection, name.as_bytes(), &args, now);
+        let outcome = self.answer(connection, name.as_bytes(), &args, now);
         deliveries.append(&mut self.data.deliveries);
         let frame = outcome.unwrap_or_else(|message| Frame::Error(one_line(&message)));
         let session = self.connections.get(&connection);
@@ -198,7 +206,6 @@ impl Server {
 
     fn answer(
         &mut self,
-        interpreter: &Interpreter,
         connection: ConnectionId,
         name: &[u8],
         args: &[&[u8]],
@@ -218,7 +225,6 @@ impl Server {
             Action::Session(run) => {
                 let mut caller = Caller {
                     server: self,
-                    interpreter,
                     connection,
                     now,
                 };

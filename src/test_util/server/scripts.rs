@@ -6,7 +6,7 @@ use super::{
     super::{
         Failure, Frame, Outcome, Refusal,
         command::{Command, NO_SCRIPT, STALE},
-        interpreter::{Run, Sha, sha_of},
+        interpreter::{Interpreter, Run, Sha},
         number::parse_integer,
     },
     Caller,
@@ -38,12 +38,8 @@ fn split<'a, 'b>(args: Words<'a, 'b>) -> Result<(Words<'a, 'b>, Words<'a, 'b>), 
 impl Caller<'_> {
     /// Compiles a script, so that `EVALSHA` finds it.
     fn learn(&mut self, source: &[u8]) -> Result<Sha, Failure> {
-        let sha = sha_of(source);
-        if !self.server.scripts.contains_key(&sha) {
-            self.interpreter.compile(&sha, source)?;
-            let source = Bytes::copy_from_slice(source);
-            self.server.scripts.insert(sha, source);
-        }
+        let (sha, source) = Interpreter::with(|interpreter| interpreter.compile(source))?;
+        self.server.scripts.entry(sha).or_insert(source);
         Ok(sha)
     }
 
@@ -60,7 +56,8 @@ impl Caller<'_> {
             now: self.now,
             errors: self.server.settings.script_errors,
         };
-        Ok(self.interpreter.run(&mut self.server.data, &run))
+        let data = &mut self.server.data;
+        Ok(Interpreter::with(|interpreter| interpreter.run(data, &run)))
     }
 }
 

@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
             "release",
             "row",
             "seen",
+            "standing",
             "wakeup",
         ],
         "`Held` and `Then` stand in release.rs and extend.rs; a hold belongs to a tenure, which hands its holds on",
