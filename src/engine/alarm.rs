@@ -12,7 +12,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What is due when, and the sleep of the one task that waits for it.
 pub(super) struct Alarm<T> {
-    shards: [Mutex<DeadlineQueue<T>>; SHARDS],
+    shards: [Mutex<DeadlineQueue<u64, T>>; SHARDS],
     started: Instant,
     /// When the task looks by itself, in milliseconds after `started`; 0 while it is looking.
     looks_at: AtomicU64,

@@ -1,17 +1,16 @@
 //! What is due when. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// What is due when; `T` is a tenure, which keeps the time that it is entered under.
+/// Entries by deadline and key. The owner of an entry keeps the deadline under which it is entered.
 #[derive(Debug)]
-pub(super) struct DeadlineQueue<T> {
-    /// By time, and by the number of the tenure.
-    entries: BTreeMap<(Instant, u64), T>,
+pub(super) struct DeadlineQueue<K, T = ()> {
+    entries: BTreeMap<(Instant, K), T>,
 }
 
-impl<T> Default for DeadlineQueue<T> {
+impl<K, T> Default for DeadlineQueue<K, T> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -19,43 +18,51 @@ impl<T> Default for DeadlineQueue<T> {
     }
 }
 
-impl<T> DeadlineQueue<T> {
-    /// Moves `number` from `entered` to `at`; `None` is not at all.
+impl<K: Ord, T> DeadlineQueue<K, T> {
+    /// Moves `key` from `entered` to `at`; `None` removes it.
     pub(super) fn set(
         &mut self,
-        number: u64,
+        key: K,
         entered: &mut Option<Instant>,
         at: Option<Instant>,
         entry: impl FnOnce() -> T,
     ) {
-        let old = self.remove(number, entered);
+        let (old, key) = match entered.take() {
+            Some(before) => {
+                let place = (before, key);
+                (self.entries.remove(&place), place.1)
+            }
+            None => (None, key),
+        };
         if let Some(at) = at {
-            self.entries.insert((at, number), old.unwrap_or_else(entry));
+            self.entries.insert((at, key), old.unwrap_or_else(entry));
         }
         *entered = at;
-    }
-
-    /// Takes out `number`, which is entered under `entered`.
-    pub(super) fn remove(&mut self, number: u64, entered: &mut Option<Instant>) -> Option<T> {
-        self.entries.remove(&(entered.take()?, number))
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 
+    /// Takes out the earliest entry that is due at `now`.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(K, T)> {
+        self.next().filter(|at| *at <= now)?;
+        let ((_, key), entry) = self.entries.pop_first()?;
+        Some((key, entry))
+    }
+
     /// Takes out what is due at `now`.
     pub(super) fn due(&mut self, now: Instant) -> Vec<T> {
-        // Everything after `now`, whatever its number, stays.
-        let later = self.entries.split_off(&(now + Duration::from_nanos(1), 0));
-        std::mem::replace(&mut self.entries, later)
-            .into_values()
+        std::iter::from_fn(|| self.pop_due(now))
+            .map(|(_, entry)| entry)
             .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -5,21 +5,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, detach::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held, runtime,
+    Engine, detach::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held,
+    request::Then, runtime,
 };
 use crate::{
     error::{Error, LostReason},
     wire::{Lease, LockSpec, Presence, election, presence},
 };
-
-/// What becomes of the renewals of a hold that is extended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// They go on, if there are any.
-    Renewed,
-    /// They end: the hold lasts for the lease.
-    Fixed,
-}
 
 impl Held {
     /// Has the hold last for `lease` from now on, unless it lasts longer anyway.

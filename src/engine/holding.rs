@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::extend::Then;
+use super::request::Then;
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// After how long without a word from the server a reader that leaves has it asked about the hold that the rest shares.

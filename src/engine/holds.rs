@@ -21,12 +21,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    extend::Then,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{LocalLock, Row},
     readers::{Readers, ReadersRef},
     release::Held,
-    request::AcquireRequest,
+    request::{AcquireRequest, Then},
     seen::{End, Seen},
     uses::{Use, UseTable},
 };

@@ -9,12 +9,12 @@
 //! that it took. An intent comes after a wait of four times its length, so readers are kept out for a fifth of the time at
 //! most. Where not even the longest one works, or the lock has no readers, intents become rarer: up to one in [`LONGEST_PAUSE`].
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::hash::HashMap;
-use crate::wire::LockSpec;
+use super::deadline_queue::DeadlineQueue;
+use crate::{hash::HashMap, wire::LockSpec};
 
 /// Longer than most critical sections of readers that do not wait for anything.
 const SHORTEST: Duration = Duration::from_millis(4);
@@ -48,11 +48,10 @@ struct Intent {
 
 impl Intent {
     /// The next one is due after a wait, and when the server has rested from the last.
-    fn schedule(&mut self, now: Instant) -> Instant {
+    fn schedule(&mut self, now: Instant, due: &mut DeadlineQueue<Arc<str>>) {
         let pause = self.pause.max(REST * self.length);
-        let due = self.rests_until.max(now + pause);
-        self.due = Some(due);
-        due
+        let at = self.rests_until.max(now + pause);
+        due.set(self.spec.name.clone(), &mut self.due, Some(at), || ());
     }
 
     /// They are of no use at present.
@@ -66,7 +65,7 @@ impl Intent {
 pub(super) struct Intents {
     on: bool,
     locks: HashMap<Arc<str>, Intent>,
-    due: BTreeSet<(Instant, Arc<str>)>,
+    due: DeadlineQueue<Arc<str>>,
     /// At how many locks those to forget are looked for.
     look_at: usize,
 }
@@ -76,7 +75,7 @@ impl Intents {
         Self {
             on,
             locks: HashMap::default(),
-            due: BTreeSet::new(),
+            due: DeadlineQueue::default(),
             look_at: FEW,
         }
     }
@@ -101,19 +100,17 @@ impl Intents {
         });
         intent.used = now;
         if intent.due.is_none() {
-            let due = intent.schedule(now);
-            self.due.insert((due, name.clone()));
+            intent.schedule(now, &mut self.due);
         }
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.next()
     }
 
     /// The next lock at which an intent is to be left now, and for how long.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(Arc<LockSpec>, Duration)> {
-        let (_, name) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
-        self.due.pop_first();
+        let (name, ()) = self.due.pop_due(now)?;
         let intent = self.locks.get_mut(&name)?;
         if intent.left.is_some() {
             if intent.length == LONGEST {
@@ -123,8 +120,7 @@ impl Intents {
         }
         (intent.left, intent.used) = (Some(now), now);
         intent.rests_until = now + (1 + REST) * intent.length + ON_THE_WAY;
-        let due = intent.schedule(now);
-        self.due.insert((due, name.clone()));
+        intent.schedule(now, &mut self.due);
         Some((intent.spec.clone(), intent.length))
     }
 
@@ -137,9 +133,8 @@ impl Intents {
         if nobody_reads {
             // A writer holds the lock, perhaps for long.
             intent.make_rarer(8);
-            if let Some(old) = intent.due {
-                self.due.remove(&(old, name.clone()));
-                self.due.insert((intent.schedule(now), name.clone()));
+            if intent.due.is_some() {
+                intent.schedule(now, &mut self.due);
             }
         }
     }
@@ -161,9 +156,7 @@ impl Intents {
         let Some(intent) = self.locks.get_mut(name) else {
             return false;
         };
-        if let Some(due) = intent.due.take() {
-            self.due.remove(&(due, name.clone()));
-        }
+        self.due.set(name.clone(), &mut intent.due, None, || ());
         let left = intent.left.take();
         left.is_some_and(|left| now < left + intent.length)
     }
@@ -273,7 +266,7 @@ mod tests {
             intents.no_writer_waits(&name.name, now);
             now += millis(1);
         }
-        assert!(intents.locks.len() <= 20_000 && intents.due.is_empty());
+        assert!(intents.locks.len() <= 20_000 && intents.due.next().is_none());
     }
 
     proptest! {

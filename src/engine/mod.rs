@@ -71,12 +71,11 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use extend::Then;
 pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_until};
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use release::Held;
-pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject};
+pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
 pub(crate) use synchronizers::{HeldPermit, HeldPermits};
 
 use crate::{

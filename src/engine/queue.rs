@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::echoes::Echoes;
+use super::{deadline_queue::DeadlineQueue, echoes::Echoes};
 use crate::wire::{HoldMode, LockSpec, message::Wake};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +150,11 @@ impl<S> Queue<S> {
 
     pub(super) fn rests(&self, now: Instant) -> Option<Instant> {
         self.rest_until.filter(|until| *until > now)
+    }
+
+    /// The next poll is at that time among `all`, or there is none.
+    pub(super) fn polls_at(&mut self, at: Option<Instant>, all: &mut DeadlineQueue<Key>) {
+        all.set(self.key.clone(), &mut self.poll_at, at, || ());
     }
 
     /// Ends the time in which the lock was left to other clients.

@@ -41,6 +41,15 @@ pub(crate) struct AcquireRequest {
     pub(crate) owner: Owner,
 }
 
+/// What becomes of the renewals of a hold that is extended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// They go on, if there are any.
+    Renewed,
+    /// They end: the hold lasts for the lease.
+    Fixed,
+}
+
 impl AcquireOptions {
     /// With another lease, which is not renewed.
     pub(crate) fn set_lease(&mut self, lease: Result<Lease, Error>) {

@@ -1,18 +1,21 @@
 //! The waiters of this client, and which of them is to try next. Pure.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
+    deadline_queue::DeadlineQueue,
     echoes::Ticket,
     intents::Intents,
     queue::{Key, Queue, State, Stays, Waiter, WaiterId},
     yielding::{Neighbours, Yields},
 };
-use crate::hash::HashMap;
-use crate::wire::{LockSpec, message::Wake};
+use crate::{
+    hash::HashMap,
+    wire::{LockSpec, message::Wake},
+};
 
 /// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
@@ -30,7 +33,7 @@ pub(super) struct Waiters<S> {
     /// Of each channel mostly one, so a list, which takes less room than a map.
     channels: HashMap<Bytes, Vec<Queue<S>>>,
     /// When a waiter of each queue is to try without having been notified.
-    polls: BTreeSet<(Instant, Key)>,
+    polls: DeadlineQueue<Key>,
     /// Locks that are left to other clients now and then.
     pub(super) yields: Yields,
     intents: Intents,
@@ -59,7 +62,7 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn new(poll_floor: Duration, yields: bool) -> Self {
         Self {
             channels: HashMap::default(),
-            polls: BTreeSet::new(),
+            polls: DeadlineQueue::default(),
             yields: Yields::new(yields),
             intents: Intents::new(yields),
             withdrawn: Vec::new(),
@@ -72,8 +75,16 @@ impl<S: Clone> Waiters<S> {
     }
 
     fn queue(&mut self, spec: &LockSpec) -> Option<&mut Queue<S>> {
+        self.queue_and_polls(spec).map(|(queue, _)| queue)
+    }
+
+    fn queue_and_polls(
+        &mut self,
+        spec: &LockSpec,
+    ) -> Option<(&mut Queue<S>, &mut DeadlineQueue<Key>)> {
         let mut queues = self.channels.get_mut(&spec.channel)?.iter_mut();
-        queues.find(|queue| queue.is_of(spec))
+        let queue = queues.find(|queue| queue.is_of(spec))?;
+        Some((queue, &mut self.polls))
     }
 
     /// A waiter comes.
@@ -242,19 +253,14 @@ impl<S: Clone> Waiters<S> {
 
     /// One of the waiters is to try at `at`, or earlier.
     fn poll_by(&mut self, spec: &LockSpec, at: Instant, now: Instant) {
-        let Some(queue) = self.queue(spec) else {
+        let Some((queue, polls)) = self.queue_and_polls(spec) else {
             return;
         };
         let old = queue.poll_at;
         // A later waiter does not postpone the poll that earlier waiters count on.
         let new = old.filter(|old| *old > now).map_or(at, |old| old.min(at));
         if old != Some(new) {
-            queue.poll_at = Some(new);
-            let key = queue.key.clone();
-            if let Some(old) = old {
-                self.polls.remove(&(old, key.clone()));
-            }
-            self.polls.insert((new, key));
+            queue.polls_at(Some(new), polls);
         }
     }
 
@@ -396,10 +402,8 @@ impl<S: Clone> Waiters<S> {
             self.channels.remove(&spec.channel);
             self.unneeded.push(spec.channel.clone());
         }
-        if let Some(queue) = queue
-            && let Some(poll_at) = queue.poll_at
-        {
-            self.polls.remove(&(poll_at, queue.key));
+        if let Some(mut queue) = queue {
+            queue.polls_at(None, &mut self.polls);
         }
     }
 
@@ -483,27 +487,22 @@ impl<S: Clone> Waiters<S> {
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        self.polls.first().map(|(at, _)| *at)
+        self.polls.next()
     }
 
     /// The waiters that are to try at `now` without having been notified. The next such attempt of each name comes after the poll
     /// interval at the latest, whatever becomes of this one.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
         let mut notified = Vec::new();
-        while self.next_poll().is_some_and(|at| at <= now) {
-            let Some((_, key)) = self.polls.pop_first() else {
-                break;
-            };
-            if let Some(queue) = self.queue(key.spec()) {
+        while let Some((key, ())) = self.polls.pop_due(now) {
+            if let Some((queue, all)) = self.queue_and_polls(key.spec()) {
                 if queue.is_over(now) {
-                    queue.poll_at = None;
                     self.forget(key.spec());
                     continue;
                 }
                 if let Some(until) = queue.rests(now) {
                     // Another client has come in between: this one stands back for longer.
-                    queue.poll_at = Some(until);
-                    self.polls.insert((until, key));
+                    queue.polls_at(Some(until), all);
                     continue;
                 }
                 let mut next = now + queue.poll_floor;
@@ -521,8 +520,7 @@ impl<S: Clone> Waiters<S> {
                 };
                 notified.extend(queue.wake(wake));
                 queue.polls = polls + 1;
-                queue.poll_at = Some(next);
-                self.polls.insert((next, key));
+                queue.polls_at(Some(next), all);
             }
         }
         notified
