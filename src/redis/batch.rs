@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// What may travel together: by the number of its script, its slot, and how durable it is to be.
+/// Operations with one batch key may travel together: the address of the script, the slot, the durability.
 pub(crate) type BatchKey = (usize, HashSlot, Durability);
 
 pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durability) -> BatchKey {
@@ -21,8 +21,8 @@ pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durabi
     (script, redis.slot(key), durability)
 }
 
-/// Runs operations in one call, or each in its own when the server refuses them together: what it does not allow in one
-/// of them, the name of a lock that this user has no right to, is to cost no other.
+/// Runs operations in one call. Runs each operation alone if the server refuses the batch. A refused operation, such as one on a lock
+/// without a right to its name, must not fail the rest.
 pub(super) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
@@ -36,7 +36,7 @@ pub(super) async fn call_all(
         Ok(replies) => return replies.into_iter().map(Ok).collect(),
         Err(error) => error,
     };
-    if count == 1 || !may_be_one_of_them(&error) {
+    if count == 1 || !may_concern_one_operation(&error) {
         return vec![Err(error); count];
     }
     let mut replies = Vec::with_capacity(count);
@@ -51,7 +51,7 @@ pub(super) async fn call_all(
 
 /// Whether the rest of the batch might be answered without the operation that the server will not run: one that is not allowed, or
 /// one whose key is on the way to another node (P-R6).
-fn may_be_one_of_them(error: &CallError) -> bool {
+fn may_concern_one_operation(error: &CallError) -> bool {
     match error {
         CallError::Refused(Refusal::Failed { .. }) => true,
         CallError::Refused(Refusal::Transient { message }) => message.starts_with("TRYAGAIN"),

@@ -1,27 +1,26 @@
-//! The operations of one batch key: those on their way, and those that wait. Pure.
+//! The queue of one lane: operations under way, and operations that wait for a batch. Pure.
 
 use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-/// Operations that may wait without a look at whether they still do.
+/// Up to this length, the queue keeps operations whose callers have gone.
 const FEW: usize = 64;
-/// Operations in one call.
+/// The most operations of one batch.
 const MOST_TOGETHER: usize = 32;
-/// Calls of a queue that its carriers have on their way. When they are all out, the server has enough to do, and what comes
-/// gathers.
+/// The most carriers of a lane, each with one batch under way. More batches would only queue at the server.
 const MOST_CARRIERS: usize = 8;
 
-/// The operations of one batch key on their way, and those that wait.
+/// The operations of one lane.
 #[derive(Debug)]
 pub(super) struct Queue<T, R> {
     waiting: VecDeque<(T, oneshot::Sender<R>)>,
-    /// How many may wait until those are looked for that have given up.
+    /// At this length, removes operations whose callers have gone.
     look_at: usize,
-    /// So many are on their way alone.
+    /// Lone operations under way.
     alone: usize,
     carriers: usize,
-    /// So many of the carriers are here, and will take of what waits.
+    /// Carriers without a batch under way, which will take the next batches.
     here: usize,
     is_closed: bool,
 }
@@ -29,9 +28,9 @@ pub(super) struct Queue<T, R> {
 /// How an operation travels.
 #[derive(Debug)]
 pub(super) enum Admission<T, R> {
-    /// At once, by itself.
+    /// At once and alone.
     Alone(T),
-    /// In a batch; `carrier`: start a carrier.
+    /// In a batch. `carrier`: the caller must start a carrier.
     Queued {
         reply: oneshot::Receiver<R>,
         carrier: bool,
@@ -52,7 +51,7 @@ impl<T, R> Default for Queue<T, R> {
 }
 
 impl<T, R> Queue<T, R> {
-    /// `most_alone`: how many may be on their way alone with this one.
+    /// Admits an operation: alone if fewer than `most_alone` lone operations are under way, else to the queue.
     pub(super) fn admit(&mut self, operation: T, most_alone: usize) -> Admission<T, R> {
         if self.alone < most_alone {
             self.alone += 1;
@@ -60,14 +59,14 @@ impl<T, R> Queue<T, R> {
         }
         let (answer, reply) = oneshot::channel();
         if self.is_closed {
-            // There is no carrier to answer, which the caller learns by this.
+            // The sender drops here, so the caller learns that no carrier answers.
             return Admission::Queued {
                 reply,
                 carrier: false,
             };
         }
         if self.waiting.len() >= self.look_at {
-            self.forget_given_up();
+            self.remove_abandoned();
         }
         self.waiting.push_back((operation, answer));
         let carrier = self.carriers < MOST_CARRIERS && self.lacks_carriers();
@@ -78,31 +77,31 @@ impl<T, R> Queue<T, R> {
         Admission::Queued { reply, carrier }
     }
 
-    /// While there is no connection, nothing else takes them out. Those that stay are at least as many as come before the
-    /// next look, so that a look costs each a constant.
-    fn forget_given_up(&mut self) {
+    /// Removes operations whose callers have gone: without a connection, no flush removes them. The limit becomes twice what stays,
+    /// so the cost per operation is constant.
+    fn remove_abandoned(&mut self) {
         self.waiting.retain(|(_, answer)| !answer.is_closed());
         self.look_at = FEW.max(2 * self.waiting.len());
         self.waiting.shrink_to(self.look_at);
     }
 
-    /// There are no carriers any more, and will be none. Waiting operations are told.
+    /// Ends the lane with its carriers. Waiting callers learn of it.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         self.waiting.clear();
     }
 
-    /// One that was alone is on its way no more.
+    /// A lone operation has its reply, or its future was dropped.
     pub(super) fn alone_is_over(&mut self) {
         self.alone -= 1;
     }
 
-    /// Whether something waits that the carriers here cannot take.
+    /// Whether more operations wait than the free carriers can take.
     fn lacks_carriers(&self) -> bool {
         self.waiting.len() > self.here * MOST_TOGETHER
     }
 
-    /// The next call of a carrier, or `None`: the carrier ends.
+    /// The next batch of a carrier; `None` ends the carrier.
     pub(super) fn flush(&mut self) -> Option<Vec<(T, oneshot::Sender<R>)>> {
         self.here -= 1;
         let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_TOGETHER));
@@ -120,7 +119,7 @@ impl<T, R> Queue<T, R> {
         Some(batch)
     }
 
-    /// The call of a carrier is over. Whether it is to take another one.
+    /// A carrier's batch is answered. Returns whether the carrier goes on.
     pub(super) fn come_back(&mut self) -> bool {
         let needed = self.here == 0 || self.lacks_carriers();
         if needed {

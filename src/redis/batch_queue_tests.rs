@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The replies, and whether a carrier is started, of so many that go together.
+/// Queues `count` operations. Returns their replies, and whether each starts a carrier.
 fn queue_up(queue: &mut Queue<u32, ()>, count: usize) -> Vec<(oneshot::Receiver<()>, bool)> {
     let queued = (0..count).map(|_| match queue.admit(0, 0) {
         Admission::Queued { reply, carrier } => (reply, carrier),
@@ -12,7 +12,7 @@ fn queue_up(queue: &mut Queue<u32, ()>, count: usize) -> Vec<(oneshot::Receiver<
 }
 
 #[test]
-fn what_may_goes_alone_and_what_else_comes_goes_together() {
+fn operations_above_the_lone_ones_share_a_batch() {
     let mut queue = Queue::<u32, ()>::default();
     for _ in 0..3 {
         assert!(matches!(queue.admit(0, 3), Admission::Alone(_)));
@@ -24,14 +24,14 @@ fn what_may_goes_alone_and_what_else_comes_goes_together() {
     assert_eq!(started, 1, "as many as it takes");
     let lengths = [(); 2].map(|()| queue.flush().map(|batch| batch.len()));
     assert_eq!(lengths, [Some(MOST_TOGETHER); 2]);
-    assert!(queue.come_back(), "a carrier is here for what comes now");
-    assert!(!queue.come_back(), "two are not needed");
+    assert!(queue.come_back(), "one carrier stays for later operations");
+    assert!(!queue.come_back(), "a second one is not needed");
     assert!(queue.flush().is_none());
     assert_eq!(queue.carriers, 0);
 }
 
 #[test]
-fn no_more_calls_are_made_than_the_server_can_use() {
+fn lane_has_no_more_batches_under_way_than_carriers() {
     let mut queue = Queue::<u32, ()>::default();
     for _ in 0..MOST_CARRIERS {
         let asked = queue_up(&mut queue, 1);
@@ -45,7 +45,7 @@ fn no_more_calls_are_made_than_the_server_can_use() {
 }
 
 #[test]
-fn whose_caller_has_gone_is_not_carried() {
+fn operation_without_a_caller_is_not_sent() {
     let mut queue = Queue::<u32, ()>::default();
     drop(queue_up(&mut queue, MOST_TOGETHER - 1));
     let stays = queue_up(&mut queue, 1);
@@ -65,7 +65,7 @@ enum Step {
 
 proptest! {
     #[test]
-    fn what_waits_always_has_a_carrier_and_keeps_its_order(
+    fn waiting_operation_has_a_carrier_and_keeps_its_order(
         steps in prop::collection::vec(
             prop_oneof![
                 4 => (0..3usize, 1..3 * MOST_TOGETHER / 2)
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_given_up_takes_no_room_while_nothing_can_be_sent() {
+fn abandoned_operations_take_no_room_without_a_connection() {
     let mut queue = Queue::<u32, ()>::default();
     let live = queue_up(&mut queue, 100);
     for _ in 0..10_000 {

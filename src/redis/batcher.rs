@@ -1,9 +1,9 @@
-//! Many operations in one call: those that wait for the same script travel in one batch.
+//! Batches: several operations with one batch key travel in one call.
 //!
-//! A call costs a system call here and there, which is more than the server needs to run a script. So while there are few operations,
-//! each is sent at once and alone, by its caller's own future; when there are more, they queue
-//! ([`batch_queue`](super::batch_queue)) and travel several in a call. These calls are made by tasks of the queue, its
-//! carriers, never by one of the callers: a caller that is no longer polled delays no other.
+//! A call costs a system call at both ends, more than the server needs to run a script. At a low load, each caller's future sends its
+//! operation at once and alone. At a higher load, operations queue in the lane of their batch key
+//! ([`batch_queue`](super::batch_queue)) and travel in batches. Tasks of the lane, its carriers, send the batches. A caller that
+//! is not polled therefore delays no other.
 
 use std::{
     future::poll_fn,
@@ -34,25 +34,23 @@ use crate::{
     },
 };
 
-/// Operations that callers wait for, in all queues of a client, of which each is sent alone. With more, a batch is
-/// faster.
+/// Largest load of the client at which an operation is sent alone; also the limit per lane. A higher load is batched.
 const MOST_ALONE: usize = 2;
-/// Operations on their way alone in a queue whose callers are told when they have been sent: in a batch, that moment is
-/// not known.
-const MOST_NOTIFIED: usize = 8;
+/// Lone operations per lane that report when they are sent. A batch cannot report that moment.
+const MOST_WITH_CALLBACK: usize = 8;
 
 /// The way of every operation to Redis.
 pub(crate) struct Batcher {
     redis: Arc<dyn Redis>,
     runtime: Handle,
-    queues: RwLock<HashMap<BatchKey, Arc<OperationQueue>>>,
-    /// Operations that callers wait for.
+    lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
+    /// The load: operations of the client for which a caller waits.
     load: AtomicUsize,
     batches: Batches,
 }
 
-/// The operations that may travel together.
-struct OperationQueue {
+/// The operations of one batch key.
+struct Lane {
     script: &'static Script,
     slot: HashSlot,
     durability: Durability,
@@ -64,7 +62,7 @@ impl Batcher {
         Self {
             redis,
             runtime,
-            queues: RwLock::default(),
+            lanes: RwLock::default(),
             load: AtomicUsize::new(0),
             batches: Batches::new(),
         }
@@ -76,7 +74,7 @@ impl Batcher {
 
     /// Runs one operation, alone or in a batch.
     ///
-    /// Dropping the future may leave the operation on its way.
+    /// A drop of the future does not recall an operation that was sent.
     pub(crate) fn run(
         &self,
         request: Request,
@@ -85,8 +83,8 @@ impl Batcher {
         self.run_as(request, durability, None::<fn()>)
     }
 
-    /// As [`run`](Self::run). `sent` is called as soon as it is sure that what is sent from then on goes behind the operation. It
-    /// is not called for an operation in a batch, or for one that is never sent.
+    /// As [`run`](Self::run). Calls `sent` once every later request is certain to follow this operation. Never calls it for a batched
+    /// or unsent operation.
     pub(crate) fn run_telling<S: FnOnce()>(
         &self,
         request: Request,
@@ -102,30 +100,30 @@ impl Batcher {
         durability: Durability,
         sent: Option<S>,
     ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
-        let queue = self.queue_of(&request, durability);
+        let lane = self.lane(&request, durability);
         async move {
-            let (_waits, load) = Waits::one_more(&self.load);
+            let (_counted, load) = CountedInLoad::new(&self.load);
             let most_alone = match sent {
-                // What waits for replicas is gathered on its connection, where its time counts.
-                _ if durability.waits(self.redis.replicas(queue.slot)) => usize::MAX,
-                Some(_) => MOST_NOTIFIED,
+                // Operations that wait for replicas gather on their own connection.
+                _ if durability.waits(self.redis.replicas(lane.slot)) => usize::MAX,
+                Some(_) => MOST_WITH_CALLBACK,
                 None => self.most_alone(load),
             };
-            let admission = queue.locked().admit(request.parts, most_alone);
+            let admission = lane.locked().admit(request.parts, most_alone);
             match admission {
                 Admission::Alone(operation) => {
-                    let _leave = Alone(&queue);
+                    let _leave = Alone(&lane);
                     self.batches.sent(1);
                     let call = self
                         .redis
-                        .call(queue.script, Arc::new([operation]), durability);
+                        .call(lane.script, Arc::new([operation]), durability);
                     let mut replies = begin(call, sent).await?;
                     replies.pop().ok_or(CallError::Closed)
                 }
                 Admission::Queued { reply, carrier } => {
                     if carrier {
                         self.runtime
-                            .spawn(carry(Carrier::of(queue), self.redis.clone()));
+                            .spawn(carry(Carrier::of(lane), self.redis.clone()));
                     }
                     reply.await.unwrap_or(Err(CallError::Closed))
                 }
@@ -133,32 +131,32 @@ impl Batcher {
         }
     }
 
-    /// Operations that may be on their way alone in a queue, at this load.
+    /// How many lone operations a lane may have under way at this load.
     fn most_alone(&self, load: usize) -> usize {
         match load {
             ..=MOST_ALONE => MOST_ALONE,
-            // It has a queue for each of its slots, in which few ever meet.
+            // A cluster has a lane per slot, in which operations seldom meet.
             _ if self.redis.is_cluster() => 1,
             _ => 0,
         }
     }
 
-    /// Where the queues are.
+    /// The runtime of the carriers.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Runs `future` on the runtime that the queues are on.
+    /// Runs `future` on the runtime of the carriers.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(future);
     }
 
-    /// The right to send `count` operations together.
+    /// Permits to send `count` operations together.
     pub(crate) fn send_permits(&self, count: usize) -> Vec<SendPermit> {
         bundle::send_permits(&self.redis, &self.runtime, count)
     }
 
-    /// Runs one operation by a right to send it in a bundle, or else in its queue.
+    /// Runs one operation by its permit in a bundle, or without a permit as [`run`](Self::run).
     pub(crate) fn run_from(
         &self,
         permit: Option<SendPermit>,
@@ -166,13 +164,13 @@ impl Batcher {
         durability: Durability,
     ) -> impl Future<Output = Result<Reply, CallError>> {
         match permit {
-            // Boxed, as it is larger than the other, and for groups only.
+            // Boxed: it is the larger future, and only groups use it.
             Some(permit) => Either::Left(Box::pin(permit.run(request, durability))),
             None => Either::Right(self.run(request, durability)),
         }
     }
 
-    /// Runs requests of one key in one call of their own.
+    /// Runs requests with one batch key in one call.
     pub(crate) async fn run_together(
         &self,
         requests: Vec<Request>,
@@ -185,55 +183,55 @@ impl Batcher {
         call_all(&*self.redis, script, operations, durability).await
     }
 
-    fn queue_of(&self, request: &Request, durability: Durability) -> Arc<OperationQueue> {
+    fn lane(&self, request: &Request, durability: Durability) -> Arc<Lane> {
         let key = self.batch_key(request, durability);
-        if let Some(queue) = self
-            .queues
+        if let Some(lane) = self
+            .lanes
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
         {
-            return queue.clone();
+            return lane.clone();
         }
-        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
-        let queue = queues.entry(key).or_insert_with(|| {
-            Arc::new(OperationQueue {
+        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes.entry(key).or_insert_with(|| {
+            Arc::new(Lane {
                 script: request.script,
                 slot: key.1,
                 durability,
                 queue: Mutex::default(),
             })
         });
-        queue.clone()
+        lane.clone()
     }
 
-    /// Requests of one key may travel together.
+    /// Requests with equal batch keys may travel together.
     pub(crate) fn batch_key(&self, request: &Request, durability: Durability) -> BatchKey {
         batch_key(&*self.redis, request, durability)
     }
 
-    /// How many replicas are listed of the server of `spec`, counting those that are down.
+    /// How many replicas the server of `spec` has, including replicas that are down.
     pub(crate) fn replicas(&self, spec: &LockSpec) -> usize {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// Why there are no answers about `spec`, if there are none.
+    /// Why the server of `spec` does not answer, if it does not.
     pub(crate) fn trouble(&self, spec: &LockSpec) -> Option<Arc<Cause>> {
         self.redis.trouble(self.redis.slot(&spec.key))
     }
 
-    /// Whether the user may announce that the lock at `spec` is released; `None` if that is known, or need not be.
+    /// Asks whether the user may publish on the channel of `spec`; `None` if the client knows already, or need not know.
     pub(crate) fn may_announce(&self, spec: &LockSpec) -> Option<BoxFuture<bool>> {
         let slot = self.redis.slot(&spec.key);
         self.redis.may_publish(slot, &spec.channel)
     }
 
-    /// Completes once there is a connection to ask about `spec` on.
+    /// Completes once there is a connection to the server of `spec`.
     pub(crate) async fn ready(&self, spec: &LockSpec) {
         self.redis.ready(self.redis.slot(&spec.key)).await;
     }
 
-    /// Whether all slots can be asked for at once.
+    /// Whether there is a connection for every slot.
     pub(crate) fn is_connected(&self) -> bool {
         self.slots().all(|slot| self.redis.is_ready(slot))
     }
@@ -243,12 +241,12 @@ impl Batcher {
         self.redis.ping()
     }
 
-    /// Why a server does not answer, if one does not.
+    /// Why some server does not answer, if one does not.
     pub(crate) fn any_trouble(&self) -> Option<Arc<Cause>> {
         self.slots().find_map(|slot| self.redis.trouble(slot))
     }
 
-    /// All slots that there are.
+    /// All slots of the set-up.
     fn slots(&self) -> std::ops::Range<HashSlot> {
         match self.redis.is_cluster() {
             true => 0..super::SLOTS,
@@ -262,7 +260,7 @@ impl Batcher {
     }
 }
 
-/// Runs `call`, and `then` when it has been polled once: by then it is on its connection's queue, or even answered.
+/// Runs `call`, and calls `then` after its first poll: by then the call is in its connection's queue, or even answered.
 async fn begin<T>(mut call: BoxFuture<T>, then: Option<impl FnOnce()>) -> T {
     let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
     if let Some(then) = then {
@@ -280,31 +278,31 @@ impl std::fmt::Debug for Batcher {
     }
 }
 
-impl OperationQueue {
+impl Lane {
     fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Reply, CallError>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An operation that its caller waits for.
-struct Waits<'a>(&'a AtomicUsize);
+/// Counts one operation in the load until its drop.
+struct CountedInLoad<'a>(&'a AtomicUsize);
 
-impl<'a> Waits<'a> {
-    /// Counts it, and says how many there are with it.
-    fn one_more(load: &'a AtomicUsize) -> (Self, usize) {
-        let others = load.fetch_add(1, Ordering::Relaxed);
-        (Self(load), others + 1)
+impl<'a> CountedInLoad<'a> {
+    /// Returns the load with this operation.
+    fn new(load: &'a AtomicUsize) -> (Self, usize) {
+        let before = load.fetch_add(1, Ordering::Relaxed);
+        (Self(load), before + 1)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for CountedInLoad<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// An operation that is on its way alone.
-struct Alone<'a>(&'a OperationQueue);
+/// A lone operation under way.
+struct Alone<'a>(&'a Lane);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
@@ -312,16 +310,16 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// A task that carries what waits in a queue. Dropped before it is done, its runtime has ended, and there will be no other.
+/// A task that sends the batches of a lane. A drop before `is_done` means that the runtime has ended, so the lane closes.
 struct Carrier {
-    queue: Arc<OperationQueue>,
+    lane: Arc<Lane>,
     is_done: bool,
 }
 
 impl Carrier {
-    fn of(queue: Arc<OperationQueue>) -> Self {
+    fn of(lane: Arc<Lane>) -> Self {
         Self {
-            queue,
+            lane,
             is_done: false,
         }
     }
@@ -330,30 +328,29 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         if !self.is_done {
-            self.queue.locked().close();
+            self.lane.locked().close();
         }
     }
 }
 
-/// Sends what waits, call after call, until nothing waits or enough carriers are here.
+/// Sends batches until the lane is empty or has enough other carriers.
 async fn carry(mut carrier: Carrier, redis: Arc<dyn Redis>) {
-    let queue = carrier.queue.clone();
+    let lane = carrier.lane.clone();
     loop {
-        // The callers that have just been answered may ask for more: those requests join the batch. Put off like this, until its worker
-        // has nothing else to do, a carrier gathers more than at the end of the worker's queue.
+        // An answered caller may send its next request. `yield_now` lets such requests join the batch.
         tokio::task::yield_now().await;
-        if !redis.is_ready(queue.slot) {
-            redis.ready(queue.slot).await;
+        if !redis.is_ready(lane.slot) {
+            redis.ready(lane.slot).await;
         }
-        let Some(batch) = queue.locked().flush() else {
+        let Some(batch) = lane.locked().flush() else {
             break;
         };
         let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let replies = call_all(&*redis, queue.script, operations, queue.durability).await;
+        let replies = call_all(&*redis, lane.script, operations, lane.durability).await;
         for (answer, reply) in answers.into_iter().zip(replies) {
             let _ = answer.send(reply);
         }
-        if !queue.locked().come_back() {
+        if !lane.locked().come_back() {
             break;
         }
     }
@@ -366,9 +363,9 @@ mod tests {
 
     use super::*;
 
-    /// Where the answer is as quick as that, the message is, too: the next waiter must not wait for another batch.
+    /// A call that is answered at its first poll also calls `then`.
     #[test]
-    fn entries_behind_an_operation_go_once_it_is_on_its_way() {
+    fn first_poll_of_a_call_reports_that_it_is_sent() {
         let sent = std::cell::Cell::new(0);
         let then = || Some(|| sent.set(sent.get() + 1));
         let answered_at_once = begin(Box::pin(std::future::ready(1)), then());

@@ -1,4 +1,4 @@
-//! Operations that are asked for together and travel together: a call per script and slot, not one per operation.
+//! Operations of one group: they travel in one call per batch key, not one per operation.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,9 +16,9 @@ use crate::{
     wire::{Reply, Request},
 };
 
-/// Operations in one call. More than in a batch's: these have waited for each other anyway.
+/// The most operations of one call. More than in a batch: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
-/// How long the members of a bundle wait for another one: two bundles of one owner could wait for each other.
+/// How long the members of a bundle wait for the next one. Without a limit, two bundles of one owner could wait for each other.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 struct PendingOp {
@@ -34,17 +34,17 @@ struct Bundle {
 }
 
 struct State {
-    /// Seats whose owners have neither come nor gone.
+    /// Permits that are neither used nor dropped.
     open: usize,
     waiting: Vec<PendingOp>,
-    /// When the last of them came.
+    /// When the last operation came.
     last: Instant,
 }
 
-/// The right to send one operation in the bundle.
+/// The permit to send one operation in the bundle.
 pub(crate) struct SendPermit(Arc<Bundle>);
 
-/// `count` rights to send; what is sent by them leaves when the last is taken or dropped.
+/// Returns `count` permits. Their operations leave when the last permit is used or dropped.
 pub(super) fn send_permits(
     redis: &Arc<dyn Redis>,
     runtime: &Handle,
@@ -65,7 +65,7 @@ pub(super) fn send_permits(
 impl SendPermit {
     /// Runs one operation with the rest of the bundle.
     ///
-    /// Dropping the future may leave the operation on its way.
+    /// A drop of the future does not recall an operation that was sent.
     pub(crate) async fn run(
         self,
         request: Request,
@@ -124,14 +124,14 @@ impl Bundle {
         !self.state().waiting.is_empty()
     }
 
-    /// Sends what waits, unless another has come since.
+    /// Sends the waiting operations, unless another one has come since.
     fn flush_by(&self, latest: Instant) {
         if self.state().last + LONGEST_WAIT <= latest {
             self.flush();
         }
     }
 
-    /// Sends what waits.
+    /// Sends the waiting operations.
     fn flush(&self) {
         let mut waiting = std::mem::take(&mut self.state().waiting);
         while let Some(first) = waiting.first() {
