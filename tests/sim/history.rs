@@ -31,7 +31,7 @@ use crate::{
     },
     successions,
     upheaval::{self, Turmoil, Upheaval},
-    watch::{Watch, first_comes_first},
+    watch::{Watch, check_grant_order},
     weather::Weather,
     world::{Kind, World},
 };
@@ -319,7 +319,7 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
     let played = async {
         let ended = tokio::select! {
             ended = playing => ended,
-            rule = watch.finds_a_free_lock_that_is_waited_for() => Err(rule),
+            rule = watch.detect_idle_lock() => Err(rule),
         };
         if ended.is_err() {
             over_at.set(scene.log.events().len());
@@ -407,7 +407,7 @@ fn scene(plan: &Plan, profile: Profile, server: &World) -> (Arc<Scene>, Watch) {
         subject,
         profile,
         names,
-        log: Log::observed(Some(Box::new(move |event| observer.sees(event)))),
+        log: Log::observed(Some(Box::new(move |event| observer.check(event)))),
         least: Instant::now(),
         most: Instant::now() + LONGEST,
         enough: HOLDS,
@@ -432,7 +432,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
     let tally = judge(&events, rules)
         .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
     if rules.fair {
-        first_comes_first(&events, APART)?;
+        check_grant_order(&events, APART)?;
     }
     Ok(tally)
 }

@@ -1,4 +1,4 @@
-//! What is compared with the server itself, at every step.
+//! Compares each event of a simulated history with the server's state.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,59 +18,58 @@ use crate::{
     world::World,
 };
 
-/// What a guard has to leave between its own end and the server's, at the least: clocks differ.
+/// The least time from the end of a guard's validity to the end of the server's lease: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(2);
-/// How often the locks are looked at.
+/// The pause between two checks for idle locks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a lock may be free while a task waits for it, where nothing is disturbed: some round trips, and the longest
-/// yield of a client that has no neighbour any more.
+/// How long a lock may be free while a task waits for it, without disturbances: some round trips, and the longest yield of a client
+/// whose neighbours are gone.
 const LONGEST_FREE: Duration = Duration::from_millis(150);
-/// The same where waiters hear nothing, and ask after pauses that grow.
+/// The same for waiters that poll after growing pauses.
 const LONGEST_FREE_SPINNING: Duration = Duration::from_secs(2);
-/// The same where a client may have to hear first that it has missed something.
+/// The same where a client must first notice that it has missed a message.
 const LONGEST_FREE_DISTURBED: Duration = Duration::from_secs(8);
 
-/// Compares the log with the server.
+/// Compares the events of a log with the server.
 #[derive(Clone)]
 pub struct Watch {
     server: World,
     names: Arc<Vec<String>>,
     subject: Subject,
     profile: Profile,
-    /// Threads of Redisson's take the locks too.
+    /// Threads of Redisson use the locks too.
     has_java: bool,
-    /// Readers of one client share what one of them has.
+    /// Readers of one client share one hold on the server.
     readers_share: bool,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The longest lease that an owner has asked for since it released all that it had.
+    /// The longest lease that an owner has asked for since its last full release.
     longest: HashMap<Spot, Duration>,
-    /// The holds that are renewed.
+    /// The holds with the watchdog's lease.
     watched: HashSet<HoldId>,
-    /// Waits without a limit that go on.
+    /// Present waits without a deadline, and when each began.
     waits: HashMap<Spot, Duration>,
-    /// The holds of an owner.
+    /// The holds of each owner.
     counts: HashMap<Spot, Count>,
-    /// Until then, a guard may rely on a lock that no server has any more: a bit for each name.
+    /// Names, a bit for each, whose locks a failover may have lost, and until when a guard may not know of it.
     lost: Vec<(u32, Duration)>,
 }
 
-/// The holds of an owner, by what it was told.
+/// The holds of an owner, according to the replies that it got.
 #[derive(Default)]
 struct Count {
     holds: u64,
-    /// The holds are good until then at least.
+    /// The server keeps the holds until then at least.
     good_until: Duration,
-    /// The owner has begun something of whose end it has not heard, or a lease may have run out: the server may have more
-    /// or fewer holds.
+    /// Whether the server may have another count: an operation has no result yet, or a lease may have ended.
     is_unsure: bool,
 }
 
 impl Count {
-    fn take(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         match &event.what {
             What::Enters { until, .. } => {
                 self.may_be_over(event.at);
@@ -88,7 +87,7 @@ impl Count {
             } => {
                 self.may_be_over(event.at);
                 self.holds = self.holds.saturating_sub(1);
-                // A shorter lease may be in force from here on.
+                // From now on a shorter lease may apply.
                 self.good_until = event.at;
             }
             What::Abandons
@@ -137,12 +136,12 @@ impl Watch {
         &self.names[spot.names.trailing_zeros() as usize]
     }
 
-    /// Says which rule an event breaks, by what stands on the server.
-    pub fn sees(&self, event: &Event) -> Option<String> {
+    /// Returns the rule that an event breaks, if the server's state contradicts it.
+    pub fn check(&self, event: &Event) -> Option<String> {
         let spot = event.spot;
         let mut state = self.state();
         let count = state.counts.entry(spot).or_default();
-        count.take(event);
+        count.apply(event);
         let holds = Some(count.holds).filter(|_| !count.is_unsure);
         match &event.what {
             What::Asks { limited, lease } => {
@@ -162,12 +161,12 @@ impl Watch {
                 state.longest.remove(&spot);
             }
             What::Promoted | What::Splits | What::Joins => {
-                // Releases are not waited for: a new master may have more holds than are left.
+                // Releases do not wait for replicas: a new master may still have released holds.
                 let counts = state.counts.iter_mut();
                 let touched = counts.filter(|(other, _)| other.names & spot.names != 0);
                 touched.for_each(|(_, count)| count.is_unsure = true);
                 if self.profile.weather == Weather::Losses {
-                    // A holder hears of it when it reaches the new master, or when its lease is over.
+                    // A holder learns of the loss when its client reaches the new master, or when its validity ends.
                     let until = event.at + self.profile.watchdog_lease;
                     state.lost.push((spot.names, until));
                 }
@@ -179,7 +178,7 @@ impl Watch {
         {
             state.watched.insert(hold);
         }
-        // What is forced open may be another hold's by now, of the same owner.
+        // Not checked for groups. After a forced unlock, the field may belong to a later hold of the same owner.
         if !self.is_single() || self.profile.forced {
             return None;
         }
@@ -188,7 +187,7 @@ impl Watch {
         if lost.any(|(names, until)| names & spot.names != 0 && event.at < *until) {
             return None;
         }
-        if let Some(rule) = holds.and_then(|holds| self.counts(event, holds)) {
+        if let Some(rule) = holds.and_then(|holds| self.check_count(event, holds)) {
             return Some(rule);
         }
         match event.what {
@@ -197,22 +196,22 @@ impl Watch {
                 hold,
                 how: Some(Err(Trouble::Lost(reason))),
             } if is_calm && state.watched.contains(&hold) && reason != LostReason::Closed => {
-                Some("a hold was lost that is renewed, and nothing was disturbed".into())
+                Some("a renewed hold was lost without a disturbance".into())
             }
             What::Enters { valid: false, .. } => {
-                Some("a hold was granted that was lost already".into())
+                Some("the guard of a new hold is lost already".into())
             }
             What::Enters { until, .. } | What::Valid { until, .. } => {
                 let longest = state.longest.get(&spot).copied();
-                self.compare(event, until, longest)
+                self.check_validity(event, until, longest)
             }
             _ => None,
         }
     }
 
-    /// Compares the holds that an owner has just been told of with what the server counts.
-    fn counts(&self, event: &Event, holds: u64) -> Option<String> {
-        // A short lease may be over when the answer arrives.
+    /// Checks that the server has the owner's number of holds.
+    fn check_count(&self, event: &Event, holds: u64) -> Option<String> {
+        // A short lease may have ended before the reply.
         let may_be_over = match event.what {
             What::Enters { until, valid, .. } => !valid || until <= event.at,
             What::Ended {
@@ -227,13 +226,13 @@ impl Watch {
         };
         let counts = self.server.holders(self.name(event.spot));
         let its = counts.iter().find(|(name, _)| name.ends_with(&owner));
-        // What passes from task to task of a client stays in the name of the one that took it from the server.
+        // A lock that was handed off in memory stays in the field of the owner to which the server granted it.
         let lent = || {
             counts
                 .first()
                 .filter(|_| counts.len() == 1 && self.subject.passes)
         };
-        // Readers of a client read by the field of one of them, whose own holds are then not all that it counts.
+        // Readers that share a hold have one field, with a count of its own.
         let shared = self.readers_share
             && event.spot.side == Side::Shared
             && counts.iter().any(|(name, _)| !name.ends_with(":write"));
@@ -241,15 +240,19 @@ impl Watch {
             return None;
         }
         let counted = its.or_else(lent).map_or(0, |(_, count)| *count);
-        // The value of a simple lock names its owner in another way.
+        // A simple lock has no hash: its value is not compared.
         let is_good =
             self.subject.name == "simple" || counted == holds || may_be_over && counted == 0;
-        (!is_good)
-            .then(|| format!("the server counts {counted} holds, and their owner has {holds}"))
+        (!is_good).then(|| format!("the server has {counted} holds of an owner that has {holds}"))
     }
 
-    /// Compares a guard that is valid `until` then with what the server keeps.
-    fn compare(&self, event: &Event, until: Duration, longest: Option<Duration>) -> Option<String> {
+    /// Checks that the server's lease outlasts the validity of a guard, and is no longer than the longest requested lease.
+    fn check_validity(
+        &self,
+        event: &Event,
+        until: Duration,
+        longest: Option<Duration>,
+    ) -> Option<String> {
         let name = self.name(event.spot);
         let relied = until
             .checked_sub(event.at)
@@ -260,19 +263,19 @@ impl Watch {
         };
         let Some(kept) = kept else {
             return Some(format!(
-                "a guard is valid for {relied:?}, the server keeps no lock"
+                "a guard is valid for {relied:?}, and the server has no lock"
             ));
         };
         if kept == Duration::MAX {
-            return Some("the server keeps a lock without an end".into());
+            return Some("the server has a lock without an expiry".into());
         }
         // The server counts in whole milliseconds.
         if relied + CLOCKS_DIFFER > kept + Duration::from_millis(1) {
             return Some(format!(
-                "a guard is valid for {relied:?}, the server's lease for {kept:?}"
+                "a guard is valid for {relied:?}, the server's lease lasts for {kept:?}"
             ));
         }
-        // Readers share an expiry; after a disturbance, an earlier lease of the owner's may be there.
+        // Readers share one expiry. After a disturbance, an earlier lease of the owner may remain.
         let alone = self.subject.sides.len() == 1 && self.profile.disturbed.is_none();
         let kept = self.server.remaining_lease(name)?;
         longest
@@ -282,15 +285,14 @@ impl Watch {
             })
     }
 
-    /// Looks at the locks now and then; completes with the rule that is broken when one is free for too long while a task
-    /// waits for it.
-    pub async fn finds_a_free_lock_that_is_waited_for(&self) -> String {
+    /// Checks every 10 ms for a lock that is free for too long while a task waits for it. Completes with the broken rule.
+    pub async fn detect_idle_lock(&self) -> String {
         if !self.is_single() {
             return std::future::pending().await;
         }
         let longest = match self.profile.disturbed {
             None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
-            // Its readers may leave a lease that ends much earlier than the one that waiters were told, without a message.
+            // Redisson's readers may leave a much shorter lease without a message, and waiters expect the longer one.
             None if self.has_java && self.subject.name == "read_write" => LONGEST_FREE_DISTURBED,
             None => LONGEST_FREE + 20 * (self.profile.delay + 2 * self.profile.lag),
             Some(_) => LONGEST_FREE_DISTURBED,
@@ -322,8 +324,8 @@ impl Watch {
     }
 }
 
-/// Of two owners that ask for a fair lock one long after the other, the first enters first. Where nothing is disturbed.
-pub fn first_comes_first(events: &[Event], apart: Duration) -> Result<(), String> {
+/// Checks the order of grants of a fair lock, without disturbances: an owner that asks `apart` earlier enters first.
+pub fn check_grant_order(events: &[Event], apart: Duration) -> Result<(), String> {
     let mut asks: HashMap<Spot, Duration> = HashMap::new();
     let mut inside: HashMap<Spot, u32> = HashMap::new();
     let mut quitters: Vec<Spot> = Vec::new();
@@ -345,12 +347,12 @@ pub fn first_comes_first(events: &[Event], apart: Duration) -> Result<(), String
                 });
                 if let Some((other, began)) = earlier {
                     return Err(format!(
-                        "{} asked at {asked:?} and entered before {}, who had asked at {began:?}",
+                        "{} asked at {asked:?} and entered before {}, which had asked at {began:?}",
                         spot.owner, other.owner
                     ));
                 }
             }
-            // What it has begun may keep its place, or hold the lock unseen.
+            // An abandoned attempt may keep its place, or hold the lock without an event.
             What::Abandons | What::Failed(_) | What::Refused => {
                 asks.remove(&spot);
                 quitters.push(spot);

@@ -1,4 +1,4 @@
-//! What every test of the contract starts from: a server, a client, a lock with a name of its own.
+//! The start of every contract test: a server, a client, a lock with its own name.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +12,11 @@ use super::{
     subjects::{Subject, held_by},
 };
 
-/// For what should be a matter of milliseconds.
+/// The limit for steps that take milliseconds.
 pub const SOON: Duration = Duration::from_secs(20);
-/// For a test that hangs.
+/// The limit for a whole test.
 pub const TEST_LIMIT: Duration = Duration::from_secs(60);
-/// Longer than any test: what takes it never happens.
+/// Longer than any test: such a wait never ends.
 pub const NEVER: Duration = Duration::from_secs(600);
 
 pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
@@ -24,7 +24,7 @@ pub type RivalKind<S> = <<S as Subject>::Rival as Subject>::Kind;
 pub struct Bed<S: Subject> {
     /// The server that has the lock.
     pub server: Master,
-    /// For a user with no more rights than its kind needs (P-T8).
+    /// The URL of a user that has only the rights of the kind (P-T8).
     pub url: String,
     pub config: Config,
     pub client: LockClient,
@@ -42,17 +42,17 @@ impl<S: Subject> Bed<S> {
         Self::on(Ground::shared().await, config).await
     }
 
-    /// With a client that may also use locks of kind `T`.
+    /// A bed whose client may also use locks of kind `T`.
     pub async fn beside<T: Subject>(config: Config) -> Self {
         Self::among(Ground::shared().await, config, &[S::NAME, T::NAME]).await
     }
 
-    /// As [`beside`](Self::beside), with servers of its own.
+    /// As [`beside`](Self::beside), with its own servers.
     pub async fn alone_beside<T: Subject>(config: Config) -> Self {
         Self::among(Ground::own().await, config, &[S::NAME, T::NAME]).await
     }
 
-    /// With servers of its own.
+    /// A bed with its own servers.
     pub async fn alone(config: Config) -> Self {
         Self::on(Ground::own().await, config).await
     }
@@ -61,7 +61,7 @@ impl<S: Subject> Bed<S> {
         Self::among(ground, config, &[S::NAME]).await
     }
 
-    /// With the rights that locks of all these kinds need.
+    /// A bed with the rights of all these kinds.
     async fn among(ground: Arc<Ground>, config: Config, kinds: &[&str]) -> Self {
         let url = ground.admit(kinds).await;
         let client = connect(&url, &config).await;
@@ -78,13 +78,13 @@ impl<S: Subject> Bed<S> {
         }
     }
 
-    /// Another client, as another process would have it.
+    /// Connects another client, as another process would.
     pub async fn another_client(&self) -> LockClient {
         connect(&self.url, &self.config).await
     }
 
-    /// The lock, through another client.
-    pub async fn elsewhere(&self) -> Lock<S::Kind> {
+    /// The lock, from another client.
+    pub async fn lock_of_other_client(&self) -> Lock<S::Kind> {
         S::lock(&self.another_client().await, &self.name)
     }
 
@@ -97,13 +97,13 @@ impl<S: Subject> Bed<S> {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// A lock that excludes this one, through another client.
+    /// A lock that excludes this one, from another client.
     pub async fn rival(&self) -> Lock<RivalKind<S>> {
         self.rival_of(&self.another_client().await)
     }
 
-    /// A lock that excludes this one, through the same client.
-    pub fn rival_here(&self) -> Lock<RivalKind<S>> {
+    /// A lock that excludes this one, from the same client.
+    pub fn rival_same_client(&self) -> Lock<RivalKind<S>> {
         self.rival_of(&self.client)
     }
 
@@ -111,12 +111,12 @@ impl<S: Subject> Bed<S> {
         S::Rival::lock(client, &self.name)
     }
 
-    /// `owner` of this client, as the server knows it.
+    /// `owner` of this client, as its field on the server.
     pub fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.id())
     }
 
-    /// The count of `owner` as other clients would read it.
+    /// The hold count of `owner` on the server.
     pub async fn count_of(&self, owner: Owner) -> Option<u32> {
         let owner = self.owner(owner);
         if S::TYPE == "string" {
@@ -126,7 +126,7 @@ impl<S: Subject> Bed<S> {
         self.ask(&["HGET", &self.name, &S::field(&owner)]).await
     }
 
-    /// Lets a foreign owner hold a lock of kind `H` and this name, without expiry.
+    /// Writes a hold of a foreign owner on a lock of kind `H` and this name, without expiry.
     pub async fn hold_as<H: Subject>(&self, owner: &str) {
         for words in held_by::<H>(&self.name, owner) {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -134,21 +134,21 @@ impl<S: Subject> Bed<S> {
         }
     }
 
-    /// The keys that have to do with the lock.
+    /// All keys with the lock's name in theirs.
     pub async fn all_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", &format!("*{}*", self.name)]).await;
         keys.sort_unstable();
         keys
     }
 
-    /// The same but for the one that outlives every hold.
+    /// As [`all_keys`](Self::all_keys), without the key that outlives every hold.
     pub async fn keys(&self) -> Vec<String> {
         let mut keys = self.all_keys().await;
         keys.retain(|key| S::remains(&self.name).as_ref() != Some(key));
         keys
     }
 
-    /// Those of one hold of `owner`.
+    /// The keys of one hold of `owner`.
     pub fn keys_of_a_hold(&self, owner: Owner) -> Vec<String> {
         let mut keys = S::markers(&self.name, &self.owner(owner));
         keys.push(self.name.clone());
@@ -179,32 +179,32 @@ impl<S: Subject> Bed<S> {
         self.ask(&["PUBSUB", list, &pattern]).await
     }
 
-    /// Waits until a waiter for the lock is there, as far as that can be seen.
+    /// Waits until a waiter has subscribed, for kinds that subscribe.
     pub async fn awaited(&self) {
         let listens = async || !S::LISTENS || !self.channels().await.is_empty();
-        eventually("somebody listens", SOON, listens).await;
+        eventually("a waiter has subscribed", SOON, listens).await;
     }
 
-    /// Waits until `waiters` that have come since [`Server::reset_calls`] were refused twice, before and after they
-    /// had subscribed: from here on only a message helps those that listen. Needs a server of its own, and waiters of a client
-    /// each of which asks: behind the first one, many a kind's waiters do not.
+    /// Waits until the server has refused `waiters` twice each since [`Server::reset_calls`], before and after they subscribed. From
+    /// then on only a message wakes a subscribed waiter. Needs a bed with its own servers, and waiters that ask: in a local queue,
+    /// only the asker does.
     ///
-    /// Each refusal says what is left of the lease; scripts would not tell, as several tries may share one.
-    pub async fn parked(&self, waiters: u64) {
+    /// Counts `PTTL` calls, one per refusal. Several attempts may share one script call.
+    pub async fn wait_for_refusals(&self, waiters: u64) {
         let tries = async || self.server.calls().await.get("pttl") >= Some(&(2 * waiters));
-        eventually("the waiters are parked", SOON, tries).await;
+        eventually("the waiters are refused", SOON, tries).await;
     }
 
-    /// Waits for `time` while `guard` is held: it, and its owner's `count` on the server, are looked at all the time.
+    /// Checks for `time` that `guard` is not lost and that the server has `count` holds of its owner.
     pub async fn held_for(&self, time: Duration, guard: &Guard<S::Kind>, owner: Owner, count: u32) {
         let enough = Instant::now() + time;
         eventually("enough time has passed", TEST_LIMIT, async || {
             assert_eq!(
                 self.count_of(owner).await,
                 Some(count),
-                "the hold is gone from the server"
+                "the hold count on the server"
             );
-            assert!(!guard.is_lost(), "the holder was told of a loss");
+            assert!(!guard.is_lost(), "the guard reports a loss");
             Instant::now() >= enough
         })
         .await;
@@ -216,7 +216,7 @@ async fn connect(url: &str, config: &Config) -> LockClient {
     builder.build().await.expect("the server is up")
 }
 
-/// A configuration under which nothing but a message brings a waiter in.
+/// A configuration in which only a message wakes a waiter.
 pub fn only_messages() -> Config {
     let mut config = Config::default();
     config.watchdog_lease = NEVER;
@@ -231,5 +231,5 @@ pub fn watched(lease: Duration) -> Config {
     config
 }
 
-/// Long enough for a busy machine to renew in time, short enough to wait for several times over.
+/// A lease that a busy machine renews in time. Tests wait for it several times.
 pub const SHORT: Duration = Duration::from_millis(900);

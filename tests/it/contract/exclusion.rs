@@ -61,25 +61,25 @@ async fn tasks_visit<S: Subject>(lock: &Lock<S::Kind>, rivals: [&Lock<RivalKind<
 
 pub async fn tasks_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    tasks_visit::<S>(&bed.lock, [&bed.rival_here(); 3]).await;
+    tasks_visit::<S>(&bed.lock, [&bed.rival_same_client(); 3]).await;
     bed.becomes_free().await;
 }
 
 pub async fn clients_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let (here, elsewhere) = (bed.rival_here(), bed.rival().await);
-    tasks_visit::<S>(&bed.lock, [&here, &elsewhere, &elsewhere]).await;
+    let (here, other_client) = (bed.rival_same_client(), bed.rival().await);
+    tasks_visit::<S>(&bed.lock, [&here, &other_client, &other_client]).await;
     bed.becomes_free().await;
 }
 
 pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let first = bed.lock.owned_by(&Owner::new());
-    let second = bed.rival_here().owned_by(&Owner::new());
+    let second = bed.rival_same_client().owned_by(&Owner::new());
     let guard = first.lock().await.unwrap();
     assert!(second.try_lock().await.unwrap().is_none());
     assert!(
-        bed.rival_here().try_lock().await.unwrap().is_none(),
+        bed.rival_same_client().try_lock().await.unwrap().is_none(),
         "nor does the task itself get in"
     );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -90,7 +90,7 @@ pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
 
 pub async fn scopes_in_one_join_exclude_each_other<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let (room, rival) = (Arc::new(Room::default()), bed.rival_here());
+    let (room, rival) = (Arc::new(Room::default()), bed.rival_same_client());
     tokio::join!(
         Owner::new().scope(visits(bed.lock.clone(), room.clone())),
         Owner::new().scope(visits(rival.clone(), room.clone())),
@@ -123,7 +123,7 @@ pub async fn branches_of_one_join_share_their_owner<S: Subject>() {
 pub async fn a_spawned_task_is_another_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.lock().await.unwrap();
-    let rival = bed.rival_here();
+    let rival = bed.rival_same_client();
     let enters = async move { rival.try_lock().await.unwrap().is_some() };
     assert!(!tokio::spawn(enters).await.unwrap());
     drop(guard);
@@ -152,7 +152,7 @@ pub async fn handles_on_one_name_are_one_lock<S: Subject>() {
         let guard = holder.lock().await.unwrap();
         for other in &handles {
             assert_eq!(other.is_held().await, Ok(true));
-            let rival = bed.rival_here().owned_by(&Owner::new());
+            let rival = bed.rival_same_client().owned_by(&Owner::new());
             assert!(rival.try_lock().await.unwrap().is_none());
         }
         assert_eq!(guard.unlock().await, Ok(Released::Fully));

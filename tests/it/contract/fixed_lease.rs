@@ -84,7 +84,7 @@ pub async fn a_late_unlock_harms_no_successor<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let rival = bed.rival().await;
     let late = bed.lock.with_lease(LEASE).lock().await.unwrap();
-    let also_late = bed.rival_here().owned_by(&Owner::new());
+    let also_late = bed.rival_same_client().owned_by(&Owner::new());
     let inside = timeout(SOON, rival.lock())
         .await
         .expect("it runs out")

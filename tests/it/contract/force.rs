@@ -14,10 +14,10 @@ pub async fn it_frees_and_says_whether_it_did<S: Subject>() {
     let bed = Bed::<S>::new().await;
     assert_eq!(bed.lock.force_unlock().await, Ok(false));
     let _guard = bed.lock.lock().await.unwrap();
-    let elsewhere = bed.elsewhere().await;
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let other_client = bed.lock_of_other_client().await;
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     assert!(bed.is_free().await);
-    assert_eq!(elsewhere.force_unlock().await, Ok(false));
+    assert_eq!(other_client.force_unlock().await, Ok(false));
     let rival = bed.rival().await;
     assert!(rival.try_lock().await.unwrap().is_some());
 }
@@ -51,8 +51,8 @@ pub async fn holders_elsewhere_hear_of_it_at_their_renewal<S: Subject>() {
     let bed = Bed::<S>::with(watched(Duration::from_secs(3))).await;
     let guard = bed.lock.lock().await.unwrap();
     let until = guard.valid_until();
-    let elsewhere = bed.elsewhere().await;
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    let other_client = bed.lock_of_other_client().await;
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     let reason = timeout(SOON, guard.lost()).await.expect("it is told");
     assert_eq!(reason, LostReason::Gone);
     assert!(
@@ -68,7 +68,7 @@ pub async fn it_lets_a_waiter_in<S: Subject>() {
     let rival = bed.rival().await;
     bed.server.reset_calls().await;
     let waiter = tokio::spawn(async move { rival.lock().await.map(|_| ()) });
-    bed.parked(1).await;
+    bed.wait_for_refusals(1).await;
     assert_eq!(bed.lock.force_unlock().await, Ok(true));
     let entered = timeout(SOON, waiter).await.expect("it is woken");
     assert_eq!(entered.unwrap(), Ok(()));
@@ -91,9 +91,9 @@ pub async fn every_nested_hold_is_lost<S: Subject>() {
 
 pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let forced_out = bed.lock.lock().await.unwrap();
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     let inside = bed.rival().await.lock().await.unwrap();
     assert!(!forced_out.is_lost(), "its client cannot know yet");
     let unlocked = forced_out.unlock().await;
@@ -114,9 +114,9 @@ pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
 /// The process has not heard of it when it enters again: its first hold is gone, so this one is not a second.
 pub async fn entering_again_what_was_forced_open<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let forced_out = bed.lock.lock().await.unwrap();
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     let inside = bed.rival().await.lock().await.unwrap();
     assert!(bed.lock.try_lock().await.unwrap().is_none());
     assert_eq!(
@@ -127,7 +127,7 @@ pub async fn entering_again_what_was_forced_open<S: Subject>() {
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 
     let forced_out = bed.lock.lock().await.unwrap();
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     let anew = bed.lock.lock().await.unwrap();
     assert!(forced_out.is_lost() && !anew.is_lost());
     assert_eq!(bed.count_of(Owner::current()).await, Some(1));

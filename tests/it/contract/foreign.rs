@@ -259,7 +259,7 @@ pub async fn another_clients_data_of_this_kind_is_a_lock<S: Subject>() {
         assert_eq!(bed.lock.hold_count().await, Ok(0));
         bed.ask::<()>(&["DEL", &bed.name]).await;
         bed.hold_as::<S>(owner).await;
-        assert!(bed.rival_here().try_lock().await.unwrap().is_none());
+        assert!(bed.rival_same_client().try_lock().await.unwrap().is_none());
         assert_eq!(bed.lock.is_locked().await, Ok(true));
         assert_eq!(bed.lock.remaining_lease().await, Ok(None));
         assert_eq!(bed.lock.force_unlock().await, Ok(true), "{owner}");

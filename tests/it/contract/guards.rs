@@ -28,14 +28,14 @@ fn not_held<T>(unlocked: &Result<T, Error>, lock: &str) -> bool {
 
 pub async fn unlock_needs_a_hold_of_ones_own<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     assert!(not_held(&bed.lock.unlock().await, &bed.name), "free");
     let guard = bed.lock.lock().await.unwrap();
     assert!(
-        not_held(&elsewhere.unlock().await, &bed.name),
+        not_held(&other_client.unlock().await, &bed.name),
         "of another client"
     );
-    let namesake = elsewhere.owned_by(&Owner::current());
+    let namesake = other_client.owned_by(&Owner::current());
     assert!(
         not_held(&namesake.unlock().await, &bed.name),
         "of another client's same number"

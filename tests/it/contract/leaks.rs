@@ -72,7 +72,7 @@ pub async fn another_task_cannot_unlock_it<S: Subject>() {
         .await
         .unwrap();
     assert!(not_held(&unlocked), "{unlocked:?}");
-    assert!(not_held(&bed.elsewhere().await.unlock().await));
+    assert!(not_held(&bed.lock_of_other_client().await.unlock().await));
     assert_eq!(bed.lock.unlock().await, Ok(Released::Fully));
 }
 
@@ -102,9 +102,9 @@ pub async fn a_leaked_lease_runs_out<S: Subject>() {
 
 pub async fn a_leaked_hold_that_was_forced_out<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     bed.lock.lock().await.unwrap().leak();
-    assert_eq!(elsewhere.force_unlock().await, Ok(true));
+    assert_eq!(other_client.force_unlock().await, Ok(true));
     let inside = bed.rival().await.lock().await.unwrap();
     let unlocked = bed.lock.unlock().await;
     assert!(matches!(&unlocked, Err(Error::Lost { .. })), "{unlocked:?}");

@@ -6,7 +6,7 @@ use testbed::eventually;
 use super::{
     Subject,
     bed::{Bed, SOON, only_messages},
-    waiting::{gets_in, waits},
+    waiting::{expect_grant, spawn_waiter},
 };
 
 /// However many wait, one connection of their client listens, and none when they have gone.
@@ -15,10 +15,10 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     let rival = bed.rival().await;
     let guard = bed.lock.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let first = waits(&rival);
-    bed.parked(1).await;
+    let first = spawn_waiter(&rival);
+    bed.wait_for_refusals(1).await;
     // The rest may wait behind the first without asking.
-    let waiters = [first, waits(&rival), waits(&rival)];
+    let waiters = [first, spawn_waiter(&rival), spawn_waiter(&rival)];
     let listeners: String = bed.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
     let ours = |line: &&str| !line.contains("name=sentinel-");
     let listening = listeners.lines().filter(ours).count();
@@ -26,7 +26,7 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     for waiter in waiters {
         // In whichever order they get in.
-        tokio::spawn(async move { drop(gets_in(waiter).await) });
+        tokio::spawn(async move { drop(expect_grant(waiter).await) });
     }
     eventually("nobody listens any more", SOON, async || {
         bed.channels().await.is_empty()

@@ -6,7 +6,7 @@ use super::{
     Subject,
     bed::{Bed, only_messages},
     subjects::Reentrant,
-    waiting::{gets_in, waits},
+    waiting::{expect_grant, spawn_waiter},
 };
 
 /// As Java's spin lock is released.
@@ -14,23 +14,26 @@ pub async fn a_silent_release_lets_a_waiter_in<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     bed.hold_as::<S::Rival>("somebody:1").await;
     bed.server.reset_calls().await;
-    let waiter = waits(&bed.lock);
-    bed.parked(2).await;
+    let waiter = spawn_waiter(&bed.lock);
+    bed.wait_for_refusals(2).await;
     bed.ask::<u32>(&["DEL", &bed.name]).await;
-    assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        expect_grant(waiter).await.unlock().await,
+        Ok(Released::Fully)
+    );
 }
 
 pub async fn no_client_listens<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let guard = bed.rival().await.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let waiter = waits(&bed.lock);
-    bed.parked(3).await;
+    let waiter = spawn_waiter(&bed.lock);
+    bed.wait_for_refusals(3).await;
     assert_eq!(bed.channels().await, [""; 0]);
     let calls = bed.server.calls().await;
     assert_eq!(calls.get("subscribe"), None, "{calls:?}");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    drop(gets_in(waiter).await);
+    drop(expect_grant(waiter).await);
 }
 
 /// For waiters that listen, on the same name by another kind of lock.
@@ -39,8 +42,11 @@ pub async fn a_release_is_announced_all_the_same<S: Subject>() {
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;
     bed.server.reset_calls().await;
-    let waiter = waits(&Reentrant::lock(&client, &bed.name));
-    bed.parked(1).await;
+    let waiter = spawn_waiter(&Reentrant::lock(&client, &bed.name));
+    bed.wait_for_refusals(1).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        expect_grant(waiter).await.unlock().await,
+        Ok(Released::Fully)
+    );
 }

@@ -26,17 +26,17 @@ pub async fn a_free_lock<S: Subject>() {
 
 pub async fn a_held_lock<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let lease = Duration::from_secs(60);
     let guard = bed.lock.with_lease(lease).lock().await.unwrap();
     assert_eq!(state(&bed.lock).await, (true, true, 1));
     let other_owner = bed.lock.owned_by(&Owner::new());
     assert_eq!(state(&other_owner).await, (true, false, 0));
-    assert_eq!(state(&elsewhere).await, (true, false, 0));
+    assert_eq!(state(&other_client).await, (true, false, 0));
     // An owner's number is its client's own.
-    let namesake = elsewhere.owned_by(&Owner::current());
+    let namesake = other_client.owned_by(&Owner::current());
     assert_eq!(state(&namesake).await, (true, false, 0));
-    for lock in [&bed.lock, &other_owner, &elsewhere] {
+    for lock in [&bed.lock, &other_owner, &other_client] {
         let left = lock
             .remaining_lease()
             .await
@@ -44,7 +44,7 @@ pub async fn a_held_lock<S: Subject>() {
             .expect("it has an expiry");
         assert!(left <= lease && left > lease / 2, "{left:?}");
     }
-    for lock in [&bed.lock, &elsewhere] {
+    for lock in [&bed.lock, &other_client] {
         let holders = lock.holders().await.unwrap();
         let [holder] = &holders[..] else {
             panic!("{holders:?}");
@@ -69,7 +69,7 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     config.poll_floor = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
     bed.hold_as::<S::Rival>("somebody:1").await;
-    let rival = bed.rival_here();
+    let rival = bed.rival_same_client();
     assert_eq!(state(&rival).await, (true, false, 0));
     assert_eq!(rival.remaining_lease().await, Ok(None));
     let holders = rival.holders().await.unwrap();

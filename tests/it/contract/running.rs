@@ -55,12 +55,12 @@ pub async fn the_result_comes_back_and_the_lock_is_free<S: Subject>() {
 
 pub async fn a_lost_hold_stops_the_body<S: Subject>() {
     let bed = Bed::<S>::with(watched(Duration::from_secs(3))).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let dropped = Arc::new(AtomicBool::new(false));
     let on_drop = Dropped(dropped.clone());
     let forced = bed.lock.run(async |_| {
         let _on_drop = on_drop;
-        assert_eq!(elsewhere.force_unlock().await, Ok(true));
+        assert_eq!(other_client.force_unlock().await, Ok(true));
         pending::<()>().await;
     });
     let ran = timeout(SOON, forced).await.expect("it is stopped");
@@ -80,8 +80,11 @@ pub async fn a_lost_hold_stops_the_body<S: Subject>() {
 
 pub async fn a_body_that_ends_unprotected_is_an_error<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let ran = bed.lock.run(async |_| elsewhere.force_unlock().await).await;
+    let other_client = bed.lock_of_other_client().await;
+    let ran = bed
+        .lock
+        .run(async |_| other_client.force_unlock().await)
+        .await;
     assert!(matches!(&ran, Err(Error::Lost { .. })), "{ran:?}");
     let lock = bed.lock.with_lease(Duration::from_millis(100));
     let ran = timeout(SOON, lock.run(async |_| pending::<()>().await)).await;
@@ -152,7 +155,7 @@ pub async fn it_excludes<S: Subject>() {
         }
     }
     let bed = Bed::<S>::new().await;
-    let (room, rival) = (Arc::new(Room::default()), bed.rival_here());
+    let (room, rival) = (Arc::new(Room::default()), bed.rival_same_client());
     let mut tasks = JoinSet::new();
     tasks.spawn(runs(bed.lock.clone(), room.clone()));
     for _ in 0..3 {

@@ -5,14 +5,14 @@ use redisson_lock::{Owner, Released};
 use super::{
     Subject,
     bed::{Bed, only_messages},
-    waiting::{gets_in, waits},
+    waiting::{expect_grant, spawn_waiter},
 };
 
 pub async fn many_hold_it_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let mut guards = Vec::new();
-    for lock in [&bed.lock, &elsewhere].into_iter().cycle().take(6) {
+    for lock in [&bed.lock, &other_client].into_iter().cycle().take(6) {
         let lock = lock.owned_by(&Owner::new());
         guards.push(lock.try_lock().await.unwrap().expect("it is shared"));
         assert_eq!(lock.hold_count().await, Ok(1));
@@ -28,40 +28,43 @@ pub async fn many_hold_it_at_once<S: Subject>() {
 
 pub async fn a_rival_enters_after_the_last<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let guards = [
         bed.lock.lock().await.unwrap(),
-        elsewhere.lock().await.unwrap(),
-        elsewhere.owned_by(&Owner::new()).lock().await.unwrap(),
+        other_client.lock().await.unwrap(),
+        other_client.owned_by(&Owner::new()).lock().await.unwrap(),
     ];
     bed.server.reset_calls().await;
-    let rival = waits(&bed.rival().await);
-    bed.parked(1).await;
+    let rival = spawn_waiter(&bed.rival().await);
+    bed.wait_for_refusals(1).await;
     for guard in guards {
         assert!(!rival.is_finished());
         assert!(bed.rival().await.try_lock().await.unwrap().is_none());
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
-    assert_eq!(gets_in(rival).await.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        expect_grant(rival).await.unlock().await,
+        Ok(Released::Fully)
+    );
 }
 
 /// And all of them enter after it.
 pub async fn a_rival_keeps_them_all_out<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let rival = bed.rival().await.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let waiting: Vec<_> = [&bed.lock, &bed.lock, &elsewhere, &elsewhere]
+    let waiting: Vec<_> = [&bed.lock, &bed.lock, &other_client, &other_client]
         .into_iter()
-        .map(waits)
+        .map(spawn_waiter)
         .collect();
-    bed.parked(4).await;
+    bed.wait_for_refusals(4).await;
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(rival.unlock().await, Ok(Released::Fully));
     // None leaves before the last has come.
     let mut guards = Vec::new();
     for waiter in waiting {
-        guards.push(gets_in(waiter).await);
+        guards.push(expect_grant(waiter).await);
     }
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     drop(guards);

@@ -122,10 +122,10 @@ pub async fn every_operation_is_closed_afterwards<S: Subject>() {
 
 pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.another_client().await;
+    let other_client = bed.another_client().await;
     let guard = bed.lock.lock().await.unwrap();
     let waiters = [None, Some(NEVER)].map(|wait| {
-        let lock = bed.rival_of(&elsewhere);
+        let lock = bed.rival_of(&other_client);
         tokio::spawn(async move {
             match wait {
                 None => lock.lock().await.map(drop),
@@ -134,7 +134,7 @@ pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
         })
     });
     bed.awaited().await;
-    assert_eq!(elsewhere.shutdown().await.unreleased, []);
+    assert_eq!(other_client.shutdown().await.unreleased, []);
     for waiter in waiters {
         let answered = timeout(SOON, waiter).await.expect("it is told");
         assert_eq!(answered.unwrap(), Err(Error::Closed));
@@ -228,7 +228,7 @@ pub async fn locks_and_guards_keep_the_client_going<S: Subject>() {
     drop(lock);
     assert!(!guard.is_lost());
     assert!(
-        bed.rival_here()
+        bed.rival_same_client()
             .try_lock_for(Duration::from_millis(1))
             .await
             .unwrap()

@@ -1,4 +1,4 @@
-//! Waiters get in, and by nothing but the message where they listen for one.
+//! Waiters acquire a released lock. Waiters that subscribe do so at a message alone.
 
 use std::sync::{
     Arc,
@@ -15,36 +15,38 @@ use super::{
     bed::{Bed, NEVER, SOON, only_messages},
 };
 
-/// A task that waits for the lock.
-pub fn waits<K: Kind>(lock: &Lock<K>) -> JoinHandle<Result<Guard<K>, Error>> {
+/// Spawns a task that waits for the lock.
+pub fn spawn_waiter<K: Kind>(lock: &Lock<K>) -> JoinHandle<Result<Guard<K>, Error>> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// The same, of which the server need not hear: it waits when this completes.
-pub async fn queues<K: Kind>(lock: &Lock<K>) -> JoinHandle<Result<Guard<K>, Error>> {
+/// As [`spawn_waiter`], and completes when the task waits. A waiter in the local queue sends nothing, so the server cannot show it.
+pub async fn spawn_enqueued<K: Kind>(lock: &Lock<K>) -> JoinHandle<Result<Guard<K>, Error>> {
     let lock = lock.owned_by(&Owner::new());
     let mut waiting = Box::pin(async move { lock.lock().await });
     assert!(poll!(&mut waiting).is_pending());
     tokio::spawn(waiting)
 }
 
-pub async fn gets_in<K: Kind>(waiter: JoinHandle<Result<Guard<K>, Error>>) -> Guard<K> {
-    let entered = timeout(SOON, waiter).await.expect("the waiter gets in");
+pub async fn expect_grant<K: Kind>(waiter: JoinHandle<Result<Guard<K>, Error>>) -> Guard<K> {
+    let entered = timeout(SOON, waiter)
+        .await
+        .expect("the waiter acquires the lock in time");
     entered
-        .expect("it does not panic")
-        .expect("it gets the lock")
+        .expect("the task does not panic")
+        .expect("the lock is granted")
 }
 
-/// `waiter` comes while `holder` is inside, and gets in when that leaves.
+/// `waiter` waits while `holder` has the lock, and acquires it after the release.
 async fn follows<S: Subject, H: Kind, W: Kind>(bed: &Bed<S>, holder: &Lock<H>, waiter: &Lock<W>) {
     let guard = holder.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let waiter = waits(waiter);
-    bed.parked(1).await;
+    let waiter = spawn_waiter(waiter);
+    bed.wait_for_refusals(1).await;
     assert!(!waiter.is_finished());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let guard = gets_in(waiter).await;
+    let guard = expect_grant(waiter).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
@@ -57,27 +59,27 @@ pub async fn a_release_lets_a_waiter_of_another_client_in<S: Subject>() {
 
 pub async fn a_release_lets_a_waiter_of_the_same_client_in<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    let rival = bed.rival_here();
+    let rival = bed.rival_same_client();
     async fn follows<H: Kind, W: Kind>(holder: &Lock<H>, waiter: &Lock<W>) {
         let guard = holder.lock().await.unwrap();
-        let waiter = queues(waiter).await;
+        let waiter = spawn_enqueued(waiter).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
-        let guard = gets_in(waiter).await;
+        let guard = expect_grant(waiter).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
     follows(&bed.lock, &rival).await;
     follows(&rival, &bed.lock).await;
 }
 
-/// P-W5, and every message wakes a waiter of every client.
+/// P-W5. Each message wakes one waiter of every client.
 pub async fn releases_let_every_waiter_in<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
-    let guard = bed.rival_here().lock().await.unwrap();
+    let other_client = bed.lock_of_other_client().await;
+    let guard = bed.rival_same_client().lock().await.unwrap();
     bed.server.reset_calls().await;
     let mut waiters = JoinSet::new();
     let come = Arc::new(AtomicU64::new(0));
-    for (index, lock) in [&bed.lock, &elsewhere]
+    for (index, lock) in [&bed.lock, &other_client]
         .into_iter()
         .cycle()
         .take(6)
@@ -89,15 +91,18 @@ pub async fn releases_let_every_waiter_in<S: Subject>() {
             lock.lock().await.unwrap().unlock().await.unwrap()
         });
         if index == 1 {
-            // That of the other client: the rest may wait behind the holder, or behind that one, without asking.
-            bed.parked(1).await;
+            // The second waiter is the first of its client, so it asks. Later waiters may stand in a local queue and send nothing.
+            bed.wait_for_refusals(1).await;
         }
     }
-    eventually("all have come", SOON, async || come.load(SeqCst) == 6).await;
+    eventually("all waiters have begun", SOON, async || {
+        come.load(SeqCst) == 6
+    })
+    .await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     timeout(SOON, waiters.join_all())
         .await
-        .expect("everybody was inside");
+        .expect("every waiter had the lock");
     bed.becomes_free().await;
 }
 
@@ -106,10 +111,13 @@ pub async fn a_dropped_guard_lets_a_waiter_in<S: Subject>() {
     let rival = bed.rival().await;
     let guard = bed.lock.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let waiter = waits(&rival);
-    bed.parked(1).await;
+    let waiter = spawn_waiter(&rival);
+    bed.wait_for_refusals(1).await;
     drop(guard);
-    assert_eq!(gets_in(waiter).await.unlock().await, Ok(Released::Fully));
+    assert_eq!(
+        expect_grant(waiter).await.unlock().await,
+        Ok(Released::Fully)
+    );
 }
 
 pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
@@ -118,8 +126,8 @@ pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
     let outer = bed.lock.lock().await.unwrap();
     let inner = bed.lock.lock().await.unwrap();
     bed.server.reset_calls().await;
-    let waiter = waits(&rival);
-    bed.parked(1).await;
+    let waiter = spawn_waiter(&rival);
+    bed.wait_for_refusals(1).await;
     assert_eq!(inner.unlock().await, Ok(Released::StillHeld { holds: 1 }));
     let published = async || {
         let calls = bed.server.calls().await;
@@ -127,12 +135,12 @@ pub async fn the_end_of_a_nested_hold_wakes_no_waiter<S: Subject>() {
     };
     assert_eq!(published().await, None, "the lock is not free");
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
-    let guard = gets_in(waiter).await;
+    let guard = expect_grant(waiter).await;
     assert_eq!(published().await, Some(1), "one message per freed lock");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-/// The end of a lease is not announced: the waiter goes by what it was told.
+/// The end of a lease has no message: the waiter uses the remaining lease of its refusal.
 pub async fn a_lease_that_runs_out_lets_a_waiter_in<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let lease = std::time::Duration::from_millis(300);
@@ -140,24 +148,28 @@ pub async fn a_lease_that_runs_out_lets_a_waiter_in<S: Subject>() {
     let rival = bed.rival().await;
     let inside = timeout(SOON, rival.lock())
         .await
-        .expect("it gets in")
+        .expect("the lease ends in time")
         .unwrap();
-    assert!(guard.is_lost(), "the holder knew before");
+    assert!(guard.is_lost(), "the holder learned of the loss before");
     assert_eq!(inside.unlock().await, Ok(Released::Fully));
 }
 
 pub async fn nothing_is_left_of_a_wait<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
-    let elsewhere = bed.elsewhere().await;
+    let other_client = bed.lock_of_other_client().await;
     let guard = bed.rival().await.lock().await.unwrap();
     let held = bed.keys().await;
-    let waiters = [waits(&elsewhere), waits(&elsewhere), waits(&elsewhere)];
+    let waiters = [
+        spawn_waiter(&other_client),
+        spawn_waiter(&other_client),
+        spawn_waiter(&other_client),
+    ];
     bed.awaited().await;
     for waiter in waiters {
         waiter.abort();
         assert!(waiter.await.is_err());
     }
-    eventually("nobody listens any more", SOON, async || {
+    eventually("no subscription is left", SOON, async || {
         bed.channels().await.is_empty()
     })
     .await;
@@ -166,12 +178,12 @@ pub async fn nothing_is_left_of_a_wait<S: Subject>() {
     })
     .await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    // A try that was on its way may have been granted, and is given back.
+    // The server may have granted an attempt under way. Its release follows.
     bed.becomes_free().await;
     assert_eq!(bed.keys().await, [""; 0]);
-    let again = elsewhere.try_lock_for(NEVER).await.unwrap();
+    let again = other_client.try_lock_for(NEVER).await.unwrap();
     assert!(
         again.is_some(),
-        "nothing of the dropped waits is in the way"
+        "the dropped waits leave nothing that excludes a waiter"
     );
 }
