@@ -94,7 +94,7 @@ async fn names_that_no_lock_should_have() {
         (&wide, "65536 bytes"),
     ] {
         for error in refusals(&bed.client.reentrant_lock(name)).await {
-            let text = error.to_string();
+            let text = crate::in_full(&error);
             assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
             assert!(text.contains(hint), "{text}");
             assert!(text.len() < 300, "it repeats all of the name");
@@ -280,7 +280,7 @@ async fn keys_of_other_types() {
         errors.push(lock.remaining_lease().await.unwrap_err());
         for error in errors {
             assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
-            let text = error.to_string();
+            let text = crate::in_full(&error);
             assert!(text.contains(found) && text.contains("order:42"), "{text}");
         }
         assert!(matches!(lock.unlock().await, Err(Error::NotHeld { .. })));

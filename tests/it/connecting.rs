@@ -77,7 +77,7 @@ async fn refusal(builder: LockClientBuilder) -> String {
         .expect_err("it is refused");
     let is_told = matches!(error, Error::Config { .. } | Error::Unavailable { .. });
     assert!(is_told, "{error:?}");
-    error.to_string()
+    crate::in_full(&error)
 }
 
 #[tokio::test]

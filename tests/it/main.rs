@@ -35,3 +35,12 @@ mod starvation;
 mod synchronizers;
 mod witness;
 mod yielding;
+
+/// The texts of an error and of its sources.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources
+        .map(|error| error.to_string())
+        .collect::<Vec<_>>()
+        .join(": ")
+}

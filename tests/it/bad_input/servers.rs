@@ -31,7 +31,7 @@ async fn wrong_and_missing_passwords() {
     ] {
         let error = refusal(&url).await;
         assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
-        let text = error.to_string();
+        let text = crate::in_full(&error);
         assert!(
             text.contains("password") && text.contains("check"),
             "{url}: {text}"
@@ -53,7 +53,7 @@ async fn a_database_that_the_server_does_not_have() {
     let server = Server::start_with(&["--databases", "4"]).await;
     let error = refusal(&format!("redis://127.0.0.1:{}/9", server.port())).await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(text.contains("database"), "{text}");
 }
 

@@ -19,7 +19,7 @@ fn at(url: &str) -> redisson_lock::LockClientBuilder {
 async fn is_told(url: &str, what_it_is: &str, what_to_use: &str) {
     let error = refusal(at(url)).await;
     assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(
         text.contains(what_it_is) && text.contains(what_to_use),
         "{url}: {text}"
@@ -74,7 +74,7 @@ async fn a_replica_that_is_taken_for_its_master() {
     let replica = servers[1].url();
     let error = refusal(at(&replica)).await;
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(
         text.contains("a replica") && text.contains("redis-sentinel://"),
         "{text}"
@@ -99,7 +99,7 @@ async fn servers_that_are_named_twice() {
     ] {
         let error = refusal(builder).await;
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        let text = error.to_string();
+        let text = crate::in_full(&error);
         assert!(
             text.contains("`url`") && text.contains("one of them"),
             "{text}"

@@ -258,12 +258,12 @@ async fn a_certificate_for_another_name_or_of_another_time() {
     let expired = Server::start_with(&tls_only(&secure.certificates)).await;
     let error = refusal_of(&secure.certificates, &secure.server, "other.example").await;
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     let told = ["not valid for name", "server_name", "other.example"];
     assert!(told.iter().all(|told| text.contains(told)), "{text}");
     let error = refusal_of(&secure.certificates, &expired, "localhost").await;
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(text.contains("Expired") && text.contains("check"), "{text}");
 }
 
@@ -275,7 +275,7 @@ async fn a_tls_url_to_a_plain_port() {
         matches!(error, Error::Config { .. } | Error::Unavailable { .. }),
         "{error:?}"
     );
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(
         text.contains("TLS") && text.contains("begins with redis://"),
         "{error}"
@@ -291,6 +291,6 @@ async fn a_plain_url_to_a_tls_port() {
         matches!(error, Error::Config { .. } | Error::Unavailable { .. }),
         "{error:?}"
     );
-    let text = error.to_string();
+    let text = crate::in_full(&error);
     assert!(text.contains("begins with rediss://"), "{error}");
 }

@@ -59,7 +59,7 @@ async fn is_refused(url: &str, word: &str) {
     let connected = timeout(GENEROUS, LockClient::connect(url)).await;
     let error = connected.expect("it answers").expect_err("it cannot do");
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(error.to_string().contains(word), "{error}");
+    assert!(crate::in_full(&error).contains(word), "{error}");
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
 }
 

@@ -48,7 +48,7 @@ async fn lives<S: Subject>(
     name: &str,
     limit: Duration,
 ) -> Result<(), String> {
-    let text = |error: redisson_lock::Error| error.to_string();
+    let text = |error: redisson_lock::Error| crate::in_full(&error);
     let holder = connect(url).await.map_err(text)?;
     let waiter = connect(url).await.map_err(text)?;
     let connected = connections(server).await;

@@ -39,9 +39,12 @@ async fn works(url: &str, unnamed: Option<&Server>, limit: Duration) -> Result<(
         let mut config = Config::default();
         config.command_wait = limit;
         let builder = LockClient::builder().url(url).config(config);
-        let client = builder.build().await.map_err(|error| error.to_string())?;
+        let client = builder
+            .build()
+            .await
+            .map_err(|error| crate::in_full(&error))?;
         let guard = client.reentrant_lock("app:42").lock().await;
-        let guard = guard.map_err(|error| error.to_string())?;
+        let guard = guard.map_err(|error| crate::in_full(&error))?;
         if let Some(sentinel) = unnamed {
             eventually("it is asked", 2 * SURE, async || {
                 let clients: String = sentinel.command(&["CLIENT", "LIST"]).await;
@@ -116,7 +119,7 @@ async fn the_rights_where_servers_are_asked() {
 
 /// What the rights of a cluster are needed for: its nodes, a message within a shard, a slot on its way.
 async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
-    let text = |error: redisson_lock::Error| error.to_string();
+    let text = |error: redisson_lock::Error| crate::in_full(&error);
     let mut config = Config::default();
     config.command_wait = limit;
     config.poll_floor = 30 * SURE;

@@ -91,7 +91,7 @@ impl Steps {
         let mut command = redis::cmd("EVAL");
         command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
         let answer = command.query_async(&mut self.user.clone()).await;
-        let (answered, detail) = match answer.map_err(|error| error.to_string())? {
+        let (answered, detail) = match answer.map_err(|error| crate::in_full(&error))? {
             Value::Int(status) => (status, Value::Nil),
             Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
                 Ok([Value::Int(status), detail]) => (status, detail),

@@ -130,7 +130,7 @@ async fn problem(
         drop((one, other));
         ended.map_err(|_| Error::Closed)
     };
-    lives.await.err().map(|error| error.to_string())
+    lives.await.err().map(|error| crate::in_full(&error))
 }
 
 async fn each_is_needed(part: &str, life: Life) {
