@@ -107,6 +107,7 @@ test: ## What every change must pass, in minutes: lints, docs, and a test of eve
 	done
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh gauges "in memory"
+	tools/run-tests.sh memory "in memory"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"
@@ -137,6 +138,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	done
 	tools/run-tests.sh models "under loom"
 	tools/run-tests.sh gauges "in memory"
+	tools/run-tests.sh memory "in memory"
 	tools/run-tests.sh sim "in memory"
 	tools/run-tests.sh testbed:lib "no server needed"
 	tools/run-tests.sh testbed:it "on redis-server"

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    num::NonZeroU64,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -63,7 +64,12 @@ static EXPLICIT: AtomicU64 = AtomicU64::new(1);
 ///
 /// The `n` in the lock's field `<client id>:<n>`; in Java, the thread id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner(u64);
+pub struct Owner(NonZeroU64);
+
+const FIRST: NonZeroU64 = match NonZeroU64::new(1 << 62) {
+    Some(first) => first,
+    None => NonZeroU64::MIN,
+};
 
 /// Where an owner number comes from: numbers of different sources differ.
 #[derive(Clone, Copy)]
@@ -75,11 +81,11 @@ enum Space {
 
 /// A number fits in a signed 64-bit integer, as in Java: two bits for the source, 60 for the count. The highest bit is set, so every
 /// number has 19 digits, more than a Java thread id. The fair lock's scripts recognise this crate's waiters by that length.
-fn number(count: u64, space: Space) -> u64 {
-    1 << 62 | ((count << 2) | space as u64) & (i64::MAX as u64)
+fn number(count: u64, space: Space) -> NonZeroU64 {
+    FIRST | (((count << 2) | space as u64) & (i64::MAX as u64))
 }
 
-fn next(counter: &AtomicU64, space: Space) -> u64 {
+fn next(counter: &AtomicU64, space: Space) -> NonZeroU64 {
     number(counter.fetch_add(1, Ordering::Relaxed), space)
 }
 
@@ -245,7 +251,7 @@ impl OwnerId {
         let mut text = [0; Field::ROOM];
         self.client.as_hyphenated().encode_lower(&mut text);
         text[36] = b':';
-        let mut number = self.owner.0;
+        let mut number = self.owner.0.get();
         let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
         for digit in text[37..37 + digits].iter_mut().rev() {
             *digit = b'0' + (number % 10) as u8;
@@ -289,7 +295,11 @@ mod tests {
         for count in [0, 1, u64::MAX >> 3, u64::MAX] {
             let numbers =
                 [Space::Task, Space::Thread, Space::Explicit].map(|space| number(count, space));
-            assert!(numbers.iter().all(|&number| i64::try_from(number).is_ok()));
+            assert!(
+                numbers
+                    .iter()
+                    .all(|&number| i64::try_from(number.get()).is_ok())
+            );
             assert!(numbers.iter().all(|number| number.to_string().len() == 19));
             assert!(
                 numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]
@@ -336,11 +346,11 @@ mod tests {
 
     #[test]
     fn an_owner_id_is_the_client_and_a_number() {
-        let owner = Owner(7);
-        let id = OwnerId::new(Uuid::nil(), owner);
+        let owner = |number| Owner(NonZeroU64::new(number).expect("no owner is 0"));
+        let id = OwnerId::new(Uuid::nil(), owner(7));
         assert_eq!(id.to_string(), "00000000-0000-0000-0000-000000000000:7");
-        for number in [0, 9, 10, 12345, i64::MAX as u64, u64::MAX] {
-            let id = OwnerId::new(Uuid::new_v4(), Owner(number));
+        for number in [1, 9, 10, 12345, i64::MAX as u64, u64::MAX] {
+            let id = OwnerId::new(Uuid::new_v4(), owner(number));
             assert_eq!(id.field(), id.to_string());
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     back_off::BackOff,
     count_down_latch::CountDownLatch,
     election::Election,
-    engine::{EngineHandle, Subject},
+    engine::EngineHandle,
     error::Error,
     held_lock::{HeldLock, ShutdownReport},
     lock::{
@@ -497,10 +497,7 @@ impl LockClient {
     }
 
     fn lock<K: Kind + Known>(&self, name: String) -> Lock<K> {
-        let subject = |name| Subject {
-            spec: Arc::new(K::PROTOCOL.spec(name, &self.engine.config)),
-            options: self.engine.terms.clone(),
-        };
+        let subject = |name| self.engine.subject(name, K::PROTOCOL);
         Lock {
             engine: self.engine.clone(),
             subject: self.named(name).map(subject),

@@ -83,30 +83,31 @@ impl Engine {
                 let reason = "the release of a dropped guard was not answered in time";
                 return Err(self.unavailable(&request.spec, reason));
             }
+            // What a waiting task stores is small, or boxed: see docs/benchmarks.md, memory per waiting task.
             let mut local_entry = None;
-            if waits {
-                match self.admission(request, deadline).await? {
-                    Admission::Asks(entry) => local_entry = entry,
-                    Admission::Adds => {}
-                    Admission::Has(held) => return Ok(Some(held)),
-                    Admission::TimedOut => return Ok(None),
-                }
-                if let Some(left) = self.leaves_to_pollers(request, deadline) {
-                    left.await;
-                }
-            }
-            let in_line = waits
-                .then(|| FairQueueEntry::enter(self, request))
-                .flatten();
-            let mut pause = waits
-                .then(|| Pause::before(self, request, local_entry.as_ref()))
-                .flatten();
-            // Boxed, as most kinds have no use for it.
-            let counts = waits && request.spec.counts_tries();
-            let mut tries = counts.then(|| Box::new(AttemptHistory::new(self)));
-            let (mut rests, mut has_asked) = (true, false);
-            let mut was_busy = local_entry.as_ref().is_some_and(LocalEntry::has_waited);
+            let (mut in_line, mut pause, mut tries) = (None, None, None);
+            let (mut enters, mut rests, mut has_asked, mut was_busy) = (waits, true, false, false);
             loop {
+                if enters && self.enter_row(request, &mut local_entry)? {
+                    let turn = self.wait_for_turn(request, &mut local_entry, &deadline);
+                    match turn.await? {
+                        Admission::Asks => {}
+                        Admission::Adds => local_entry = None,
+                        Admission::Has(held) => return Ok(Some(held)),
+                        Admission::TimedOut => return Ok(None),
+                    }
+                }
+                if enters && !has_asked {
+                    if let Some(left) = self.leaves_to_pollers(request, deadline) {
+                        left.await;
+                    }
+                    in_line = FairQueueEntry::enter(self, request);
+                    pause = Pause::before(self, request, local_entry.as_ref());
+                    let counts = request.spec.counts_tries();
+                    tries = counts.then(|| Box::new(AttemptHistory::new(self)));
+                    was_busy = local_entry.as_ref().is_some_and(LocalEntry::has_waited);
+                }
+                enters = false;
                 if let Some(pause) = &mut pause
                     && rests
                 {
@@ -129,7 +130,7 @@ impl Engine {
                 {
                     self.verify(vec![tenure]);
                 }
-                pause.iter().for_each(Pause::trying);
+                pause.iter().for_each(|pause| pause.trying());
                 if let Some(local_entry) = &local_entry {
                     local_entry.asks();
                 }
@@ -164,13 +165,8 @@ impl Engine {
                         if request.spec.has_one_holder()
                             && !local_entry.as_ref().is_some_and(LocalEntry::has_turn) =>
                     {
-                        (pause, local_entry, was_busy, rests) = (None, None, true, true);
-                        match self.admission(request, deadline).await? {
-                            Admission::Asks(entry) => local_entry = entry,
-                            Admission::Adds => {}
-                            Admission::Has(held) => return Ok(Some(held)),
-                            Admission::TimedOut => return Ok(None),
-                        }
+                        (pause, local_entry) = (None, None);
+                        (enters, was_busy, rests) = (true, true, true);
                     }
                     (AttemptOutcome::Busy { remaining }, None) => {
                         was_busy = true;

@@ -367,13 +367,15 @@ impl Engine {
             caller: caller.clone(),
         };
         let attempt = DetachOnDrop::new(self, caller.clone(), attempt.run());
-        timeout_at(until, attempt).map(move |tried| match tried {
+        let tried = timeout_at(until, attempt).map(move |tried| match tried {
             Ok(tried) => tried,
             Err(_) if self.is_closed() => Err(Error::Closed),
             Err(_) => Ok(AttemptOutcome::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
-        })
+        });
+        // Boxed, as a task waits for longer than it asks, and a timer is large.
+        Box::pin(tried)
     }
 
     /// Whether too few replicas have acknowledged, and the settings ask for them.

@@ -7,9 +7,12 @@
 //! Readers share: while the time is not over for which a client may pass on what it has, its other readers join the tenure
 //! of the one that has asked the server last ([`readers`](super::readers)). The entry of each leads to that tenure.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -35,7 +38,7 @@ use crate::{
     gauges::Holder,
     owner::{Owner, OwnerId},
     sync::{Mutex, MutexGuard, lock},
-    wire::{HoldMode, Lease, LockSpec},
+    wire::{HoldMode, Lease, LockProtocol, LockSpec},
 };
 
 /// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
@@ -79,7 +82,20 @@ pub(crate) type OwnerEntryRef = Use<OwnerEntryKey, OwnerEntry>;
 /// A lock's name, and for what one of several locks of that name is meant.
 type LocalKey = (Arc<str>, HoldMode);
 
-type Local = LocalLock<Arc<Tenure>, AcquireRequest, Held>;
+/// What the tasks of a client share of a lock, and its spec for the handles that are made meanwhile.
+#[derive(Default)]
+pub(super) struct Local {
+    lock: LocalLock<Arc<Tenure>, AcquireRequest, Held>,
+    spec: Option<Arc<LockSpec>>,
+}
+
+impl Deref for Local {
+    type Target = LocalLock<Arc<Tenure>, AcquireRequest, Held>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.lock
+    }
+}
 
 /// The use of a lock that one owner has at a time.
 pub(super) type LocalRef = Use<LocalKey, Local>;
@@ -102,9 +118,25 @@ impl OwnerTable {
     }
 
     /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
-    pub(super) fn local(&self, spec: &LockSpec) -> Option<LocalRef> {
+    pub(super) fn local(&self, spec: &Arc<LockSpec>) -> Option<LocalRef> {
         let key = || (spec.name.clone(), spec.count);
-        (!spec.count.is_shared()).then(|| self.locals.enter(key(), Local::default))
+        let local = || Local {
+            lock: LocalLock::default(),
+            spec: Some(spec.clone()),
+        };
+        (!spec.count.is_shared()).then(|| self.locals.enter(key(), local))
+    }
+
+    /// The spec of the lock `name`, if a task of this client holds the lock or waits for it: the handles of many waiting tasks have one in
+    /// common.
+    pub(super) fn spec(
+        &self,
+        name: &Arc<str>,
+        protocol: &dyn LockProtocol,
+    ) -> Option<Arc<LockSpec>> {
+        let key = (name.clone(), protocol.count());
+        let spec = self.locals.peek(&key, |local| local.spec.clone()).flatten();
+        spec.filter(|spec| spec.protocol.kind() == protocol.kind())
     }
 
     /// What the readers of this client share of a lock.
@@ -134,7 +166,8 @@ impl OwnerTable {
         if spec.count.is_shared() {
             return entry.sent();
         }
-        let (_, tenure) = self.local(spec)?.row()?;
+        let key = (spec.name.clone(), spec.count);
+        let (_, tenure) = self.locals.enter(key, Local::default).row()?;
         (tenure.entry.key() == entry.key()).then_some(tenure)
     }
 

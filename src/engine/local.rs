@@ -63,6 +63,8 @@ struct State<T, W, O> {
     /// Until when the lock may be passed on in the present row.
     row_ends: Option<Instant>,
     asker: Option<EntryId>,
+    /// How the asker is notified, once it listens.
+    listener: Option<Arc<Signal<O>>>,
     /// The server has said last that another client has the lock.
     is_foreign: bool,
     /// Since when the server has not answered any asker.
@@ -76,8 +78,6 @@ struct Contention<W, O> {
     waiters: VecDeque<Waiter<W, O>>,
     /// How many of them each owner has.
     owners: HashMap<Owner, usize>,
-    /// How the asker is notified, once it listens.
-    asker: Option<Arc<Signal<O>>>,
     /// The waiter that the lock was handed to last.
     passed: Option<Waiter<W, O>>,
     /// Since when there was no gap in which another client could acquire.
@@ -107,7 +107,6 @@ impl<W, O> Default for Contention<W, O> {
         Self {
             waiters: VecDeque::new(),
             owners: HashMap::default(),
-            asker: None,
             passed: None,
             chain_began: None,
             leaves_gap: false,
@@ -166,6 +165,7 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
             row: None,
             row_ends: None,
             asker: None,
+            listener: None,
             is_foreign: false,
             unanswered_since: None,
             contention: None,
@@ -220,17 +220,15 @@ impl<T, W, O> State<T, W, O> {
 
     /// Notifies the asker, or makes one: no task of this client holds the lock.
     fn notify_next(&mut self) -> ToNotify<O> {
-        let Some(contention) = &mut self.contention else {
-            return ToNotify::none();
-        };
         if self.asker.is_none() {
-            let Some(next) = contention.pop() else {
+            let contention = self.contention.as_mut();
+            let Some(next) = contention.and_then(|contention| contention.pop()) else {
                 return ToNotify::none();
             };
             self.asker = Some(next.id);
-            contention.asker = Some(next.signal);
+            self.listener = Some(next.signal);
         }
-        contention.asker.clone().into_iter().collect()
+        self.listener.clone().into_iter().collect()
     }
 }
 
@@ -266,9 +264,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .is_none_or(|contention| contention.waiters.is_empty());
         if is_free && no_task_waits {
             state.asker = Some(id);
-            if let Some(contention) = &mut state.contention {
-                contention.asker = None;
-            }
+            let old = state.listener.take();
+            drop(state);
+            drop(old);
             return Entered::Asks(id);
         }
         let has_row = state.row.is_some();
@@ -356,10 +354,11 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     pub(super) fn listens(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
-            let contention = state.contention.get_or_insert_default();
-            contention.asker = Some(signal.clone());
+            state.listener = Some(signal.clone());
             // It subscribes, which takes a trip of its own.
-            contention.asks_since = Some((id, now));
+            if let Some(contention) = &mut state.contention {
+                contention.asks_since = Some((id, now));
+            }
         }
     }
 
@@ -403,8 +402,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             Some(_) => state.is_foreign = false,
             None => state.unanswered_since = None,
         }
+        state.listener = None;
         if let Some(contention) = &mut state.contention {
-            contention.asker = None;
             contention.failed = failed;
         }
         match state.row {
@@ -551,6 +550,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let State {
             row,
             asker,
+            listener,
             contention,
             ..
         } = &mut *state;
@@ -591,7 +591,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             let at = if is_due { now + pause(&row.tenure) } else { at };
             contention.verify_at = Some((row.number, at));
         }
-        let waits = contention.asker.as_ref().filter(|asker| asker.waits());
+        let waits = listener.as_ref().filter(|asker| asker.waits());
         let is_late = match (*asker, waits) {
             (_, Some(waits)) => waits.is_late(now),
             (Some(id), None) => {
@@ -607,7 +607,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
         let first = contention.waiters.front();
         if row.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
-            (*asker, contention.asker) = (None, None);
+            (*asker, *listener) = (None, None);
             look.notified = state.notify_next();
         }
         look

@@ -89,7 +89,7 @@ use crate::{
     seldom::Seldom,
     sync::lock,
     wire::{
-        Inspection, Lease, LockSpec, Presence, Refusal, Reply, Request,
+        Inspection, Lease, LockProtocol, LockSpec, Presence, Refusal, Reply, Request,
         holders::{self, Holder, Waiter},
         name, presence,
     },
@@ -280,6 +280,15 @@ impl Engine {
         let until = Instant::now() + self.config.command_wait;
         if let Some(released) = self.dropped.released(name, until) {
             let _: bool = released.await;
+        }
+    }
+
+    /// What a handle on the lock `name` is about.
+    pub(crate) fn subject(&self, name: Arc<str>, protocol: &'static dyn LockProtocol) -> Subject {
+        let known = self.slots.spec(&name, protocol);
+        Subject {
+            spec: known.unwrap_or_else(|| Arc::new(protocol.spec(name, &self.config))),
+            options: self.terms.clone(),
         }
     }
 

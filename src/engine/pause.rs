@@ -1,7 +1,8 @@
 //! What passes between two tries: a wait to be told, or for a lock that is polled, some time.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
+use futures_util::{FutureExt, future::Either};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
 };
 use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
 
+/// Boxed: of the tasks of a client that wait for one lock, one has a pause.
 pub(super) enum Pause {
     Listening(Waiting),
     Spinning {
@@ -55,7 +57,7 @@ impl Pause {
         engine: &Arc<Engine>,
         request: &AcquireRequest,
         local_entry: Option<&LocalEntry>,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         // Neighbours that poll say nothing: the time for them has passed already.
         let until = engine.yields(request).filter(|_| request.spec.announced);
         until?;
@@ -64,7 +66,7 @@ impl Pause {
         if let Some(local_entry) = local_entry {
             local_entry.listens(&signal);
         }
-        Some(Pause::Listening(waiting))
+        Some(Box::new(Pause::Listening(waiting)))
     }
 
     /// After the first refusal.
@@ -73,13 +75,13 @@ impl Pause {
         request: &AcquireRequest,
         local_entry: Option<&LocalEntry>,
         remaining: Option<Duration>,
-    ) -> Self {
+    ) -> Box<Self> {
         if let Some(back_off) = &request.back_off {
-            return Pause::Spinning {
+            return Box::new(Pause::Spinning {
                 spinning: Spinning::new(back_off),
                 remaining,
                 _waiter: engine.gauges.waiter(request.spec.protocol.kind()),
-            };
+            });
         }
         let owner = OwnerId::new(engine.id, request.owner).field();
         let spec = request.spec.protocol.listens_at(&request.spec, &owner);
@@ -87,7 +89,7 @@ impl Pause {
         if let Some(local_entry) = local_entry {
             local_entry.listens(&signal);
         }
-        Pause::Listening(Waiting::begin(engine, &spec, signal))
+        Box::new(Pause::Listening(Waiting::begin(engine, &spec, signal)))
     }
 
     /// A try begins.
@@ -112,39 +114,29 @@ impl Pause {
     /// it time.
     ///
     /// Every waiting task stores this future, so what is rarely needed, or not for long, is boxed: timers above all.
-    pub(super) async fn over(
-        &mut self,
-        engine: &Engine,
+    pub(super) fn over<'a>(
+        &'a mut self,
+        engine: &'a Engine,
         local_entry: Option<&LocalEntry>,
         deadline: Deadline,
-    ) -> bool {
-        match self {
-            Pause::Listening(waiting) => {
-                let yields = waiting.takes_yield();
-                // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
-                if yields || !waiting.is_subscribing() {
-                    match deadline {
-                        Deadline::Until(deadline) => {
-                            let notified = Box::pin(timeout_at(deadline, waiting.notified())).await;
-                            if notified.is_err() {
-                                return yields;
-                            }
-                        }
-                        _ => waiting.notified().await,
-                    }
-                }
-                if !yields && !waiting.hears() {
-                    Box::pin(waiting.subscribed(deadline)).await;
-                }
-                true
+    ) -> impl Future<Output = bool> + Send + use<'a> {
+        let boxed: BoxedPause<'a> = match (self, deadline) {
+            (Pause::Listening(waiting), Deadline::Once | Deadline::Never) => {
+                return Either::Left(listen(waiting));
+            }
+            (Pause::Listening(waiting), Deadline::Until(until)) => {
+                Box::pin(listen_until(waiting, until))
             }
             // Asked for the last time at the limit.
-            Pause::Spinning { .. } if deadline.is_over() => false,
-            Pause::Spinning {
-                spinning,
-                remaining,
-                ..
-            } => {
+            (Pause::Spinning { .. }, deadline) if deadline.is_over() => Box::pin(ready(false)),
+            (
+                Pause::Spinning {
+                    spinning,
+                    remaining,
+                    ..
+                },
+                deadline,
+            ) => {
                 let delay = spinning.next_delay();
                 // The server counts in whole milliseconds.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
@@ -153,11 +145,11 @@ impl Pause {
                 if let Some(local_entry) = local_entry {
                     local_entry.asks_at(until);
                 }
-                let slept = sleep_until(until);
-                Box::pin(engine.closed.run_until_cancelled(slept)).await;
-                true
+                let slept = engine.closed.run_until_cancelled(sleep_until(until));
+                Box::pin(slept.map(|_| true))
             }
-        }
+        };
+        Either::Right(boxed)
     }
 
     /// The lock was granted, until then.
@@ -166,6 +158,40 @@ impl Pause {
             waiting.granted(until);
         }
     }
+}
+
+type BoxedPause<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
+/// A pause of a waiter that is told, without a limit.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async fn stores its arguments twice"
+)]
+fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
+    async move {
+        let yields = waiting.takes_yield();
+        // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
+        if yields || !waiting.is_subscribing() {
+            waiting.notified().await;
+        }
+        if !yields && !waiting.hears() {
+            Box::pin(waiting.subscribed(Deadline::Never)).await;
+        }
+        true
+    }
+}
+
+/// The same, with a limit.
+async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
+    let yields = waiting.takes_yield();
+    if (yields || !waiting.is_subscribing()) && timeout_at(until, waiting.notified()).await.is_err()
+    {
+        return yields;
+    }
+    if !yields && !waiting.hears() {
+        waiting.subscribed(Deadline::Until(until)).await;
+    }
+    true
 }
 
 /// How the asker is notified: as before, if it has waited in the local queue.

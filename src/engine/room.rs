@@ -1,6 +1,11 @@
 //! The waiters of one client behind one lock. Any thread changes them, and notifies the waiters that a change concerns.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -20,11 +25,12 @@ use crate::{
 pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 
 /// How a waiter is notified to try, and the hold that it is passed, if any.
+///
+/// Each waiting task has one, so it is small: tests/memory counts the bytes.
 pub(super) struct Signal<O> {
     /// The owner that waits, and since when.
     pub(super) owner: Owner,
     pub(super) since: Instant,
-    notify: Notify,
     inbox: Mutex<Inbox<O>>,
 }
 
@@ -32,8 +38,9 @@ struct Inbox<O> {
     /// When it was notified, if its task has not been polled since.
     notified_at: Option<Instant>,
     /// Its task waits to be notified; otherwise it is about something else, such as asking the server.
-    waits: bool,
-    hold: Option<O>,
+    waits: Option<Waker>,
+    /// Boxed: one waiter of many has a hold, for a moment.
+    hold: Option<Box<O>>,
 }
 
 impl<O> Signal<O> {
@@ -41,43 +48,61 @@ impl<O> Signal<O> {
         Arc::new(Self {
             owner,
             since: Instant::now(),
-            notify: Notify::new(),
             inbox: Mutex::new(Inbox {
                 notified_at: None,
-                waits: false,
+                waits: None,
                 hold: None,
             }),
         })
     }
 
     fn notify(&self) {
-        lock(&self.inbox)
-            .notified_at
-            .get_or_insert_with(Instant::now);
-        self.notify.notify_one();
+        let mut inbox = lock(&self.inbox);
+        if inbox.notified_at.is_none() {
+            inbox.notified_at = Some(Instant::now());
+            let waker = inbox.waits.clone();
+            drop(inbox);
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
-    /// Completes when the waiter is to try.
-    pub(super) async fn notified(&self) {
-        lock(&self.inbox).waits = true;
-        self.notify.notified().await;
+    /// Completes when the waiter is to try. A notification that no poll has seen stays for the next call.
+    pub(super) fn notified(&self) -> impl Future<Output = ()> + use<'_, O> {
+        poll_fn(|context| self.poll_notified(context))
+    }
+
+    fn poll_notified(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut inbox = lock(&self.inbox);
-        (inbox.notified_at, inbox.waits) = (None, false);
+        let is_notified = inbox.notified_at.take().is_some();
+        let is_known = |known: &Waker| known.will_wake(context.waker());
+        let old = match is_notified {
+            true => inbox.waits.take(),
+            false if inbox.waits.as_ref().is_some_and(is_known) => None,
+            false => inbox.waits.replace(context.waker().clone()),
+        };
+        drop(inbox);
+        // Dropped here, outside of the lock: it may be the last use of a task.
+        drop(old);
+        match is_notified {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 
     /// Whether its task waits to be notified.
     pub(super) fn waits(&self) -> bool {
-        lock(&self.inbox).waits
+        lock(&self.inbox).waits.is_some()
     }
 
     /// Passes it a hold; the notification follows.
     pub(super) fn give(&self, hold: O) {
-        lock(&self.inbox).hold = Some(hold);
+        lock(&self.inbox).hold = Some(Box::new(hold));
     }
 
     /// The hold that it was passed, which must be dropped where nothing is locked.
     pub(super) fn take(&self) -> Option<O> {
-        lock(&self.inbox).hold.take()
+        let hold = lock(&self.inbox).hold.take();
+        hold.map(|hold| *hold)
     }
 
     /// Whether it has a hold that its task has not taken.
@@ -94,7 +119,7 @@ impl<O> Signal<O> {
     /// Whether that was so long ago, for one that waits, that it may never be.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let inbox = lock(&self.inbox);
-        let notified_at = inbox.notified_at.filter(|_| inbox.waits);
+        let notified_at = inbox.notified_at.filter(|_| inbox.waits.is_some());
         notified_at.is_some_and(|notified| notified + PICK_UP <= now)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::{Either, ready};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout_at},
@@ -91,7 +90,7 @@ pub(super) struct LocalEntry {
 /// What a task does when its wait in the local queue is over.
 pub(super) enum Admission {
     /// It asks the server: as the asker of the local queue, if the lock has one.
-    Asks(Option<LocalEntry>),
+    Asks,
     /// It asks the server out of turn, as its owner holds the lock already. If it is refused all the same, it comes back.
     Adds,
     /// It has the lock, handed on by another task of this client.
@@ -137,6 +136,19 @@ impl LocalEntry {
         self.signal.clone()
     }
 
+    /// What a waiter does whose deadline is over.
+    fn timed_out(&self) -> Result<Admission, Error> {
+        if let Some(held) = self.signal.as_ref().and_then(|signal| signal.take()) {
+            return Ok(Admission::Has(held));
+        }
+        match self.has_waited() {
+            true => Ok(Admission::TimedOut),
+            false => Err(Error::unavailable(
+                "the lock could not be asked for in time",
+            )),
+        }
+    }
+
     pub(super) fn failed(&mut self, error: &Error) {
         let is_it = matches!(error, Error::Unavailable { .. });
         self.failed = is_it.then(|| Box::new(error.clone()));
@@ -156,47 +168,28 @@ impl Drop for LocalEntry {
 }
 
 impl Engine {
-    /// Waits in the local queue, until this task may ask the server or has the lock.
-    pub(super) fn admission<'a>(
-        self: &'a Arc<Self>,
-        request: &'a AcquireRequest,
-        deadline: Deadline,
-    ) -> impl Future<Output = Result<Admission, Error>> + Send + use<'a> {
-        // Boxed if it has to wait, as most need not.
-        let entered = self.enter_row(request);
-        let waits = entered.map(|entered| match entered {
-            Ok(admission) => Either::Left(ready(Ok(admission))),
-            Err(entry) => Either::Right(Box::pin(self.wait_for_turn(request, entry, deadline))),
-        });
-        waits.unwrap_or_else(|error| Either::Left(ready(Err(error))))
-    }
-
-    /// Returns at once what the task is to do, or the entry in which it waits.
-    fn enter_row(
+    /// Enters the local queue, if the lock has one. Says whether the task is to [wait](Self::wait_for_turn) there, or to ask at once:
+    /// without an entry if its owner holds the lock already.
+    pub(super) fn enter_row(
         self: &Arc<Self>,
         request: &AcquireRequest,
-    ) -> Result<Result<Admission, LocalEntry>, Error> {
+        entry: &mut Option<LocalEntry>,
+    ) -> Result<bool, Error> {
         let Some(local) = self
             .slots
             .local(&request.spec)
             .filter(|_| request.spec.has_one_holder())
         else {
-            return Ok(Ok(Admission::Asks(None)));
+            return Ok(false);
         };
         let row = local.row();
         if row.is_none_or(|(owner, _)| owner != request.owner) {
             self.may_wait(&request.spec, OwnerId::new(self.id, request.owner))?;
         }
         let waits = || (request.clone(), Signal::of(request.owner));
-        let entered = local.enter(request.owner, waits);
-        match entered {
-            Entered::IsIn => Ok(Ok(Admission::Adds)),
-            Entered::Asks(id) => Ok(Ok(Admission::Asks(Some(LocalEntry {
-                local,
-                id,
-                signal: None,
-                failed: None,
-            })))),
+        let (id, signal) = match local.enter(request.owner, waits) {
+            Entered::IsIn => return Ok(false),
+            Entered::Asks(id) => (id, None),
             Entered::Waits {
                 id,
                 signal,
@@ -205,67 +198,90 @@ impl Engine {
                 if is_first {
                     self.contended.add(&local);
                 }
-                Ok(Err(LocalEntry {
-                    local,
-                    id,
-                    signal: Some(signal),
-                    failed: None,
-                }))
+                (id, Some(signal))
+            }
+        };
+        let waits = signal.is_some();
+        *entry = Some(LocalEntry {
+            local,
+            id,
+            signal,
+            failed: None,
+        });
+        Ok(waits)
+    }
+
+    /// Waits in the local queue, until this task may ask the server or has the lock.
+    ///
+    /// No `async fn`, and no timer that is not boxed: every task that waits in a local queue has this future.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async fn stores its arguments twice"
+    )]
+    pub(super) fn wait_for_turn<'a>(
+        self: &'a Arc<Self>,
+        request: &'a AcquireRequest,
+        entry: &'a mut Option<LocalEntry>,
+        deadline: &'a Deadline,
+    ) -> impl Future<Output = Result<Admission, Error>> + Send + use<'a> {
+        async move {
+            let _waiter = self.gauges.waiter(request.spec.protocol.kind());
+            loop {
+                let Some(entry) = &mut *entry else {
+                    return Ok(Admission::Asks);
+                };
+                let is_turn = match self.admission(entry)? {
+                    None => false,
+                    Some(Admission::Asks) => true,
+                    Some(other) => return Ok(other),
+                };
+                if is_turn {
+                    if let Some(until) = entry.local.rest_until() {
+                        Box::pin(sleep_until(deadline.earlier(until))).await;
+                    }
+                    return Ok(Admission::Asks);
+                }
+                let Some(signal) = &entry.signal else {
+                    return Ok(Admission::Asks);
+                };
+                let in_time = match deadline {
+                    Deadline::Until(deadline) => {
+                        let notified = timeout_at(*deadline, signal.notified());
+                        Box::pin(notified).await.is_ok()
+                    }
+                    _ => {
+                        signal.notified().await;
+                        true
+                    }
+                };
+                if !in_time {
+                    return entry.timed_out();
+                }
             }
         }
     }
 
-    async fn wait_for_turn(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-        mut entry: LocalEntry,
-        deadline: Deadline,
-    ) -> Result<Admission, Error> {
-        let _waiter = self.gauges.waiter(request.spec.protocol.kind());
-        let Some(signal) = entry.signal() else {
-            return Ok(Admission::Asks(Some(entry)));
+    /// What a waiter of the local queue is to do now, if its wait is over.
+    fn admission(&self, entry: &mut LocalEntry) -> Result<Option<Admission>, Error> {
+        // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let Some(signal) = &entry.signal else {
+            return Ok(Some(Admission::Asks));
         };
-        loop {
-            // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-            if self.is_closed() {
-                return Err(Error::Closed);
+        match entry.local.turn(entry.id, signal) {
+            Turn::Wait => Ok(None),
+            Turn::Has(held) => Ok(Some(Admission::Has(held))),
+            // No task has had an answer for this long, and this one has waited for as long.
+            Turn::Ask(Some((error, since)))
+                if since.max(signal.since).elapsed() >= self.config.outage_wait =>
+            {
+                entry.failed(&error);
+                Err(error)
             }
-            match entry.local.turn(entry.id, &signal) {
-                Turn::Wait => {}
-                Turn::Has(held) => return Ok(Admission::Has(held)),
-                // No task has had an answer for this long, and this one has waited for as long.
-                Turn::Ask(Some((error, since)))
-                    if since.max(signal.since).elapsed() >= self.config.outage_wait =>
-                {
-                    entry.failed(&error);
-                    return Err(error);
-                }
-                Turn::Ask(_) => {
-                    if let Some(until) = entry.local.rest_until() {
-                        sleep_until(deadline.earlier(until)).await;
-                    }
-                    return Ok(Admission::Asks(Some(entry)));
-                }
-                Turn::Add => return Ok(Admission::Adds),
-            }
-            let notified = signal.notified();
-            let in_time = match deadline {
-                Deadline::Until(deadline) => timeout_at(deadline, notified).await.is_ok(),
-                _ => {
-                    notified.await;
-                    true
-                }
-            };
-            if !in_time {
-                if let Some(held) = signal.take() {
-                    return Ok(Admission::Has(held));
-                }
-                if entry.local.was_busy_since(signal.since) {
-                    return Ok(Admission::TimedOut);
-                }
-                let reason = "the lock could not be asked for in time";
-                return Err(Error::unavailable(reason));
-            }
+            Turn::Ask(_) => Ok(Some(Admission::Asks)),
+            Turn::Add => Ok(Some(Admission::Adds)),
         }
     }
 

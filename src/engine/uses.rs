@@ -16,12 +16,14 @@ struct Entry<K, V> {
     key: K,
     value: V,
     uses: AtomicUsize,
+    table: Arc<UseTable<K, V>>,
 }
 
 /// One use of a value. The table forgets the value with its last use.
+///
+/// One pointer: waiting tasks have several.
 pub(crate) struct Use<K: Eq + Hash, V> {
     entry: Arc<Entry<K, V>>,
-    table: Arc<UseTable<K, V>>,
 }
 
 impl<K: Eq + Hash, V> Default for UseTable<K, V> {
@@ -41,14 +43,19 @@ impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
                 key,
                 value: value(),
                 uses: AtomicUsize::new(0),
+                table: self.clone(),
             })
         });
         // Counted under the map's lock, as is the end of the last use: no task enters an entry that is being removed.
         entry.uses.fetch_add(1, Ordering::Relaxed);
         Use {
             entry: entry.clone(),
-            table: self.clone(),
         }
+    }
+
+    /// What `of` finds in the value of `key`, if it is in use. The map is locked meanwhile: `of` must not end a use.
+    pub(super) fn peek<T>(&self, key: &K, of: impl FnOnce(&V) -> T) -> Option<T> {
+        self.entries.get(key).map(|entry| of(&entry.value))
     }
 
     /// What `of` finds in the values, in any order. The map is locked meanwhile: `of` must not end a use.
@@ -75,7 +82,7 @@ impl<K: Eq + Hash, V> Use<K, V> {
 impl<K: Eq + Hash + Clone, V> Use<K, V> {
     /// Uses the value of another key in the same table.
     pub(super) fn beside(&self, key: K, value: impl FnOnce() -> V) -> Self {
-        self.table.enter(key, value)
+        self.entry.table.enter(key, value)
     }
 }
 
@@ -94,7 +101,6 @@ impl<K: Eq + Hash, V> Clone for Use<K, V> {
         self.entry.uses.fetch_add(1, Ordering::Relaxed);
         Self {
             entry: self.entry.clone(),
-            table: self.table.clone(),
         }
     }
 }
@@ -113,6 +119,6 @@ impl<K: Eq + Hash, V> Drop for Use<K, V> {
         }
         let last =
             |_: &_, entry: &Arc<Entry<K, V>>| entry.uses.fetch_sub(1, Ordering::Relaxed) == 1;
-        self.table.entries.remove_if(&self.entry.key, last);
+        self.entry.table.entries.remove_if(&self.entry.key, last);
     }
 }

@@ -309,8 +309,8 @@ impl Waiting {
     }
 
     /// Completes when it is time to try again.
-    pub(super) async fn notified(&mut self) {
-        self.signal.notified().await;
+    pub(super) fn notified(&mut self) -> impl Future<Output = ()> + use<'_> {
+        self.signal.notified()
     }
 
     /// The lock was granted until then: nothing is passed on.

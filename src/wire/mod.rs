@@ -83,6 +83,10 @@ pub(crate) mod sealed {
 pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// The kind's name in gauges and spans.
     fn kind(&self) -> KindName;
+    /// Which of an owner's counts at a name is meant.
+    fn count(&self) -> HoldMode {
+        HoldMode::Owner
+    }
     /// The lock `name` of this kind.
     fn spec(&'static self, name: Arc<str>, config: &Config) -> LockSpec;
     /// The largest number of holds of one owner; 1 for a lock that is not reentrant.

@@ -37,10 +37,14 @@ impl LockSpec {
         name: Arc<str>,
         announced_on: &str,
     ) -> Self {
+        let channel = Bytes::from(prefixed(announced_on, &name));
+        let behind = usize::from(!name.contains('{'));
+        let key = channel.len() - behind - name.len()..channel.len() - behind;
         Self {
             protocol,
-            key: Bytes::copy_from_slice(name.as_bytes()),
-            channel: prefixed(announced_on, &name).into(),
+            // A part of the channel, whose bytes it shares.
+            key: channel.slice(key),
+            channel,
             extra_keys: Vec::new(),
             count: HoldMode::Owner,
             announced: true,
@@ -106,11 +110,12 @@ pub(crate) fn shares_slot(name: &str) -> bool {
 /// `prefix` in front of `name`, in the hash slot of `name`. As in Redisson, a name with a `{` anywhere counts as one with its own
 /// hash tag, well formed or not.
 pub(crate) fn prefixed(prefix: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("{prefix}:{name}")
-    } else {
-        format!("{prefix}:{{{name}}}")
-    }
+    let parts = match name.contains('{') {
+        true => [prefix, ":", name, ""],
+        false => [prefix, ":{", name, "}"],
+    };
+    // As long as it has to be, which `format!` does not promise: a waiting task may have one of its own.
+    parts.concat()
 }
 
 /// `name` in front of a suffix, in the hash slot of `name`.

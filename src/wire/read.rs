@@ -60,8 +60,12 @@ impl LockProtocol for ReadProtocol {
         KindName::Read
     }
 
+    fn count(&self) -> HoldMode {
+        HoldMode::Read
+    }
+
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_spec(self, name, HoldMode::Read)
+        read_write_spec(self, name, self.count())
     }
 
     fn most_holds(&self) -> u32 {

@@ -36,9 +36,13 @@ impl LockProtocol for SimpleProtocol {
         KindName::Simple
     }
 
+    fn count(&self) -> HoldMode {
+        HoldMode::Simple
+    }
+
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec {
-            count: HoldMode::Simple,
+            count: self.count(),
             announced: false,
             ..LockSpec::new(self, name, "simple_lock__channel")
         }

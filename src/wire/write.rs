@@ -47,8 +47,12 @@ impl LockProtocol for WriteProtocol {
         KindName::Write
     }
 
+    fn count(&self) -> HoldMode {
+        HoldMode::Write
+    }
+
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_spec(self, name, HoldMode::Write)
+        read_write_spec(self, name, self.count())
     }
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {

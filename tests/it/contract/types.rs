@@ -68,9 +68,9 @@ pub async fn futures_travel<S: Subject>() {
 /// Thousands of tasks may wait, each with a handle and the future of its wait.
 pub async fn what_a_waiting_task_holds_is_small<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    assert!(size_of_val(&bed.lock) <= 40, "{}", size_of_val(&bed.lock));
+    assert!(size_of_val(&bed.lock) <= 32, "{}", size_of_val(&bed.lock));
     let wait = bed.lock.lock();
-    assert!(size_of_val(&wait) <= 432, "{}", size_of_val(&wait));
+    assert!(size_of_val(&wait) <= 256, "{}", size_of_val(&wait));
 }
 
 pub async fn nothing_shows_a_password<S: Subject>() {

@@ -35,6 +35,13 @@ impl<K: Eq + Hash, V, S> DashMap<K, V, S> {
         drop(removed);
     }
 
+    pub(crate) fn get(&self, key: &K) -> Option<Found<V>>
+    where
+        V: Clone,
+    {
+        lock(&self.shard).get(key).cloned().map(Found)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = Found<V>>
     where
         V: Clone,
