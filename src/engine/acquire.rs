@@ -130,6 +130,10 @@ impl Engine {
                 {
                     self.verify(vec![tenure]);
                 }
+                if self.batcher.is_crowded() {
+                    let limit = self.answer_deadline(deadline);
+                    Box::pin(self.batcher.lets_answers_come(limit)).await;
+                }
                 pause.iter().for_each(|pause| pause.trying());
                 if let Some(local_entry) = &local_entry {
                     local_entry.asks();

@@ -7,15 +7,21 @@
 
 use std::{
     future::poll_fn,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
+    time::Duration,
 };
 
 use futures_util::future::Either;
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     BoxFuture, CallError, HashSlot, Redis,
@@ -39,13 +45,18 @@ const MOST_ALONE: usize = 2;
 /// Lone operations per lane that report when they are sent. A batch cannot report that moment.
 const MOST_WITH_CALLBACK: usize = 8;
 
+/// With so many operations on their way, a further attempt waits for an answer first: each takes more than a kilobyte, which
+/// malloc does not give back.
+const CROWD: usize = 1_024;
+/// For how long it waits at most. The callers of those operations may be futures that are kept and not polled, or the server silent.
+const LONGEST_IN_CROWD: Duration = Duration::from_millis(100);
+
 /// The way of every operation to Redis.
 pub(crate) struct Batcher {
     redis: Arc<dyn Redis>,
     runtime: Handle,
     lanes: RwLock<HashMap<BatchKey, Arc<Lane>>>,
-    /// The load: operations of the client for which a caller waits.
-    load: AtomicUsize,
+    load: Load,
     batches: Batches,
 }
 
@@ -63,7 +74,7 @@ impl Batcher {
             redis,
             runtime,
             lanes: RwLock::default(),
-            load: AtomicUsize::new(0),
+            load: Load::default(),
             batches: Batches::new(),
         }
     }
@@ -138,6 +149,23 @@ impl Batcher {
             // A cluster has a lane per slot, in which operations seldom meet.
             _ if self.redis.is_cluster() => 1,
             _ => 0,
+        }
+    }
+
+    /// Whether very many operations are on their way.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.load.count.load(Ordering::SeqCst) >= CROWD
+    }
+
+    /// Completes with the answer to an operation, in turn, or after a while, at `limit` at the latest.
+    pub(crate) async fn lets_answers_come(&self, limit: Instant) {
+        let mut answered = pin!(self.load.answered.notified());
+        answered.as_mut().enable();
+        let _behind = Behind::one_more(&self.load);
+        // An answer that came before this is not waited for.
+        if self.is_crowded() {
+            let longest = Instant::now() + LONGEST_IN_CROWD;
+            let _ = timeout_at(limit.min(longest), answered).await;
         }
     }
 
@@ -284,18 +312,51 @@ impl Lane {
     }
 }
 
+/// The operations of the client for which a caller waits.
+#[derive(Default)]
+struct Load {
+    count: AtomicUsize,
+    /// Attempts that wait for one of them to be answered.
+    behind: AtomicUsize,
+    answered: Notify,
+}
+
 /// Counts one operation in the load until its drop.
-struct CountedInLoad<'a>(&'a AtomicUsize);
+struct CountedInLoad<'a>(&'a Load);
 
 impl<'a> CountedInLoad<'a> {
     /// Returns the load with this operation.
-    fn new(load: &'a AtomicUsize) -> (Self, usize) {
-        let before = load.fetch_add(1, Ordering::Relaxed);
+    fn new(load: &'a Load) -> (Self, usize) {
+        let before = load.count.fetch_add(1, Ordering::Relaxed);
         (Self(load), before + 1)
     }
 }
 
 impl Drop for CountedInLoad<'_> {
+    fn drop(&mut self) {
+        let Load {
+            count,
+            behind,
+            answered,
+        } = self.0;
+        count.fetch_sub(1, Ordering::SeqCst);
+        if behind.load(Ordering::SeqCst) > 0 {
+            answered.notify_one();
+        }
+    }
+}
+
+/// An attempt that waits for the answer to one of many operations.
+struct Behind<'a>(&'a AtomicUsize);
+
+impl<'a> Behind<'a> {
+    fn one_more(load: &'a Load) -> Self {
+        load.behind.fetch_add(1, Ordering::SeqCst);
+        Self(&load.behind)
+    }
+}
+
+impl Drop for Behind<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

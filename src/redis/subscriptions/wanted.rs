@@ -140,6 +140,10 @@ impl Wanted {
         for (_, done) in self.asking.extract_if(.., is_confirmed) {
             let _ = done.send(Ok(()));
         }
+        if self.asking.is_empty() {
+            // The room of thousands that have begun to wait at the same moment.
+            self.asking = Vec::new();
+        }
     }
 
     /// The server refused to subscribe to `channel`. Nothing is remembered: names are many, and rights may change.
