@@ -33,7 +33,7 @@ impl Seldom {
     }
 
     /// Whether a line may be logged now; then it says how many were not since the last one.
-    pub(crate) fn may_tell(&self) -> Option<u64> {
+    pub(crate) fn may_log(&self) -> Option<u64> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.began.is_none_or(|began| now >= began + PERIOD) {
@@ -55,12 +55,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_few_lines_a_minute_pass_and_the_rest_is_counted() {
         let seldom = Seldom::new(2);
-        let logged: Vec<_> = (0..5).map(|_| seldom.may_tell()).collect();
+        let logged: Vec<_> = (0..5).map(|_| seldom.may_log()).collect();
         assert_eq!(logged, [Some(0), Some(0), None, None, None]);
         tokio::time::advance(PERIOD - Duration::from_millis(1)).await;
-        assert_eq!(seldom.may_tell(), None);
+        assert_eq!(seldom.may_log(), None);
         tokio::time::advance(Duration::from_millis(1)).await;
-        let logged = [seldom.may_tell(), seldom.may_tell(), seldom.may_tell()];
+        let logged = [seldom.may_log(), seldom.may_log(), seldom.may_log()];
         assert_eq!(logged, [Some(4), Some(0), None]);
     }
 }

@@ -1,6 +1,6 @@
 //! The one loop that takes a lock, for every kind: try, subscribe, try again, wait, try again.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -16,11 +16,10 @@ use super::{
 };
 use crate::error::Error;
 
-/// How long after its caller's deadline an answer that is on its way is still awaited: a lock that was granted at the
-/// last moment is not reported as busy (P-A12).
+/// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The tries of one wait. The script of a fair lock is sent the time since the last one.
+/// The attempts of one wait. The script of a fair lock is sent the time since the last one.
 struct AttemptHistory {
     last: Option<Instant>,
     nudged: Option<Instant>,
@@ -55,155 +54,254 @@ impl AttemptHistory {
     }
 }
 
+/// One call of a task that wants a lock. Every waiting task stores one: what it contains is small, or boxed (docs/benchmarks.md, memory per
+/// waiting task).
+struct Acquisition<'a> {
+    engine: &'a Arc<Engine>,
+    request: &'a AcquireRequest,
+    deadline: Deadline,
+    /// The task's entry in the local queue, for a lock that has one.
+    local_entry: Option<LocalEntry>,
+    /// The task's entry in a fair queue on the server.
+    queued: Option<Box<FairQueueEntry>>,
+    /// What comes between two attempts, from the first refusal on, or from the start if a yield is due.
+    pause: Option<Box<Pause>>,
+    attempts: Option<Box<AttemptHistory>>,
+    /// The task enters the local queue next.
+    enters: bool,
+    /// The task pauses before its next attempt.
+    rests: bool,
+    has_asked: bool,
+    /// The lock was taken when last heard of.
+    was_busy: bool,
+}
+
+/// Whether an acquisition goes on, or ends with a hold or without one.
+type Flow = ControlFlow<Option<Held>>;
+
+impl Acquisition<'_> {
+    async fn run(&mut self) -> Result<Option<Held>, Error> {
+        runtime::check()?;
+        if self.engine.shares(self.request)
+            && let Some(held) = Box::pin(self.engine.join_in_turn(self.request)).await
+        {
+            self.engine.entered(&held);
+            return Ok(Some(held));
+        }
+        self.wait_for_dropped_guards().await?;
+        loop {
+            if self.enters
+                && let Flow::Break(done) = self.enter().await?
+            {
+                return Ok(done);
+            }
+            if self.rests
+                && self.pause.is_some()
+                && let Flow::Break(done) = self.rest().await?
+            {
+                return Ok(done);
+            }
+            let outcome = self.attempt().await.inspect_err(|error| {
+                if let Some(local_entry) = &mut self.local_entry {
+                    local_entry.failed(error);
+                }
+            });
+            if let Flow::Break(done) = self.follow(outcome?)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Waits for the releases of the client's dropped guards of this lock. A call that does not wait for the lock fails if they are not
+    /// answered in time; a waiter goes on.
+    async fn wait_for_dropped_guards(&mut self) -> Result<(), Error> {
+        let name = &self.request.spec.name;
+        let until = (self.deadline).earlier(Instant::now() + self.engine.config.command_wait);
+        if let Some(released) = self.engine.dropped.released(name, until)
+            && !released.await
+            && !self.deadline.waits()
+        {
+            let reason = "the release of a dropped guard was not answered in time";
+            return Err(self.engine.unavailable(&self.request.spec, reason));
+        }
+        Ok(())
+    }
+
+    /// Waits in the local queue until the task may ask the server.
+    async fn enter(&mut self) -> Result<Flow, Error> {
+        self.enters = false;
+        if (self.engine).enter_row(self.request, &mut self.local_entry)? {
+            let entry = &mut self.local_entry;
+            let turn = (self.engine).wait_for_turn(self.request, entry, &self.deadline);
+            match turn.await? {
+                Admission::Asks => {}
+                Admission::Adds => self.local_entry = None,
+                Admission::Has(held) => return Ok(Flow::Break(Some(held))),
+                Admission::TimedOut => return Ok(Flow::Break(None)),
+            }
+        }
+        if !self.has_asked {
+            self.prepare().await;
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    /// Leaves the lock to other clients before the first attempt, if a yield is due.
+    async fn prepare(&mut self) {
+        if let Some(left) = (self.engine).leaves_to_pollers(self.request, self.deadline) {
+            left.await;
+        }
+        let (engine, request) = (self.engine, self.request);
+        self.queued = FairQueueEntry::enter(engine, request);
+        self.pause = Pause::before(engine, request, self.local_entry.as_ref());
+        let counts = request.spec.counts_attempts();
+        self.attempts = counts.then(|| Box::new(AttemptHistory::new(engine)));
+        self.was_busy = (self.local_entry.as_ref()).is_some_and(LocalEntry::has_waited);
+    }
+
+    /// Waits until the next attempt is due.
+    async fn rest(&mut self) -> Result<Flow, Error> {
+        let (engine, local_entry) = (self.engine, self.local_entry.as_ref());
+        let Some(pause) = &mut self.pause else {
+            return Ok(Flow::Continue(()));
+        };
+        // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
+        let is_time = engine.is_closed() || pause.over(engine, local_entry, self.deadline).await;
+        if engine.is_closed() {
+            return Err(Error::Closed);
+        }
+        if is_time {
+            return Ok(Flow::Continue(()));
+        }
+        match self.has_asked || engine.batcher.is_ready(&self.request.spec) {
+            true => Ok(Flow::Break(None)),
+            false => {
+                let reason = "there is no connection, and the lock was not asked for";
+                Err(engine.unavailable(&self.request.spec, reason))
+            }
+        }
+    }
+
+    /// Asks the server once, or another reader of the client.
+    async fn attempt(&mut self) -> Result<AttemptOutcome, Error> {
+        let (engine, request) = (self.engine, self.request);
+        // Another client's release woke the asker although this client has the lock: a forced unlock may have ended the tenure.
+        if self.has_asked
+            && let Some(tenure) = self.local_entry.as_ref().and_then(LocalEntry::tenure)
+        {
+            engine.verify(vec![tenure]);
+        }
+        if engine.batcher.is_crowded() {
+            let limit = engine.answer_deadline(self.deadline);
+            Box::pin(engine.batcher.lets_answers_come(limit)).await;
+        }
+        if let Some(pause) = &self.pause {
+            pause.trying();
+        }
+        if let Some(local_entry) = &self.local_entry {
+            local_entry.asks();
+        }
+        let attempts = self.attempts.as_mut();
+        let next = attempts.map(|attempts| attempts.next(engine));
+        self.has_asked = true;
+        match engine.shares(request) {
+            true => Box::pin(engine.read_along(request, self.deadline, next)).await,
+            false => {
+                let until = engine.answer_deadline(self.deadline);
+                engine.try_until(request, until, next, None).await
+            }
+        }
+    }
+
+    /// Decides what comes after an attempt.
+    fn follow(&mut self, outcome: AttemptOutcome) -> Result<Flow, Error> {
+        match outcome {
+            AttemptOutcome::Granted(held) => {
+                match &mut self.pause {
+                    Some(pause) => pause.granted(held.tenure().valid_until()),
+                    None => self.engine.entered(&held),
+                }
+                if let Some(queued) = self.queued.take() {
+                    queued.served();
+                }
+                Ok(Flow::Break(Some(held)))
+            }
+            AttemptOutcome::Busy { remaining } => Ok(self.after_refusal(remaining)),
+            // The last reply was a refusal: the wait times out without an error.
+            AttemptOutcome::Unanswered { .. }
+                if self.pause.is_some() && self.was_busy && self.deadline.is_over() =>
+            {
+                Ok(Flow::Break(None))
+            }
+            AttemptOutcome::Unanswered { reason } => {
+                let error = self.engine.unavailable(&self.request.spec, reason);
+                if let Some(local_entry) = &mut self.local_entry {
+                    local_entry.failed(&error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn after_refusal(&mut self, remaining: Option<Duration>) -> Flow {
+        if self.pause.is_none() && !self.deadline.waits() {
+            return Flow::Break(None);
+        }
+        self.was_busy = true;
+        let is_asker = self.local_entry.as_ref().is_some_and(LocalEntry::has_turn);
+        if self.request.spec.has_one_holder() && !is_asker {
+            // The task is not the asker: its owner had the lock, or another waiter has become the asker meanwhile. It enqueues again.
+            (self.pause, self.local_entry) = (None, None);
+            (self.enters, self.rests) = (true, true);
+            return Flow::Continue(());
+        }
+        match &mut self.pause {
+            Some(pause) => self.rests = !pause.refused(remaining) || self.deadline.is_over(),
+            None => {
+                let local_entry = self.local_entry.as_ref();
+                self.pause = Some(Pause::begin(
+                    self.engine,
+                    self.request,
+                    local_entry,
+                    remaining,
+                ));
+            }
+        }
+        Flow::Continue(())
+    }
+}
+
 impl Engine {
-    /// Takes the lock. Returns `None` if it was still taken at the deadline.
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "the future of an async fn stores its arguments twice, and every waiting task has one"
-    )]
+    /// Acquires the lock. Returns `None` if another owner still had it at the deadline.
     pub(crate) fn acquire<'a>(
         self: &'a Arc<Self>,
         request: &'a AcquireRequest,
         deadline: Deadline,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
-        async move {
-            runtime::check()?;
-            if self.shares(request)
-                && let Some(held) = Box::pin(self.join_in_turn(request)).await
-            {
-                self.entered(&held);
-                return Ok(Some(held));
-            }
-            let waits = !matches!(deadline, Deadline::Once);
-            let until = deadline.earlier(Instant::now() + self.config.command_wait);
-            if let Some(released) = self.dropped.released(&request.spec.name, until)
-                && !released.await
-                && !waits
-            {
-                let reason = "the release of a dropped guard was not answered in time";
-                return Err(self.unavailable(&request.spec, reason));
-            }
-            // What a waiting task stores is small, or boxed: see docs/benchmarks.md, memory per waiting task.
-            let mut local_entry = None;
-            let (mut in_line, mut pause, mut tries) = (None, None, None);
-            let (mut enters, mut rests, mut has_asked, mut was_busy) = (waits, true, false, false);
-            loop {
-                if enters && self.enter_row(request, &mut local_entry)? {
-                    let turn = self.wait_for_turn(request, &mut local_entry, &deadline);
-                    match turn.await? {
-                        Admission::Asks => {}
-                        Admission::Adds => local_entry = None,
-                        Admission::Has(held) => return Ok(Some(held)),
-                        Admission::TimedOut => return Ok(None),
-                    }
-                }
-                if enters && !has_asked {
-                    if let Some(left) = self.leaves_to_pollers(request, deadline) {
-                        left.await;
-                    }
-                    in_line = FairQueueEntry::enter(self, request);
-                    pause = Pause::before(self, request, local_entry.as_ref());
-                    let counts = request.spec.counts_tries();
-                    tries = counts.then(|| Box::new(AttemptHistory::new(self)));
-                    was_busy = local_entry.as_ref().is_some_and(LocalEntry::has_waited);
-                }
-                enters = false;
-                if let Some(pause) = &mut pause
-                    && rests
-                {
-                    // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-                    let is_time =
-                        self.is_closed() || pause.over(self, local_entry.as_ref(), deadline).await;
-                    if self.is_closed() {
-                        return Err(Error::Closed);
-                    }
-                    if !is_time {
-                        if !has_asked && !self.batcher.is_ready(&request.spec) {
-                            let reason = "there is no connection, and the lock was not asked for";
-                            return Err(self.unavailable(&request.spec, reason));
-                        }
-                        return Ok(None);
-                    }
-                }
-                // It was woken by a release that is not of this client: a tenure of its own may have been forced open.
-                if has_asked && let Some(tenure) = local_entry.as_ref().and_then(LocalEntry::tenure)
-                {
-                    self.verify(vec![tenure]);
-                }
-                if self.batcher.is_crowded() {
-                    let limit = self.answer_deadline(deadline);
-                    Box::pin(self.batcher.lets_answers_come(limit)).await;
-                }
-                pause.iter().for_each(|pause| pause.trying());
-                if let Some(local_entry) = &local_entry {
-                    local_entry.asks();
-                }
-                let next = tries.as_mut().map(|tries| tries.next(self));
-                has_asked = true;
-                let tried = match self.shares(request) {
-                    true => Box::pin(self.read_along(request, deadline, next)).await,
-                    false => {
-                        let until = self.answer_deadline(deadline);
-                        self.try_until(request, until, next, None).await
-                    }
-                };
-                let tried = tried.inspect_err(|error| {
-                    if let Some(local_entry) = &mut local_entry {
-                        local_entry.failed(error);
-                    }
-                });
-                match (tried?, &mut pause) {
-                    (AttemptOutcome::Granted(held), pause) => {
-                        match pause {
-                            Some(pause) => pause.granted(held.tenure().valid_until()),
-                            None => self.entered(&held),
-                        }
-                        if let Some(in_line) = in_line {
-                            in_line.served();
-                        }
-                        return Ok(Some(held));
-                    }
-                    (AttemptOutcome::Busy { .. }, None) if !waits => return Ok(None),
-                    // It has asked out of turn, as its owner had the lock, or has taken too long: it waits as all do.
-                    (AttemptOutcome::Busy { .. }, _)
-                        if request.spec.has_one_holder()
-                            && !local_entry.as_ref().is_some_and(LocalEntry::has_turn) =>
-                    {
-                        (pause, local_entry) = (None, None);
-                        (enters, was_busy, rests) = (true, true, true);
-                    }
-                    (AttemptOutcome::Busy { remaining }, None) => {
-                        was_busy = true;
-                        pause = Some(Pause::begin(self, request, local_entry.as_ref(), remaining));
-                    }
-                    (AttemptOutcome::Busy { remaining }, Some(pause)) => {
-                        was_busy = true;
-                        rests = !pause.refused(remaining) || deadline.is_over();
-                    }
-                    // It was busy when last heard of.
-                    (AttemptOutcome::Unanswered { .. }, Some(_))
-                        if was_busy && deadline.is_over() =>
-                    {
-                        return Ok(None);
-                    }
-                    (AttemptOutcome::Unanswered { reason }, _) => {
-                        let error = self.unavailable(&request.spec, reason);
-                        if let Some(local_entry) = &mut local_entry {
-                            local_entry.failed(&error);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let mut acquisition = Acquisition {
+            engine: self,
+            request,
+            deadline,
+            local_entry: None,
+            queued: None,
+            pause: None,
+            attempts: None,
+            enters: deadline.waits(),
+            rests: true,
+            has_asked: false,
+            was_busy: false,
+        };
+        async move { acquisition.run().await }
     }
+}
 
+impl Engine {
     /// A lock was taken without a wait. Another branch of the same task may wait for it.
     pub(super) fn entered(&self, held: &Held) {
         if self.wakeups.is_awaited() {
             let tenure = held.tenure();
             let spec = &tenure.spec;
-            let listens = spec.protocol.listens_at(spec, &tenure.slot().owner);
+            let listens = spec.protocol.listens_at(spec, &tenure.entry().owner);
             self.wakeups.entered(&listens, held.owner());
         }
     }

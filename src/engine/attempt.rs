@@ -21,7 +21,7 @@ use crate::{
     error::{Error, LostReason},
     owner::OwnerId,
     redis::SendPermit,
-    wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait, script::Acknowledged},
+    wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait, reply::Acknowledged},
 };
 
 const NO_ANSWER: &str =
@@ -87,7 +87,7 @@ impl Attempt {
     fn run(mut self) -> impl Future<Output = Result<AttemptOutcome, Error>> + Send {
         async move {
             let engine = self.engine.clone();
-            let entry = engine.slot(&self.request.spec, self.request.owner);
+            let entry = engine.owner_entry(&self.request.spec, self.request.owner);
             let entry = match entry.is_lent() {
                 true => entry,
                 false => match self.run_under(&entry).await? {
@@ -147,7 +147,7 @@ impl Attempt {
         };
         engine.may_add(entry, request, tenure.as_deref())?;
         if self.history.is_some() {
-            entry.has_place.store(true, Ordering::Relaxed);
+            entry.may_be_queued.store(true, Ordering::Relaxed);
         }
         let sent = Instant::now();
         let message = self.message(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
@@ -231,7 +231,7 @@ impl Attempt {
     ) -> Request {
         let (engine, request) = (&self.engine, &self.request);
         let owner = OwnerId::new(engine.id, request.owner);
-        let mode = request.spec.count;
+        let mode = request.spec.mode;
         let exclusive = mode.beside().filter(|_| mode.is_shared());
         let writes = exclusive.and_then(|mode| engine.live_tenure(&request.spec, mode, owner));
         let claim = AcquireArgs {
@@ -269,7 +269,7 @@ impl Attempt {
         };
         held.acknowledged = acknowledged;
         // The grant has ended the place in the queue. The owner's next attempt begins after this one.
-        entry.has_place.store(false, Ordering::Relaxed);
+        entry.may_be_queued.store(false, Ordering::Relaxed);
         if !self.caller.is_gone() {
             return Ok(Some(Ended::Done(AttemptOutcome::Granted(held))));
         }
@@ -301,7 +301,7 @@ impl Attempt {
         acknowledged: Option<u32>,
     ) -> Option<Held> {
         let (engine, request) = (&self.engine, &self.request);
-        let readers = || engine.slots.readers(&request.spec.name);
+        let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.shares(request).then(readers);
         let grant = Grant {
             spec: &request.spec,
@@ -317,7 +317,7 @@ impl Attempt {
             token,
         };
         let (tenure, id, old) = engine
-            .slots
+            .owners
             .grant(entry, tenure, grant)
             // Either the grant or the tenure in its way is not true any more.
             .map_err(|in_the_way| engine.verify(Vec::from_iter(in_the_way)))
@@ -361,21 +361,21 @@ impl Engine {
         let attempt = Attempt {
             engine: self.clone(),
             request: request.clone(),
-            local: self.slots.local(&request.spec),
+            local: self.owners.local(&request.spec),
             history,
             permit,
             caller: caller.clone(),
         };
         let attempt = DetachOnDrop::new(self, caller.clone(), attempt.run());
-        let tried = timeout_at(until, attempt).map(move |tried| match tried {
-            Ok(tried) => tried,
+        let outcome = timeout_at(until, attempt).map(move |outcome| match outcome {
+            Ok(outcome) => outcome,
             Err(_) if self.is_closed() => Err(Error::Closed),
             Err(_) => Ok(AttemptOutcome::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
         });
         // Boxed, as a task waits for longer than it asks, and a timer is large.
-        Box::pin(tried)
+        Box::pin(outcome)
     }
 
     /// Whether too few replicas have acknowledged, and the settings ask for them.

@@ -29,7 +29,7 @@ impl Held {
     pub(crate) async fn announce(&self, token: i64, identity: &str) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
         let spec = &tenure.spec;
-        let request = election::announce(spec, &tenure.slot().owner, token, identity);
+        let request = election::announce(spec, &tenure.entry().owner, token, identity);
         let reply = engine.ask(spec, request, true).await?;
         engine.is_there(
             tenure,
@@ -47,7 +47,7 @@ impl Engine {
         then: Then,
     ) -> Result<(), Error> {
         runtime::check()?;
-        let _op_lock = tenure.slot().take_op_lock().await;
+        let _op_lock = tenure.entry().take_op_lock().await;
         let sent = Instant::now();
         if let Some(reason) = tenure.lost(sent) {
             return Err(tenure.lost_error(reason));
@@ -57,7 +57,7 @@ impl Engine {
         let spec = &tenure.spec;
         let request = spec
             .protocol
-            .renew(spec, &tenure.slot().owner, Some(&lease));
+            .renew(spec, &tenure.entry().owner, Some(&lease));
         let durability = tenure.durability(self.batcher.replicas(spec));
         let reply = self.ask_for(spec, request, true, durability).await?;
         if let Some(short) = reply.acknowledged.filter(|by| !by.is_enough()) {

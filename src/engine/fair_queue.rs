@@ -15,7 +15,7 @@ use crate::{
 /// An acquisition that may have a place in its lock's queue.
 pub(super) struct FairQueueEntry {
     engine: Arc<Engine>,
-    slot: OwnerEntryRef,
+    entry: OwnerEntryRef,
     abandon: Option<Request>,
     /// A closing client waits until its waiters have left their queues.
     _closing: TaskTrackerToken,
@@ -27,12 +27,12 @@ impl FairQueueEntry {
     /// Boxed, as most kinds have none.
     pub(super) fn enter(engine: &Arc<Engine>, request: &AcquireRequest) -> Option<Box<Self>> {
         let abandon = request.spec.protocol.abandon()?;
-        let slot = engine.slot(&request.spec, request.owner);
-        let abandon = abandon(&request.spec, &slot.owner);
-        slot.in_line.fetch_add(1, Ordering::Relaxed);
+        let entry = engine.owner_entry(&request.spec, request.owner);
+        let abandon = abandon(&request.spec, &entry.owner);
+        entry.queued.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(Self {
             engine: engine.clone(),
-            slot,
+            entry,
             abandon: Some(abandon),
             _closing: engine.tasks.token(),
         }))
@@ -46,26 +46,26 @@ impl FairQueueEntry {
 
 impl Drop for FairQueueEntry {
     fn drop(&mut self) {
-        self.slot.in_line.fetch_sub(1, Ordering::Relaxed);
+        self.entry.queued.fetch_sub(1, Ordering::Relaxed);
         let Some(abandon) = self.abandon.take() else {
             return;
         };
         // What was never asked for, as there was no connection, need not be left, and takes no memory until there is one.
-        if !self.slot.has_place.load(Ordering::Relaxed) {
+        if !self.entry.may_be_queued.load(Ordering::Relaxed) {
             return;
         }
-        let (engine, slot) = (self.engine.clone(), self.slot.clone());
+        let (engine, entry) = (self.engine.clone(), self.entry.clone());
         self.engine.jobs.push(async move {
-            let (name, _) = slot.key();
+            let (name, _) = entry.key();
             let until = Instant::now() + engine.config.outage_wait;
             loop {
                 // An attempt that is on its way is seen to its end before.
-                let _op_lock = slot.take_op_lock().await;
+                let _op_lock = entry.take_op_lock().await;
                 // The same owner may have come again, to the same place.
-                if slot.in_line.load(Ordering::Relaxed) != 0 {
+                if entry.queued.load(Ordering::Relaxed) != 0 {
                     return;
                 }
-                slot.has_place.store(false, Ordering::Relaxed);
+                entry.may_be_queued.store(false, Ordering::Relaxed);
                 let has_left = engine.leave_queue(name, &abandon).await;
                 if has_left || engine.is_closed() || Instant::now() >= until {
                     return;
@@ -91,7 +91,7 @@ impl Engine {
         });
         let left = left.await;
         if let Ok(Err(error)) = &left {
-            match self.lines.left.may_tell() {
+            match self.lines.left.may_log() {
                 Some(untold) => {
                     tracing::warn!(
                         ?error,

@@ -52,9 +52,9 @@ pub(crate) struct OwnerEntry {
     /// The read holds that are sent under its field: its own, or those of other readers of the client.
     sent: Mutex<Option<Arc<Tenure>>>,
     /// How many of the owner's acquisitions have a place in the lock's queue.
-    pub(super) in_line: AtomicUsize,
+    pub(super) queued: AtomicUsize,
     /// The server may have given the owner a place there.
-    pub(super) has_place: AtomicBool,
+    pub(super) may_be_queued: AtomicBool,
 }
 
 /// The tenure by which an owner reads.
@@ -119,12 +119,12 @@ impl OwnerTable {
 
     /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
     pub(super) fn local(&self, spec: &Arc<LockSpec>) -> Option<LocalRef> {
-        let key = || (spec.name.clone(), spec.count);
+        let key = || (spec.name.clone(), spec.mode);
         let local = || Local {
             lock: LocalLock::default(),
             spec: Some(spec.clone()),
         };
-        (!spec.count.is_shared()).then(|| self.locals.enter(key(), local))
+        (!spec.mode.is_shared()).then(|| self.locals.enter(key(), local))
     }
 
     /// The spec of the lock `name`, if a task of this client holds the lock or waits for it: the handles of many waiting tasks have one in
@@ -134,7 +134,7 @@ impl OwnerTable {
         name: &Arc<str>,
         protocol: &dyn LockProtocol,
     ) -> Option<Arc<LockSpec>> {
-        let key = (name.clone(), protocol.count());
+        let key = (name.clone(), protocol.mode());
         let spec = self.locals.peek(&key, |local| local.spec.clone()).flatten();
         spec.filter(|spec| spec.protocol.kind() == protocol.kind())
     }
@@ -148,25 +148,23 @@ impl OwnerTable {
     pub(super) fn tenure(
         &self,
         spec: &LockSpec,
-        count: HoldMode,
+        mode: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        if count.is_shared() {
+        if mode.is_shared() {
             return self.enter(&spec.name, owner).reading();
         }
-        let local = self
-            .locals
-            .enter((spec.name.clone(), count), Local::default);
+        let local = self.locals.enter((spec.name.clone(), mode), Local::default);
         let (holder, tenure) = local.row()?;
         (holder == owner.owner()).then_some(tenure)
     }
 
     /// What is held by the use of this entry, by whichever owner.
     pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
-        if spec.count.is_shared() {
+        if spec.mode.is_shared() {
             return entry.sent();
         }
-        let key = (spec.name.clone(), spec.count);
+        let key = (spec.name.clone(), spec.mode);
         let (_, tenure) = self.locals.enter(key, Local::default).row()?;
         (tenure.entry.key() == entry.key()).then_some(tenure)
     }
@@ -177,11 +175,11 @@ impl OwnerTable {
         spec: &LockSpec,
         entry: &OwnerEntryRef,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let held = spec.count.together().iter().filter_map(|count| {
-            if count.is_shared() {
+        let held = spec.mode.together().iter().filter_map(|mode| {
+            if mode.is_shared() {
                 return entry.sent();
             }
-            let key = (spec.name.clone(), *count);
+            let key = (spec.name.clone(), *mode);
             let (_, tenure) = self.locals.enter(key, Local::default).row()?;
             (tenure.entry.key() == entry.key()).then_some(tenure)
         });
@@ -209,8 +207,8 @@ impl OwnerTable {
 
     /// Whether `owner` has anything at the lock, or is about to.
     pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
-        let held = |count: &HoldMode| self.tenure(spec, *count, owner).is_some();
-        spec.count.together().iter().any(held)
+        let held = |mode: &HoldMode| self.tenure(spec, *mode, owner).is_some();
+        spec.mode.together().iter().any(held)
             || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
     }
 
@@ -239,8 +237,8 @@ impl OwnerEntry {
             op_lock: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
             sent: Mutex::default(),
-            in_line: AtomicUsize::new(0),
-            has_place: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
+            may_be_queued: AtomicBool::new(false),
         }
     }
 
@@ -295,7 +293,7 @@ impl OwnerTable {
         } = grant;
         let now = Instant::now();
         let reader = OwnerId::new(entry.key().1.client(), owner);
-        let reader = (spec.count.is_shared()).then(|| self.enter(&spec.name, reader));
+        let reader = (spec.mode.is_shared()).then(|| self.enter(&spec.name, reader));
         let mut reading = reader.as_ref().map(|reader| lock(&reader.reading));
         // It has joined another tenure meanwhile. The owner's next attempt adds to that.
         if (reading.as_deref().and_then(Option::as_ref))
@@ -332,8 +330,8 @@ impl OwnerTable {
             return Err(None);
         }
         let mut readers = readers;
-        if spec.count.is_shared()
-            && let Some(writing) = (spec.count.beside())
+        if spec.mode.is_shared()
+            && let Some(writing) = (spec.mode.beside())
                 .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
         {
             // The key of both lives by the longer lease.
@@ -374,7 +372,7 @@ impl OwnerTable {
             }
             return Ok((tenure, id, None));
         };
-        if spec.count.excludes_readers() {
+        if spec.mode.excludes_readers() {
             // Whatever this client knows of readers is over.
             self.readers(&spec.name).close();
         }
@@ -566,7 +564,7 @@ impl Tenure {
     }
 
     /// Whether it is still what its owner has.
-    pub(super) fn has_slot(&self) -> bool {
+    pub(super) fn has_entry(&self) -> bool {
         match &self.local {
             Some(local) => local
                 .row()
@@ -596,7 +594,7 @@ impl Tenure {
         &self.seen
     }
 
-    pub(super) fn slot(&self) -> &OwnerEntryRef {
+    pub(super) fn entry(&self) -> &OwnerEntryRef {
         &self.entry
     }
 

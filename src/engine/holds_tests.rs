@@ -127,7 +127,7 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
     );
     assert_eq!(first.owners(), []);
     assert_eq!(second.owners(), [(two.owner(), 1)]);
-    assert_eq!(second.slot().owner, one.field());
+    assert_eq!(second.entry().owner, one.field());
     // As the table has it, once it is passed on.
     let local = owners.local(&spec()).unwrap();
     let replaced = local.granted(second.row(), Instant::now(), |first| {
@@ -141,7 +141,7 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
     );
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
-    assert!(second.has_slot() && second.lost(Instant::now()).is_none());
+    assert!(second.has_entry() && second.lost(Instant::now()).is_none());
     assert_eq!(first.end_row().number, second.number, "of the same row");
 }
 
@@ -160,7 +160,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let Ok((second, _, Some(old))) = try_grant(&owners, &two, None, later) else {
         panic!("it is later");
     };
-    assert!(old.number == first.number && second.has_slot());
+    assert!(old.number == first.number && second.has_entry());
     // The second is being released, and its answer has been overtaken.
     first.lose(LostReason::Gone);
     second.ending(id);
@@ -168,7 +168,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
         panic!("the second is over");
     };
     second.released(Some(id), Instant::now(), 0, None);
-    assert!(third.has_slot());
+    assert!(third.has_entry());
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Engine {
         self.close();
         // The part of it that completes without being awaited is enough.
         drop(self.batcher.redis().close());
-        let tenures = self.slots.tenures(None);
+        let tenures = self.owners.tenures(None);
         for tenure in &tenures {
             self.note_unreleased(tenure, tenure.live_owners());
             self.lose(tenure, LostReason::Closed);
@@ -155,7 +155,7 @@ fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
         tenure.live_count(),
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
-    let (spec, entry) = (&tenure.spec, tenure.slot());
+    let (spec, entry) = (&tenure.spec, tenure.entry());
     (is_ours && live < tenure.on_server())
         .then(|| spec.protocol.release(spec, &entry.owner, None, live))
 }

@@ -52,7 +52,7 @@ impl Engine {
     /// The longest waits that have lasted for `least`.
     fn waits(&self, least: Duration) -> Vec<LongWait> {
         let lasts = |signal: &Signal| signal.since.elapsed() >= least;
-        let mut waits = self.slots.locals(|name, local| {
+        let mut waits = self.owners.locals(|name, local| {
             let signal = local.foremost().filter(|signal| lasts(signal))?;
             Some(LongWait {
                 name: name.clone(),
@@ -78,12 +78,12 @@ impl Engine {
     fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
         let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
         for LongWait { name, waiter, .. } in waits.iter().filter(long) {
-            for holder in self.slots.tenures(Some(name)) {
+            for holder in self.owners.tenures(Some(name)) {
                 let owners = holder.live_owners();
                 if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
                     && holder.since.elapsed() >= longest
                     && holder.suspect()
-                    && let Some(untold) = self.lines.deadlocks.may_tell()
+                    && let Some(untold) = self.lines.deadlocks.may_log()
                 {
                     tracing::warn!(
                         %name, holder = %owner, %waiter, untold,
@@ -117,11 +117,11 @@ impl Engine {
                 continue;
             }
             logged.insert(wait.name.clone(), (wait.since, waited * 2));
-            let Some(untold) = self.lines.slow_waits.may_tell() else {
+            let Some(untold) = self.lines.slow_waits.may_log() else {
                 continue;
             };
             count += 1;
-            let own = || Some(self.slots.tenures(Some(&wait.name)).first()?.spec.clone());
+            let own = || Some(self.owners.tenures(Some(&wait.name)).first()?.spec.clone());
             let spec = specs.get(&wait.name).cloned().or_else(own);
             let holders = self.shown_holders(spec.as_deref()).await;
             tracing::warn!(

@@ -115,9 +115,9 @@ pub(crate) struct Engine {
     pub(crate) id: Uuid,
     pub(crate) config: Config,
     /// On which locks are taken unless their handles say otherwise.
-    pub(crate) terms: Arc<AcquireOptions>,
+    pub(crate) options: Arc<AcquireOptions>,
     batcher: Batcher,
-    slots: OwnerTable,
+    owners: OwnerTable,
     watchdog: Watchdog,
     wakeups: Wakeups,
     contended: ContendedLocks,
@@ -230,7 +230,7 @@ impl EngineHandle {
         thread: Option<OwnThread>,
     ) -> Self {
         let (jobs, queued) = Jobs::new();
-        let terms = AcquireOptions {
+        let options = AcquireOptions {
             lease: watchdog_lease,
             watched: true,
             back_off: None,
@@ -239,12 +239,12 @@ impl EngineHandle {
         };
         let engine = Arc::new(Engine {
             id,
-            terms: Arc::new(terms),
+            options: Arc::new(options),
             batcher: Batcher::new(redis.clone(), Handle::current()),
             synchronizers: Synchronizers::new(redis.clone(), id, &config),
             wakeups: Wakeups::new(redis, config.poll_floor, config.yield_to_others),
             config,
-            slots: OwnerTable::default(),
+            owners: OwnerTable::default(),
             contended: ContendedLocks::default(),
             watchdog: Watchdog::default(),
             jobs,
@@ -270,8 +270,8 @@ impl EngineHandle {
 }
 
 impl Engine {
-    fn slot(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> OwnerEntryRef {
-        self.slots.enter(&spec.name, OwnerId::new(self.id, owner))
+    fn owner_entry(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> OwnerEntryRef {
+        self.owners.enter(&spec.name, OwnerId::new(self.id, owner))
     }
 
     /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
@@ -285,10 +285,10 @@ impl Engine {
 
     /// What a handle on the lock `name` is about.
     pub(crate) fn subject(&self, name: Arc<str>, protocol: &'static dyn LockProtocol) -> Subject {
-        let known = self.slots.spec(&name, protocol);
+        let known = self.owners.spec(&name, protocol);
         Subject {
             spec: known.unwrap_or_else(|| Arc::new(protocol.spec(name, &self.config))),
-            options: self.terms.clone(),
+            options: self.options.clone(),
         }
     }
 
@@ -336,7 +336,7 @@ impl Engine {
         durability: Durability,
     ) -> Result<Reply, Error> {
         runtime::check()?;
-        let told = Mutex::new(None);
+        let refusal = Mutex::new(None);
         let answered = async {
             let mut retry = Retry::default();
             loop {
@@ -353,7 +353,7 @@ impl Engine {
                     )));
                 }
                 if let Some(message) = again.refusal() {
-                    *lock(&told) = Some(Arc::new(Cause::server(message)));
+                    *lock(&refusal) = Some(Arc::new(Cause::server(message)));
                 }
                 again.pause().await;
             }
@@ -363,7 +363,7 @@ impl Engine {
             Err(Error::Unavailable {
                 reason,
                 cause: None,
-            }) => Err(Error::unavailable_by(reason, lock(&told).take())),
+            }) => Err(Error::unavailable_by(reason, lock(&refusal).take())),
             done => done,
         }
     }
@@ -390,15 +390,15 @@ impl Engine {
         self.dropped_guards_released(&spec.name).await;
         let id = OwnerId::new(self.id, owner);
         // What was passed on to it, or what it shares with other readers, is there in another name.
-        let tenure = match spec.count.is_shared() {
+        let tenure = match spec.mode.is_shared() {
             true => {
-                let entry = self.slots.enter(&spec.name, id);
+                let entry = self.owners.enter(&spec.name, id);
                 entry.reading().or_else(|| entry.sent())
             }
-            false => self.slots.tenure(spec, spec.count, id),
+            false => self.owners.tenure(spec, spec.mode, id),
         };
         let field = match &tenure {
-            Some(tenure) => tenure.slot().owner.clone(),
+            Some(tenure) => tenure.entry().owner.clone(),
             None => id.field(),
         };
         let reply = self
@@ -468,8 +468,8 @@ impl Engine {
     /// What `owner` holds as far as this process knows: never more than it may rely on.
     pub(crate) fn known_holds(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> u32 {
         let tenure = self
-            .slots
-            .tenure(spec, spec.count, OwnerId::new(self.id, owner));
+            .owners
+            .tenure(spec, spec.mode, OwnerId::new(self.id, owner));
         let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count_of(owner))
     }
@@ -477,7 +477,7 @@ impl Engine {
     /// All holds that a guard, or a leaked hold, relies on.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let now = Instant::now();
-        let mut tenures = self.slots.tenures(None);
+        let mut tenures = self.owners.tenures(None);
         tenures.retain(|tenure| tenure.lost(now).is_none() && tenure.live_count() > 0);
         tenures.sort_by_key(|tenure| tenure.since);
         let held = tenures.iter().flat_map(|tenure| {
@@ -500,7 +500,7 @@ impl Engine {
     /// Frees the lock, whichever owner holds it; returns whether it was held.
     pub(crate) async fn force_release(self: &Arc<Self>, spec: &LockSpec) -> Result<bool, Error> {
         self.dropped_guards_released(&spec.name).await;
-        let before = self.slots.tenures(Some(&spec.name));
+        let before = self.owners.tenures(Some(&spec.name));
         // Sent twice, it could free the lock of an owner that acquired it in between.
         let reply = self
             .ask(spec, spec.protocol.force_release(spec), false)
@@ -513,9 +513,9 @@ impl Engine {
                 self.lose(&tenure.end_row(), LostReason::Gone);
             }
         }
-        self.slots.readers(&spec.name).close();
+        self.owners.readers(&spec.name).close();
         // What was granted meanwhile may have been before it.
-        self.verify(self.slots.tenures(Some(&spec.name)));
+        self.verify(self.owners.tenures(Some(&spec.name)));
         Ok(freed)
     }
 
@@ -539,7 +539,7 @@ impl Engine {
     /// The last steps, once no more releases can be queued.
     async fn wind_up(self: &Arc<Self>) {
         self.close();
-        let tenures = self.slots.tenures(None);
+        let tenures = self.owners.tenures(None);
         for tenure in &tenures {
             self.lose(tenure, LostReason::Closed);
         }

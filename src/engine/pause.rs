@@ -29,7 +29,7 @@ impl Engine {
     fn yields(self: &Arc<Self>, request: &AcquireRequest) -> Option<Instant> {
         let until = self.wakeups.yields_until(&request.spec)?;
         let owner = OwnerId::new(self.id, request.owner);
-        (!self.slots.concerns(&request.spec, owner)).then_some(until)
+        (!self.owners.concerns(&request.spec, owner)).then_some(until)
     }
 
     /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is

@@ -25,7 +25,7 @@ impl Key {
     }
 
     fn parts(&self) -> (&Bytes, &str, HoldMode) {
-        (&self.0.channel, &self.0.name, self.0.count)
+        (&self.0.channel, &self.0.name, self.0.mode)
     }
 }
 
@@ -163,7 +163,7 @@ impl<S> Queue<S> {
     }
 
     pub(super) fn is_of(&self, spec: &LockSpec) -> bool {
-        self.key.0.count == spec.count && self.key.0.name == spec.name
+        self.key.0.mode == spec.mode && self.key.0.name == spec.name
     }
 }
 

@@ -149,7 +149,7 @@ impl Drop for WaitingReader<'_> {
 impl Engine {
     /// Whether this is a reader that may share: its lease is the watchdog's.
     pub(super) fn shares(&self, request: &AcquireRequest) -> bool {
-        request.spec.count.is_shared() && request.watched && !self.config.local_hand_off.is_zero()
+        request.spec.mode.is_shared() && request.watched && !self.config.local_hand_off.is_zero()
     }
 
     /// A hold of what another reader has.
@@ -167,7 +167,7 @@ impl Engine {
         };
         let kind = request.spec.protocol.kind();
         let holder = || self.gauges.holds(kind, Instant::now());
-        let (tenure, id, is_first) = self.slots.join(readers, owner, fits, holder)?;
+        let (tenure, id, is_first) = self.owners.join(readers, owner, fits, holder)?;
         if is_first {
             self.watch(&tenure);
         }
@@ -179,7 +179,7 @@ impl Engine {
 
     /// The same, behind those that are ready.
     pub(super) async fn join_in_turn(self: &Arc<Self>, request: &AcquireRequest) -> Option<Held> {
-        let readers = self.slots.readers(&request.spec.name);
+        let readers = self.owners.readers(&request.spec.name);
         readers.lets_ready_tasks_go_first().await;
         self.join(&readers, request)
     }
@@ -191,14 +191,14 @@ impl Engine {
         deadline: Deadline,
         wait: Option<History>,
     ) -> Result<AttemptOutcome, Error> {
-        let readers = self.slots.readers(&request.spec.name);
+        let readers = self.owners.readers(&request.spec.name);
         let mut answered = pin!(readers.answered.notified());
         answered.as_mut().enable();
         if let Some(held) = self.join(&readers, request) {
             return Ok(AttemptOutcome::Granted(held));
         }
         let ask = || self.try_until(request, self.answer_deadline(deadline), wait, None);
-        let entry = self.slot(&request.spec, request.owner);
+        let entry = self.owner_entry(&request.spec, request.owner);
         if entry.reading().or_else(|| entry.sent()).is_some() {
             // It adds to a hold that was shared before, and is not shared anew.
             return ask().await;

@@ -183,7 +183,7 @@ impl Drop for Held {
         let dropped = self.gives_up();
         let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
-            let _op_lock = tenure.slot().take_op_lock().await;
+            let _op_lock = tenure.entry().take_op_lock().await;
             if tenure.take_this(id) {
                 engine.release_dropped(&tenure, id).await;
             }
@@ -278,8 +278,8 @@ impl Engine {
     ) -> Result<Released, Error> {
         runtime::check()?;
         let leaked = self
-            .slots
-            .tenure(spec, spec.count, OwnerId::new(self.id, owner))
+            .owners
+            .tenure(spec, spec.mode, OwnerId::new(self.id, owner))
             .and_then(|tenure| {
                 let id = tenure.take_leaked(owner)?;
                 Some((tenure, id))
@@ -327,8 +327,8 @@ impl Engine {
         id: HoldId,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        let _op_lock = tenure.slot().take_op_lock().await;
-        self.release_all_dropped(&tenure.spec, tenure.slot()).await;
+        let _op_lock = tenure.entry().take_op_lock().await;
+        self.release_all_dropped(&tenure.spec, tenure.entry()).await;
         self.release_in_turn(&tenure, id, permit).await
     }
 
@@ -347,13 +347,13 @@ impl Engine {
             self.lose(tenure, reason);
             if tenure.may_outlive_its_holders(sent) {
                 // Boxed, as it is seldom needed, and large.
-                Box::pin(self.give_back(&tenure.spec, tenure.slot())).await;
+                Box::pin(self.give_back(&tenure.spec, tenure.entry())).await;
             }
             return Err(tenure.lost_error(reason));
         }
         let until = tenure.valid_until();
         let left = tenure.release(Some(id), sent);
-        let mut release = Release::new(&tenure.spec, tenure.slot(), left.clone());
+        let mut release = Release::new(&tenure.spec, tenure.entry(), left.clone());
         if release.holds > 0 {
             // Those that remain may have to be told earlier than before.
             self.watch(tenure);
@@ -383,7 +383,7 @@ impl Engine {
                 // As far as is known, the server counts it still.
                 let on_server = tenure.on_server();
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
-                if !self.is_closed() || !tenure.has_slot() {
+                if !self.is_closed() || !tenure.has_entry() {
                     self.note_unreleased(tenure, [(tenure.owner_of(id), 1)]);
                     self.note_release(tenure, Some(id), sent, &(on_server, None));
                 }
@@ -416,12 +416,12 @@ impl Engine {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
                 let name = &tenure.spec.name;
-                match self.lines.left.may_tell() {
+                match self.lines.left.may_log() {
                     Some(untold) => {
-                        tracing::warn!(%name, %error, untold, "a dropped guard's lock was not released");
+                        tracing::warn!(%name, error = %error.in_full(), untold, "a dropped guard's lock was not released");
                     }
                     None => {
-                        tracing::debug!(%name, %error, "a dropped guard's lock was not released")
+                        tracing::debug!(%name, error = %error.in_full(), "a dropped guard's lock was not released")
                     }
                 }
             }
@@ -433,12 +433,12 @@ impl Engine {
     pub(super) async fn release_all_dropped(
         self: &Arc<Self>,
         spec: &LockSpec,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
     ) {
         if self.dropped.is_empty() {
             return;
         }
-        while let Some((tenure, id)) = self.slots.take_dropped(spec, slot) {
+        while let Some((tenure, id)) = self.owners.take_dropped(spec, entry) {
             // Boxed, as it is seldom needed, and large.
             Box::pin(self.release_dropped(&tenure, id)).await;
         }
@@ -455,7 +455,7 @@ impl Engine {
         let mut unanswered = Unanswered(Some((self, tenure)));
         let waiting = tenure.local().map_or(0, |local| local.waiting());
         let leaving = Leaving::begin(&self.wakeups, spec, waiting);
-        let release = spec.protocol.release(spec, &tenure.slot().owner, None, 0);
+        let release = spec.protocol.release(spec, &tenure.entry().owner, None, 0);
         // The order of a batch is not known beforehand; and a release that waits for replicas has a connection of its own, on which
         // an attempt could overtake it.
         let is_first =
@@ -542,7 +542,7 @@ impl Engine {
     pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
-            let release = Release::new(&tenure.spec, tenure.slot(), (0, None));
+            let release = Release::new(&tenure.spec, tenure.entry(), (0, None));
             let release = self.send_release(release, || false);
             let is_released = is_asked_for
                 && !tenure.is_kept()
@@ -561,20 +561,20 @@ impl Engine {
     pub(super) fn give_back_later(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let engine = self.clone();
         self.jobs.push(async move {
-            let slot = tenure.slot();
-            let _op_lock = slot.take_op_lock().await;
-            if engine.slots.sent_by(&tenure.spec, slot).is_none() {
-                engine.give_back(&tenure.spec, slot).await;
+            let entry = tenure.entry();
+            let _op_lock = entry.take_op_lock().await;
+            if engine.owners.sent_by(&tenure.spec, entry).is_none() {
+                engine.give_back(&tenure.spec, entry).await;
             }
         });
     }
 
     /// Releases what an attempt may have been granted that no caller wants or can rely on. The owner's other holds
     /// stay. The caller has the operation lock.
-    pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, slot: &OwnerEntryRef) {
+    pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, entry: &OwnerEntryRef) {
         let live = self
-            .slots
-            .sent_by(spec, slot)
+            .owners
+            .sent_by(spec, entry)
             .filter(|tenure| tenure.lost(Instant::now()).is_none());
         if live.is_some() && spec.protocol.most_holds() == 1 {
             // There is nothing besides, and its release would take no account of what is to be left.
@@ -584,7 +584,7 @@ impl Engine {
         // The lease of what is taken back may be longer than theirs.
         let left = live.as_ref().map(|tenure| tenure.release(None, sent));
         let left = left.unwrap_or_default();
-        let release = Release::new(spec, slot, left.clone());
+        let release = Release::new(spec, entry, left.clone());
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
         let until = Instant::now() + self.config.outage_wait;
         let given_back = self.send_release(release, || Instant::now() >= until);
@@ -594,12 +594,12 @@ impl Engine {
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let name = &spec.name;
-                match self.lines.left.may_tell() {
+                match self.lines.left.may_log() {
                     Some(untold) => {
-                        tracing::warn!(%name, %error, untold, "an unwanted hold was left to its lease");
+                        tracing::warn!(%name, error = %error.in_full(), untold, "an unwanted hold was left to its lease");
                     }
                     None => {
-                        tracing::debug!(%name, %error, "an unwanted hold was left to its lease")
+                        tracing::debug!(%name, error = %error.in_full(), "an unwanted hold was left to its lease")
                     }
                 }
             }
@@ -613,8 +613,8 @@ struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_slot()) {
-            let (spec, owner) = (&tenure.spec, &tenure.slot().owner);
+        if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_entry()) {
+            let (spec, owner) = (&tenure.spec, &tenure.entry().owner);
             engine.owe(spec.protocol.release(spec, owner, None, 0));
         }
     }

@@ -103,6 +103,11 @@ impl Deadline {
         }
     }
 
+    /// Whether the caller waits for a lock that is taken.
+    pub(super) fn waits(self) -> bool {
+        !matches!(self, Deadline::Once)
+    }
+
     pub(super) fn is_over(self) -> bool {
         matches!(self, Deadline::Until(deadline) if Instant::now() >= deadline)
     }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The pause before a server in passing trouble is asked again.
-pub(super) const PASSING_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The sendings of one request.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Again {
     /// Gives a server in passing trouble some time.
     pub(super) async fn pause(&self) {
         if self.was_refused {
-            tokio::time::sleep(PASSING_PAUSE).await;
+            tokio::time::sleep(TRANSIENT_PAUSE).await;
         }
     }
 }
@@ -120,14 +120,14 @@ mod tests {
             (Some("LOADING"), false)
         );
         again.pause().await;
-        assert_eq!(began.elapsed(), PASSING_PAUSE);
+        assert_eq!(began.elapsed(), TRANSIENT_PAUSE);
         let reason = "reset".into();
         let again = retry
             .again(&name, CallError::Unanswered { reason })
             .unwrap();
         again.pause().await;
         assert_eq!((again.refusal(), retry.is_in_doubt()), (None, true));
-        assert_eq!(began.elapsed(), PASSING_PAUSE, "it is sent again at once");
+        assert_eq!(began.elapsed(), TRANSIENT_PAUSE, "it is sent again at once");
         retry.settled();
         assert!(!retry.is_in_doubt());
     }

@@ -176,7 +176,7 @@ impl Engine {
         entry: &mut Option<LocalEntry>,
     ) -> Result<bool, Error> {
         let Some(local) = self
-            .slots
+            .owners
             .local(&request.spec)
             .filter(|_| request.spec.has_one_holder())
         else {
@@ -314,8 +314,8 @@ impl Engine {
                 return None;
             }
             // Whatever is on its way in the name of the field is to be over.
-            let _op_lock = tenure.slot().op_lock.try_lock().ok()?;
-            let (follower, id) = self.slots.follow(tenure, id, request, now)?;
+            let _op_lock = tenure.entry().op_lock.try_lock().ok()?;
+            let (follower, id) = self.owners.follow(tenure, id, request, now)?;
             let mut held = Held::new(self.clone(), follower.clone(), id);
             held.acknowledged = acknowledged;
             next = Some(follower.clone());
@@ -363,7 +363,7 @@ impl Engine {
     /// they asked the server themselves.
     fn watch_over(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
-        let is_held = || tenure.has_slot();
+        let is_held = || tenure.has_entry();
         let listening = match spec.announced {
             true => self.wakeups.listen_while(&spec, is_held),
             false => None,
@@ -384,6 +384,6 @@ impl Engine {
 
     /// Notifies all waiters, which see that the client is closed.
     pub(super) fn notify_contended(&self) {
-        drop(self.slots.locals(|_, local| [local.closes()]));
+        drop(self.owners.locals(|_, local| [local.closes()]));
     }
 }

@@ -49,7 +49,7 @@ impl Engine {
 
     /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
     pub(super) fn may_wait(self: &Arc<Self>, spec: &LockSpec, owner: OwnerId) -> Result<(), Error> {
-        let shared = spec.count.beside().filter(|mode| mode.is_shared());
+        let shared = spec.mode.beside().filter(|mode| mode.is_shared());
         let reading = shared.and_then(|mode| self.live_tenure(spec, mode, owner));
         let waits_for_itself =
             reading.is_some_and(|reading| reading.live_count_of(owner.owner()) > 0);
@@ -68,7 +68,7 @@ impl Engine {
         count: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        self.live(self.slots.tenure(spec, count, owner)?)
+        self.live(self.owners.tenure(spec, count, owner)?)
     }
 
     fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
@@ -95,14 +95,14 @@ impl Engine {
         let Some((holder, tenure)) = live else {
             return match slot.key().1 == owner {
                 true => Standing::Asks,
-                false => Standing::Elsewhere(self.slot(&request.spec, request.owner)),
+                false => Standing::Elsewhere(self.owner_entry(&request.spec, request.owner)),
             };
         };
-        let is_lent = tenure.slot().key().1 == owner;
+        let is_lent = tenure.entry().key().1 == owner;
         if holder == request.owner {
-            return match tenure.slot().key() == slot.key() {
+            return match tenure.entry().key() == slot.key() {
                 true => Standing::Adds(tenure),
-                false => Standing::Elsewhere(tenure.slot().clone()),
+                false => Standing::Elsewhere(tenure.entry().clone()),
             };
         }
         // What has a queue on the server takes its place there, but not by a name that another task uses.
@@ -118,7 +118,7 @@ impl Engine {
         slot: &OwnerEntryRef,
         request: &AcquireRequest,
     ) -> Standing {
-        let own = self.slot(&request.spec, request.owner);
+        let own = self.owner_entry(&request.spec, request.owner);
         let live = |tenure: Option<_>| tenure.and_then(|tenure| self.live(tenure));
         let tenure = match live(own.reading()) {
             Some(tenure) => Some(tenure),
@@ -126,8 +126,8 @@ impl Engine {
             None => live(own.sent()),
         };
         match tenure {
-            Some(tenure) if tenure.slot().key() == slot.key() => Standing::Adds(tenure),
-            Some(tenure) => Standing::Elsewhere(tenure.slot().clone()),
+            Some(tenure) if tenure.entry().key() == slot.key() => Standing::Adds(tenure),
+            Some(tenure) => Standing::Elsewhere(tenure.entry().clone()),
             None if own.key() == slot.key() => Standing::Asks,
             None => Standing::Elsewhere(own),
         }

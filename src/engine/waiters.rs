@@ -414,7 +414,7 @@ impl<S: Clone> Waiters<S> {
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
             let key = queue.key.clone();
             let spec = key.spec();
-            let all = wake == Wake::All && !spec.count.excludes_readers();
+            let all = wake == Wake::All && !spec.mode.excludes_readers();
             let wake = if all { Wake::All } else { Wake::One };
             if !all && queue.is_echo(now) {
                 continue;

@@ -181,7 +181,7 @@ impl Wakeups {
             return Neighbours::Uncounted;
         }
         // Its own writers are neighbours to a client's readers.
-        let own = !spec.count.is_shared() && waiters.listens(&spec.channel);
+        let own = !spec.mode.is_shared() && waiters.listens(&spec.channel);
         match listeners(reply).saturating_sub(own.into()) {
             0 => Neighbours::None,
             others => Neighbours::Listening(u32::try_from(others).unwrap_or(u32::MAX)),
@@ -500,7 +500,7 @@ impl Engine {
             return;
         }
         // Asked and logged once a minute at most.
-        let Some(_) = self.lines.elsewhere.may_tell() else {
+        let Some(_) = self.lines.elsewhere.may_log() else {
             return;
         };
         let Some(asked) = self.wakeups.redis.heard_elsewhere(&spec.channel) else {
@@ -521,8 +521,8 @@ impl Engine {
     /// Looks up holds that another client may have forced open: they are not handed on before the server has confirmed them.
     fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
-            let row = self.slots.local(&spec).and_then(|local| local.row());
-            let shared = || self.slots.readers(&spec.name).shared();
+            let row = self.owners.local(&spec).and_then(|local| local.row());
+            let shared = || self.owners.readers(&spec.name).shared();
             let held = row.map(|(_, tenure)| tenure).or_else(shared);
             self.verify(Vec::from_iter(held));
         }

@@ -57,7 +57,7 @@ impl Engine {
     pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
         let name = &tenure.spec.name;
         let is_failure = reason != LostReason::Closed;
-        match is_failure.then(|| self.lines.lost.may_tell()).flatten() {
+        match is_failure.then(|| self.lines.lost.may_log()).flatten() {
             Some(untold) => tracing::warn!(%name, %reason, untold, "a hold was lost"),
             None => tracing::debug!(%name, %reason, "a hold was lost"),
         }
@@ -92,7 +92,7 @@ impl Engine {
         for tenure in self
             .watchdog
             .alarm
-            .due(now + self.terms.lease.duration / 60)
+            .due(now + self.options.lease.duration / 60)
         {
             match tenure.duty(now) {
                 Duty::Lost(reason) => self.lose(&tenure, reason),
@@ -112,13 +112,13 @@ impl Engine {
 
     /// After a reconnection: what the server no longer has is lost now, not after a lease.
     fn verify_all(self: &Arc<Self>) {
-        self.verify(self.slots.tenures(None));
+        self.verify(self.owners.tenures(None));
     }
 
     /// As [`verify_all`](Self::verify_all), for what is in these slots.
     pub(super) fn verify_in(self: &Arc<Self>, slots: &HashSet<HashSlot>) {
         let redis = self.batcher.redis();
-        let mut tenures = self.slots.tenures(None);
+        let mut tenures = self.owners.tenures(None);
         tenures.retain(|tenure| slots.contains(&redis.slot(&tenure.spec.key)));
         self.verify(tenures);
     }
@@ -172,7 +172,7 @@ impl Engine {
         // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
         let turns: Vec<_> = renewals
             .iter()
-            .map(|renewal| (renewal, renewal.tenure.slot().op_lock.try_lock().ok()))
+            .map(|renewal| (renewal, renewal.tenure.entry().op_lock.try_lock().ok()))
             .filter(|(renewal, op_lock)| renewal.may_go(op_lock.is_some()))
             .filter(|(renewal, _)| renewal.is_due())
             .collect();
@@ -219,7 +219,7 @@ impl Engine {
                 self.gauges.renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_row();
                 tenure.lives_on();
-                tenure.hurry(Instant::now() + self.terms.lease.duration / 30);
+                tenure.hurry(Instant::now() + self.options.lease.duration / 30);
                 self.watch(tenure);
             }
             Ok(Presence::Present) => {
@@ -240,7 +240,7 @@ impl Engine {
             Err(refusal) => {
                 self.gauges.renewal(RenewalEnd::Refused);
                 let name = &tenure.spec.name;
-                match self.lines.refused.may_tell() {
+                match self.lines.refused.may_log() {
                     Some(untold) => {
                         tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
                     }
@@ -270,6 +270,6 @@ impl Renewal {
         tenure
             .spec
             .protocol
-            .renew(&tenure.spec, &tenure.slot().owner, lease.as_ref())
+            .renew(&tenure.spec, &tenure.entry().owner, lease.as_ref())
     }
 }

@@ -256,7 +256,7 @@ impl Yields {
 
     fn at(&mut self, spec: &LockSpec) -> Option<&mut Yielding> {
         let sides = self.locks.get_mut(&spec.name)?;
-        sides.iter_mut().find(|side| side.count == spec.count)
+        sides.iter_mut().find(|side| side.count == spec.mode)
     }
 
     /// Whether a release that other clients hear should leave the lock to them. So many tasks of this client wait for it.
@@ -289,7 +289,7 @@ impl Yields {
         if self.at(spec).is_none() {
             self.forget_old(now);
             let sides = self.locks.entry(spec.name.clone()).or_default();
-            sides.push(Yielding::new(spec.count, neighbours, now));
+            sides.push(Yielding::new(spec.mode, neighbours, now));
         }
         let side = self.at(spec)?;
         (side.neighbours, side.heard) = (neighbours, now);

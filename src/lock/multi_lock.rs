@@ -102,7 +102,7 @@ impl<Q: Quorum> GroupLock<Q> {
         let mut members: Vec<AnyLock> = locks.into_iter().map(Into::into).collect();
         let rank = |lock: &AnyLock| {
             let spec = lock.spec().ok();
-            spec.map(|spec| (spec.name.clone(), spec.count, lock.engine.id))
+            spec.map(|spec| (spec.name.clone(), spec.mode, lock.engine.id))
         };
         // Bad names first: they are what the user is told of.
         members.sort_by_cached_key(rank);
@@ -388,7 +388,7 @@ impl<Q: Quorum> GroupLock<Q> {
         for lock in &self.members {
             let spec = lock.spec()?;
             let is_same = |(other, at): (&AnyLock, &Arc<LockSpec>)| {
-                (&at.name, at.count, other.engine.id) == (&spec.name, spec.count, lock.engine.id)
+                (&at.name, at.mode, other.engine.id) == (&spec.name, spec.mode, lock.engine.id)
             };
             if last.is_some_and(is_same) {
                 let name = &spec.name;

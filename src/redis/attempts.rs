@@ -209,7 +209,7 @@ impl Fortune {
             failed,
             ..
         } = self;
-        if is_due && let Some(untold) = self.servers.lines.may_tell() {
+        if is_due && let Some(untold) = self.servers.lines.may_log() {
             self.logged_at = Some(now);
             tracing::warn!(%server, purpose, %reason, lost, failed, untold, "{what}");
         } else {
@@ -228,7 +228,7 @@ impl Fortune {
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
         if self.logged_at.take().is_some()
-            && let Some(untold) = self.servers.lines.may_tell()
+            && let Some(untold) = self.servers.lines.may_log()
         {
             tracing::info!(%server, purpose, ?after, lost, failed, untold, "connected to Redis again");
         }

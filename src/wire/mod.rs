@@ -84,7 +84,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// The kind's name in gauges and spans.
     fn kind(&self) -> KindName;
     /// Which of an owner's counts at a name is meant.
-    fn count(&self) -> HoldMode {
+    fn mode(&self) -> HoldMode {
         HoldMode::Owner
     }
     /// The lock `name` of this kind.

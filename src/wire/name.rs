@@ -23,7 +23,7 @@ pub struct LockSpec {
     /// Further arguments of the kind's operations: other keys, prefixes of keys, times.
     pub(crate) extra_keys: Vec<Bytes>,
     /// Which of an owner's counts at this name the kind uses.
-    pub(crate) count: HoldMode,
+    pub(crate) mode: HoldMode,
     /// Whether every client publishes each release of the lock and waiters subscribe. Otherwise waiters poll.
     pub(crate) announced: bool,
     /// Whether one release can let several waiters in.
@@ -46,7 +46,7 @@ impl LockSpec {
             key: channel.slice(key),
             channel,
             extra_keys: Vec::new(),
-            count: HoldMode::Owner,
+            mode: HoldMode::Owner,
             announced: true,
             shared: false,
             name,
@@ -55,7 +55,7 @@ impl LockSpec {
 
     /// Whether a release lets one waiter in, and messages wake waiters.
     pub(crate) fn has_one_holder(&self) -> bool {
-        self.count != HoldMode::Read && !self.has_queue()
+        self.mode != HoldMode::Read && !self.has_queue()
     }
 
     /// Whether waiters stand in a queue on the server.
@@ -64,7 +64,7 @@ impl LockSpec {
     }
 
     /// Whether a request says how long ago the wait's last attempt was.
-    pub(crate) fn counts_tries(&self) -> bool {
+    pub(crate) fn counts_attempts(&self) -> bool {
         self.has_queue() || self.protocol.intend().is_some()
     }
 

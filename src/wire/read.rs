@@ -37,12 +37,12 @@ static INSPECT: Script = script!(keys = 1, "read_inspect");
 pub(super) fn read_write_spec(
     protocol: &'static dyn LockProtocol,
     name: Arc<str>,
-    count: HoldMode,
+    mode: HoldMode,
 ) -> LockSpec {
     LockSpec {
         extra_keys: vec![suffixable(&name).into()],
-        shared: count == HoldMode::Read,
-        count,
+        shared: mode == HoldMode::Read,
+        mode,
         ..LockSpec::new(protocol, name, "redisson_rwlock")
     }
 }
@@ -60,12 +60,12 @@ impl LockProtocol for ReadProtocol {
         KindName::Read
     }
 
-    fn count(&self) -> HoldMode {
+    fn mode(&self) -> HoldMode {
         HoldMode::Read
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_spec(self, name, self.count())
+        read_write_spec(self, name, self.mode())
     }
 
     fn most_holds(&self) -> u32 {

@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-pub(crate) use super::reply::{Acknowledged, Detail, Outcome};
 use super::{decimal, packed};
 
 /// A script that runs any number of operations in one call (`lua/batch.lua`).

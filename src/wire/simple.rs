@@ -36,13 +36,13 @@ impl LockProtocol for SimpleProtocol {
         KindName::Simple
     }
 
-    fn count(&self) -> HoldMode {
+    fn mode(&self) -> HoldMode {
         HoldMode::Simple
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
         LockSpec {
-            count: self.count(),
+            mode: self.mode(),
             announced: false,
             ..LockSpec::new(self, name, "simple_lock__channel")
         }

@@ -47,12 +47,12 @@ impl LockProtocol for WriteProtocol {
         KindName::Write
     }
 
-    fn count(&self) -> HoldMode {
+    fn mode(&self) -> HoldMode {
         HoldMode::Write
     }
 
     fn spec(&'static self, name: Arc<str>, _config: &Config) -> LockSpec {
-        read_write_spec(self, name, self.count())
+        read_write_spec(self, name, self.mode())
     }
 
     fn acquire(&self, spec: &LockSpec, args: &AcquireArgs<'_>) -> Request {

@@ -20,7 +20,7 @@ use super::{
     CallError, Engine, Event, Refusal, Request,
     detach::{Caller, DetachOnDrop},
     request::Deadline,
-    retry::{PASSING_PAUSE, Retry},
+    retry::{Retry, TRANSIENT_PAUSE},
     runtime,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     wire::{
         Lease, latch,
         permit::{self, Id},
-        script::{Detail, Outcome},
+        reply::{Detail, Outcome},
         semaphore,
         site::{Attempt, Site},
     },
@@ -474,14 +474,14 @@ impl Engine {
             // A client that closes waits until permits that were granted meanwhile are given back.
             let _closing = self.tasks.token();
             let caller = Caller::default();
-            let tried = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
-            let tried = match timeout_at(self.answer_deadline(deadline), tried).await {
-                Ok(tried) => tried?,
+            let outcome = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
+            let outcome = match timeout_at(self.answer_deadline(deadline), outcome).await {
+                Ok(outcome) => outcome?,
                 Err(_) => AttemptOutcome::Unanswered {
                     reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
                 },
             };
-            match (tried, &waiting) {
+            match (outcome, &waiting) {
                 (AttemptOutcome::Granted(..), _) if self.is_closed() => return Err(Error::Closed),
                 (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
@@ -626,9 +626,11 @@ impl Engine {
 
     fn permits_stay(&self, site: &Site, error: &Error) {
         let name = &site.name;
-        match self.lines.left.may_tell() {
-            Some(untold) => tracing::warn!(%name, %error, untold, "permits were not given back"),
-            None => tracing::debug!(%name, %error, "permits were not given back"),
+        match self.lines.left.may_log() {
+            Some(untold) => {
+                tracing::warn!(%name, error = %error.in_full(), untold, "permits were not given back")
+            }
+            None => tracing::debug!(%name, error = %error.in_full(), "permits were not given back"),
         }
     }
 
@@ -708,7 +710,7 @@ impl Engine {
                     if Instant::now() >= until {
                         return Err(Error::Redis { message });
                     }
-                    tokio::time::sleep(PASSING_PAUSE).await;
+                    tokio::time::sleep(TRANSIENT_PAUSE).await;
                 }
                 Err(error) => {
                     let again = retry.again(&site.name, error)?;

@@ -331,7 +331,7 @@ impl Engine {
                 }
                 Err(CallError::Refused(refusal)) => {
                     let name = &permit.site.name;
-                    match self.lines.refused.may_tell() {
+                    match self.lines.refused.may_log() {
                         Some(untold) => {
                             tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
                         }
@@ -359,7 +359,7 @@ impl Engine {
         // A permit that is not renewed ends as its holder has asked for.
         match permit
             .is_renewed
-            .then(|| self.lines.lost.may_tell())
+            .then(|| self.lines.lost.may_log())
             .flatten()
         {
             Some(untold) => tracing::warn!(%name, %reason, untold, "a permit was lost"),

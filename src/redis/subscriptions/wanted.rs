@@ -149,7 +149,7 @@ impl Wanted {
     /// The server refused to subscribe to `channel`. Nothing is remembered: names are many, and rights may change.
     pub(super) fn refuse(&mut self, channel: &Bytes) {
         let shown = server_text::shown(&String::from_utf8_lossy(channel));
-        match self.lines.may_tell() {
+        match self.lines.may_log() {
             Some(untold) => tracing::warn!(
                 channel = shown,
                 untold,
