@@ -104,7 +104,7 @@ impl Drop for Leave {
     fn drop(&mut self) {
         if let Some(pipe) = self.0.network.state().pipes.get_mut(&self.0.pipe) {
             drop(pipe.leave());
-            pipe.wake.notify_one();
+            pipe.wake();
         }
     }
 }

@@ -6,14 +6,17 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    future::poll_fn,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
     time::Duration,
 };
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
+    sync::oneshot,
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -96,14 +99,14 @@ impl Network {
             tokio::time::sleep(delay).await;
         }
         let (end, told) = oneshot::channel();
-        let (pipe, wake) = self
+        let pipe = self
             .state()
             .open(address, end)
             .ok_or_else(|| ConnectError {
                 kind: ConnectErrorKind::Network,
                 details: "connection refused".into(),
             })?;
-        tokio::spawn(drive(self.clone(), pipe, wake));
+        tokio::spawn(drive(self.clone(), pipe));
         let line = Line {
             network: self.clone(),
             pipe,
@@ -138,27 +141,45 @@ impl Network {
         })
     }
 
-    /// Does what is due on a connection.
-    fn step(&self, pipe: PipeId) -> Next {
+    /// Does what is due on a connection, and has the task woken when it is to look again.
+    fn step(&self, pipe: PipeId, waker: &Waker) -> Next {
         let now = Instant::now();
         let mut state = self.state();
+        // What happens meanwhile is seen by this step.
+        let kept = state
+            .pipes
+            .get_mut(&pipe)
+            .and_then(|pipe| pipe.waker.take());
         state.execute_due(pipe, now);
-        state.hand_out_due(pipe, now)
+        let next = state.hand_out_due(pipe, now);
+        if let Some(found) = state.pipes.get_mut(&pipe) {
+            let kept = kept.filter(|kept| kept.will_wake(waker));
+            found.waker = kept.or_else(|| Some(waker.clone()));
+        }
+        next
     }
 }
 
-async fn drive(network: Network, pipe: PipeId, wake: Arc<Notify>) {
-    loop {
-        match network.step(pipe) {
-            Next::OnWake => wake.notified().await,
-            Next::At(due) => tokio::select! {
-                biased;
-                () = wake.notified() => {}
-                () = tokio::time::sleep_until(due) => {}
-            },
-            Next::Never => return,
+async fn drive(network: Network, pipe: PipeId) {
+    let mut sleep = pin!(None);
+    poll_fn(|context| {
+        loop {
+            match network.step(pipe, context.waker()) {
+                Next::OnWake => {
+                    sleep.set(None);
+                    return Poll::Pending;
+                }
+                Next::At(due) => sleep.set(Some(sleep_until(due))),
+                Next::Never => return Poll::Ready(()),
+            }
+            if let Some(sleep) = sleep.as_mut().as_pin_mut()
+                && sleep.poll(context).is_pending()
+            {
+                return Poll::Pending;
+            }
         }
-    }
+    })
+    .await;
 }
 
 impl Transport for Network {
@@ -226,11 +247,7 @@ impl State {
         }
     }
 
-    fn open(
-        &mut self,
-        address: &Address,
-        end: oneshot::Sender<&'static str>,
-    ) -> Option<(PipeId, Arc<Notify>)> {
+    fn open(&mut self, address: &Address, end: oneshot::Sender<&'static str>) -> Option<PipeId> {
         let millis = self.millis(Instant::now());
         let host = self.servers.get_mut(address).filter(|host| host.is_up)?;
         self.opened += 1;
@@ -238,7 +255,6 @@ impl State {
         let id = host
             .server
             .open(&format!("10.0.0.1:{}", 10_000 + pipe % 50_000), millis);
-        let wake = Arc::new(Notify::new());
         let opened = Pipe {
             address: address.clone(),
             id,
@@ -251,10 +267,10 @@ impl State {
             is_ending: false,
             is_cut: false,
             lost: Vec::new(),
-            wake: wake.clone(),
+            waker: None,
         };
         self.pipes.insert(pipe, opened);
-        Some((pipe, wake))
+        Some(pipe)
     }
 
     /// Puts a command on its way; `None` if the connection has ended.
@@ -287,7 +303,7 @@ impl State {
             }
             Some(Ending::Unanswered) | None => found.depart(now + fate.delay, request),
         }
-        found.wake.notify_one();
+        found.wake();
         Some(answered)
     }
 
@@ -393,9 +409,9 @@ impl State {
             self.relay(&address, &channel, &payload, now);
         }
         self.answer(pipe, request, frame, now, millis);
-        for other in self.pipes.values() {
+        for other in self.pipes.values_mut() {
             if killed.contains(&other.id) && other.address == address {
-                other.wake.notify_one();
+                other.wake();
             }
         }
     }
@@ -458,7 +474,7 @@ impl State {
             Delivering::Never => return,
         };
         pipe.arrive(now + delay, Arrival::Message(pushed));
-        pipe.wake.notify_one();
+        pipe.wake();
     }
 
     /// Hands out what has arrived at the client.
@@ -534,7 +550,7 @@ impl State {
                 pipe.requests.clear();
                 pipe.blocked = None;
                 pipe.end_at(now, "the server closed the connection");
-                pipe.wake.notify_one();
+                pipe.wake();
             }
         }
     }

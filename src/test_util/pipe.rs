@@ -1,10 +1,10 @@
 //! A connection, as a network sees it: what is on its way, in both directions.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, task::Waker, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::Instant,
 };
 
@@ -34,7 +34,8 @@ pub(super) struct Pipe {
     pub(super) is_cut: bool,
     /// The answers of lost commands, which their callers miss only when the connection ends.
     pub(super) lost: Vec<oneshot::Sender<Frame>>,
-    pub(super) wake: Arc<Notify>,
+    /// Of the task that moves what is on its way, while that task waits.
+    pub(super) waker: Option<Waker>,
 }
 
 pub(super) struct Request {
@@ -85,6 +86,13 @@ pub(super) enum Arrival {
 }
 
 impl Pipe {
+    /// Has the task look at the connection that moves what is on its way.
+    pub(super) fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
     /// Puts a command on its way to the server, behind those before it.
     pub(super) fn depart(&mut self, due: Instant, request: Request) {
         let due = self.requests.back().map_or(due, |(last, _)| due.max(*last));

@@ -6,6 +6,7 @@ use super::{
     Refusal, Role,
     faults::MasterChange,
     network::{PipeId, State},
+    pipe::Pipe,
 };
 use crate::redis::endpoint::Address;
 
@@ -141,9 +142,10 @@ impl State {
     }
 
     /// Has the connections to a server looked at again.
-    pub(super) fn wake(&self, address: &Address) {
-        for pipe in self.pipes.values().filter(|pipe| pipe.address == *address) {
-            pipe.wake.notify_one();
-        }
+    pub(super) fn wake(&mut self, address: &Address) {
+        let pipes = self.pipes.values_mut();
+        pipes
+            .filter(|pipe| pipe.address == *address)
+            .for_each(Pipe::wake);
     }
 }

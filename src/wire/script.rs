@@ -56,10 +56,10 @@ impl Script {
     /// The text that publishes in this way.
     pub(crate) fn text(&self, publishing: Publishing) -> &Text {
         match publishing {
-            Publishing::Classic => self.classic.get_or_init(|| Text::new(self.source.into())),
+            Publishing::Classic => self.classic.get_or_init(|| Text::new(self.source)),
             Publishing::Sharded => self
                 .sharded
-                .get_or_init(|| Text::new(self.source.replacen(CLASSIC, SHARDED, 1).into())),
+                .get_or_init(|| Text::new(self.source.replacen(CLASSIC, SHARDED, 1).leak())),
         }
     }
 
@@ -109,9 +109,13 @@ impl Script {
 }
 
 impl Text {
-    fn new(source: Bytes) -> Self {
-        let sha = sha1_smol::Sha1::from(&source).digest().to_string().into();
-        Self { source, sha }
+    /// There is one for each script and way, for ever: static, its clones count no references, which threads would share.
+    fn new(source: &'static str) -> Self {
+        let sha = sha1_smol::Sha1::from(source).digest().to_string().leak();
+        Self {
+            source: Bytes::from_static(source.as_bytes()),
+            sha: Bytes::from_static(sha.as_bytes()),
+        }
     }
 }
 

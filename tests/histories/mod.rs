@@ -18,3 +18,11 @@ mod stays;
 mod story;
 pub mod subjects;
 pub mod verdict;
+
+use std::collections;
+
+use foldhash::fast::FixedState;
+
+/// Maps that are asked at every step of a history.
+pub type HashMap<K, V> = collections::HashMap<K, V, FixedState>;
+pub type HashSet<K> = collections::HashSet<K, FixedState>;

@@ -2,11 +2,12 @@
 //!
 //! What one owner may be told is checked against its [`Book`]; the rules that look at several owners are in [`stays`].
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use redisson_lock::{LostReason, Released};
 
 use super::{
+    HashMap,
     books::{Book, Live, validity},
     log::{Event, HoldId, Side, Spot, Trouble, What},
     stays::{self, Cause, Forcing, Stay},
@@ -61,12 +62,12 @@ impl Replay {
     fn new(rules: Rules) -> Self {
         Self {
             rules,
-            books: HashMap::new(),
+            books: HashMap::default(),
             stays: Vec::new(),
-            index: HashMap::new(),
+            index: HashMap::default(),
             forcings: Vec::new(),
             certainties: Vec::new(),
-            counting: HashMap::new(),
+            counting: HashMap::default(),
             closed: false,
             tally: Tally::default(),
         }

@@ -1,11 +1,9 @@
 //! The rules about several owners: which may be inside together, whose token is higher, which comes first. Pure.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{
+    HashMap, HashSet,
     log::{Event, Side, Spot, What},
     verdict::{Violation, broken},
 };
@@ -106,7 +104,7 @@ pub fn alone(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
 
 /// Tokens rise from tenure to tenure; an owner inside keeps its own.
 pub fn rising(stays: &[Stay], forcings: &[Forcing]) -> Result<(), Violation> {
-    let mut latest: HashMap<u32, (&Stay, i64)> = HashMap::new();
+    let mut latest: HashMap<u32, (&Stay, i64)> = HashMap::default();
     for stay in stays {
         let until = stay.excludes_until(forcings);
         let (Some(token), Some(_)) = (stay.token, until) else {
@@ -166,7 +164,7 @@ pub fn in_order(
     let entries = stays.iter().filter(waited);
     let enters: HashMap<_, _> = entries.map(|stay| (stay.asked, stay.entered)).collect();
     let mut waits: Vec<Wait> = Vec::new();
-    let mut quitters = HashSet::new();
+    let mut quitters = HashSet::default();
     let (mut looked, mut compared) = (0, 0);
     for (at, event) in events.iter().enumerate() {
         let spot = event.spot;

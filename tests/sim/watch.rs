@@ -1,7 +1,6 @@
 //! Compares each event of a simulated history with the server's state.
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     played::{
+        HashMap, HashSet,
         log::{Event, HoldId, Side, Spot, Trouble, What},
         profiles::{Profile, Weather},
         subjects::Subject,
@@ -326,8 +326,8 @@ impl Watch {
 
 /// Checks the order of grants of a fair lock, without disturbances: an owner that asks `apart` earlier enters first.
 pub fn check_grant_order(events: &[Event], apart: Duration) -> Result<(), String> {
-    let mut asks: HashMap<Spot, Duration> = HashMap::new();
-    let mut inside: HashMap<Spot, u32> = HashMap::new();
+    let mut asks: HashMap<Spot, Duration> = HashMap::default();
+    let mut inside: HashMap<Spot, u32> = HashMap::default();
     let mut quitters: Vec<Spot> = Vec::new();
     for event in events {
         let spot = event.spot;

@@ -228,15 +228,15 @@ impl Faults for Weather {
         }
         let Line { trouble, until } = state.line(connection);
         let delay = state.delay();
-        let rest = until.saturating_duration_since(Instant::now());
+        let rest = || until.saturating_duration_since(Instant::now());
         let (extra, ending) = match trouble {
             Trouble::LosesRequests if state.one_in(5) => (Duration::ZERO, Some(Ending::Unsent)),
             Trouble::LosesReplies if state.one_in(5) => (Duration::ZERO, Some(Ending::Unanswered)),
             Trouble::ExecutesLate if state.one_in(5) => {
-                (rest.mul_f64(state.random.f64()), Some(Ending::Unheard))
+                (rest().mul_f64(state.random.f64()), Some(Ending::Unheard))
             }
             Trouble::IsSlow(slow) => (slow, None),
-            Trouble::Stalls => (rest, None),
+            Trouble::Stalls => (rest(), None),
             _ => (Duration::ZERO, None),
         };
         Fate {

@@ -43,22 +43,12 @@ const AGAIN: Value = Value::NULL;
 type Given = Option<Either<BString, Value>>;
 
 /// The number of words, and the words. What is behind the last of these few is for the slow functions.
-type Few = (
-    usize,
-    Given,
-    Given,
-    Given,
-    Given,
-    Given,
-    Given,
-    Given,
-    Given,
-);
+type Few = (usize, Given, Given, Given, Given, Given, Given);
 
 /// The words, if these are right: there are no more, none is nil, a boolean or a table, and no number has lost digits.
 fn few(words: &Few) -> Option<SmallVec<[&[u8]; 8]>> {
-    let (count, a, b, c, d, e, f, g, h) = words;
-    let given = [a, b, c, d, e, f, g, h];
+    let (count, a, b, c, d, e, f) = words;
+    let given = [a, b, c, d, e, f];
     if *count == 0 || *count > given.len() {
         return None;
     }

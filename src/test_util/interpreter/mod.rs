@@ -10,10 +10,7 @@ use std::{cell::RefCell, collections::HashMap, fmt, mem};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use mlua::{
-    BString, Either, Function, Lua, LuaString,
-    state::{GcIncParams, GcMode},
-};
+use mlua::{BString, Either, Function, Lua, LuaString};
 
 use super::{
     Data, Frame,
@@ -97,10 +94,6 @@ fn with_state<T>(used: impl FnOnce(&mut State) -> T) -> T {
     STATE.with_borrow_mut(used)
 }
 
-/// The limit at which a cycle of the garbage collector begins, in percent of what was left by the last one: what a
-/// script leaves is little, and what stays is every script.
-const GARBAGE: i32 = 1000;
-
 impl Interpreter {
     /// Makes a Lua state with the libraries that Redis gives its scripts.
     pub(crate) fn new() -> Self {
@@ -109,9 +102,6 @@ impl Interpreter {
 
     fn try_new() -> mlua::Result<Self> {
         let (lua, run) = sandbox::open()?;
-        let mut collector = GcIncParams::default();
-        collector.pause = Some(GARBAGE);
-        lua.gc_set_mode(GcMode::Incremental(collector));
         Ok(Self {
             lua,
             run,
