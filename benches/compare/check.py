@@ -224,10 +224,10 @@ def exclusion(server, first, second):
 
 
 def check_turns(answer, seconds):
-    assert answer.keys() == {"count", "all", "seconds", "longest_wait_us"}, answer
+    assert answer.keys() == {"count", "all", "seconds", "longest_wait_us", "wait_p99_us"}, answer
     assert isinstance(answer["count"], int) and isinstance(answer["all"], int), answer
     assert 0 <= answer["count"] <= answer["all"] and answer["seconds"] == seconds, answer
-    assert 0 <= answer["longest_wait_us"] < 60e6, answer
+    assert 0 <= answer["wait_p99_us"] <= answer["longest_wait_us"] < 60e6, answer
     return answer
 
 

@@ -62,12 +62,15 @@ pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
             })?;
         }
     }
-    let shares = share_chart::bars(report);
-    if !shares.is_empty() {
-        let file = folder.join("shares.svg");
-        drawn(&file, share_chart::size(&shares), |area| {
-            share_chart::draw(area, &shares)
-        })?;
+    for (kind, bars) in [
+        (share_chart::SHARES, share_chart::bars(report)),
+        (share_chart::LONE, share_chart::lone(report)),
+    ] {
+        if !bars.is_empty() {
+            drawn(&folder.join(kind.file), share_chart::size(&bars), |area| {
+                share_chart::draw(area, &kind, &bars)
+            })?;
+        }
     }
     Ok(())
 }
@@ -209,7 +212,7 @@ fn time(micros: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{peers::MIXED, results::tests::report, share::Share};
+    use crate::{peers::MIXED, results::tests::report, share};
 
     #[test]
     fn each_peer_that_has_figures_is_in_the_charts() {
@@ -220,7 +223,7 @@ mod tests {
             (Workload::HandOff, OURS, Figure::P50, 226.0),
             (Workload::HandOff, "redsync", Figure::P50, 90_000.0),
             (
-                Workload::Share(Share::Crowd),
+                Workload::Share(share::CROWD_1MS),
                 MIXED,
                 Figure::LeastShare,
                 41.0,

@@ -41,6 +41,9 @@ pub enum Figure {
     LongestWait,
     FirstWait,
     SecondWait,
+    /// The wait in milliseconds that 99 of 100 do not exceed, of the tasks of one process.
+    FirstWaitP99,
+    SecondWaitP99,
     /// Turns per second without the subscriber or the writer, and the ratio of turns with and without it.
     Alone,
     Ratio,

@@ -139,6 +139,6 @@ async fn all_queued(stage: &mut Stage, name: &str) -> Result<(), Failure> {
 
 fn sample(mut nanos: Vec<u64>) -> Sample {
     nanos.sort_unstable();
-    let micros = |quantile| stats::quantile(&nanos, quantile) as f64 / 1e3;
+    let micros = |quantile| stats::quantile(&nanos, quantile).unwrap_or(0) as f64 / 1e3;
     Sample::from([(Figure::P50, micros(0.50)), (Figure::P99, micros(0.99))])
 }

@@ -89,7 +89,8 @@ impl Round {
             return Err("nothing was measured: the round was too short".into());
         }
         measured.nanos.sort_unstable();
-        let micros = |quantile| stats::quantile(&measured.nanos, quantile) as f64 / 1e3;
+        let micros =
+            |quantile| stats::quantile(&measured.nanos, quantile).unwrap_or(0) as f64 / 1e3;
         Ok(Self {
             count: measured.nanos.len() as u64,
             all: measured.all,

@@ -22,8 +22,10 @@ pub enum Share {
         ours: usize,
         redisson: usize,
     },
+    /// A process of one task beside a process of `CROWD`.
+    Lone,
     /// Four processes of many tasks.
-    Crowd,
+    Crowd { work_ms: u32 },
     /// A process of one task behind a slow network beside a process of `near` tasks.
     Far { near: usize },
     /// A process of one task, alone, and beside a subscriber that never asks for the lock.
@@ -34,18 +36,22 @@ pub enum Share {
     Herd { kind: Kind, clients: usize },
 }
 
-use Share::{Crowd, Dead, Far, Herd, Mixed, Pair, Readers};
+use Share::{Crowd, Dead, Far, Herd, Lone, Mixed, Pair, Readers};
 
 const REENTRANT: Taken = Taken::One(Kind::Reentrant);
 const FENCED: Taken = Taken::One(Kind::Fenced);
 const WRITE: Taken = Taken::One(Kind::Write);
+/// The tasks of the process beside the one of a lone task.
+const CROWD: usize = 64;
+/// The work of each, unless a workload says otherwise.
+pub const LONE_WORK_MS: u32 = 10;
 const CROWD_TASKS: usize = 16;
 const CROWD_PROCESSES: usize = 4;
 /// The most processes of one reading client each; more readers share `FEWER_READER_PROCESSES`.
 const READER_PROCESSES: usize = 6;
 const FEWER_READER_PROCESSES: usize = 4;
 
-pub const ALL: [Share; 29] = [
+pub const ALL: [Share; 33] = [
     pair(REENTRANT, 0),
     pair(REENTRANT, 1),
     pair(REENTRANT, 10),
@@ -61,7 +67,11 @@ pub const ALL: [Share; 29] = [
     mixed(Taken::Multi, 5),
     MIXED_8_8,
     mixed_of(REENTRANT, 1, 64, 1),
-    Crowd,
+    CROWD_1MS,
+    Lone,
+    MIXED_LONE_JAVA,
+    MIXED_LONE_RUST,
+    CROWD_10MS,
     Far { near: 1 },
     Far { near: 64 },
     Dead,
@@ -83,6 +93,14 @@ pub const THREE: Share = Pair {
     processes: 3,
 };
 pub const MIXED_8_8: Share = mixed_of(REENTRANT, 1, 8, 8);
+pub const CROWD_1MS: Share = Crowd { work_ms: 1 };
+pub const CROWD_10MS: Share = Crowd {
+    work_ms: LONE_WORK_MS,
+};
+/// A Java thread beside many tasks of this crate.
+pub const MIXED_LONE_JAVA: Share = mixed_of(REENTRANT, LONE_WORK_MS, CROWD, 1);
+/// A task of this crate beside many Java threads.
+pub const MIXED_LONE_RUST: Share = mixed_of(REENTRANT, LONE_WORK_MS, 1, CROWD);
 
 pub const fn pair(taken: Taken, work_ms: u32) -> Share {
     let processes = 2;
@@ -153,8 +171,21 @@ impl Share {
                 ours: 1,
                 redisson: 1,
             } => format!("share-mixed-{}{work_ms}ms", prefix(taken)),
-            Mixed { ours, redisson, .. } => format!("share-mixed-{ours}-{redisson}"),
-            Crowd => "share-crowd".into(),
+            Mixed {
+                work_ms: 1,
+                ours,
+                redisson,
+                ..
+            } => format!("share-mixed-{ours}-{redisson}"),
+            Mixed {
+                work_ms,
+                ours,
+                redisson,
+                ..
+            } => format!("share-mixed-{ours}-{redisson}-{work_ms}ms"),
+            Lone => format!("share-lone-{CROWD}-{LONE_WORK_MS}ms"),
+            Crowd { work_ms: 1 } => "share-crowd".into(),
+            Crowd { work_ms } => format!("share-crowd-{work_ms}ms"),
             Far { near } => format!("share-far-{near}"),
             Dead => "share-dead".into(),
             Readers { clients } => format!("share-readers-{clients}"),
@@ -173,7 +204,8 @@ impl Share {
                 format!("shares: {processes} processes of 1 task, {work_ms} ms of work, {} lock", taken.text()),
             Mixed { taken, work_ms, ours, redisson } =>
                 format!("shares: ours ({ours}) beside Redisson ({redisson}), {work_ms} ms of work, {} lock", taken.text()),
-            Crowd => format!("shares: {CROWD_PROCESSES} processes of {CROWD_TASKS} tasks, 1 ms of work"),
+            Lone => format!("shares: a process of 1 task beside a process of {CROWD}, {LONE_WORK_MS} ms of work"),
+            Crowd { work_ms } => format!("shares: {CROWD_PROCESSES} processes of {CROWD_TASKS} tasks, {work_ms} ms of work"),
             Far { near } => format!("shares: a task 5 ms away each way beside a process of {near} near, 1 ms of work"),
             Dead => "a process of 1 task, 1 ms of work, alone and beside a subscriber that never asks".into(),
             Readers { clients } => format!("{clients} clients that read for 5 to 25 ms, without and with a writer"),
@@ -185,12 +217,23 @@ impl Share {
         match self {
             Pair { processes: 3, .. } => THREE_COLUMNS,
             Pair { .. } => PAIR,
+            MIXED_LONE_JAVA | MIXED_LONE_RUST => MIXED_LONE,
             Mixed { .. } => MIXED_COLUMNS,
-            Crowd => CROWD,
+            Lone => LONE,
+            Crowd { .. } => CROWD_COLUMNS,
             Far { .. } => FAR,
             Dead => DEAD,
             Readers { .. } => READERS,
             Herd { .. } => HERD,
+        }
+    }
+
+    /// The p99 wait of the task that is alone in its process beside many, if there is one.
+    pub fn lone_p99(self) -> Option<Figure> {
+        match self {
+            Lone | MIXED_LONE_RUST => Some(Figure::FirstWaitP99),
+            MIXED_LONE_JAVA => Some(Figure::SecondWaitP99),
+            _ => None,
         }
     }
 
@@ -206,6 +249,7 @@ impl Share {
     pub fn stretch(self) -> u32 {
         match self {
             Pair { work_ms: 50, .. } | Far { .. } | Readers { .. } => 2,
+            Lone | MIXED_LONE_JAVA | MIXED_LONE_RUST | CROWD_10MS => 2,
             _ => 1,
         }
     }
@@ -231,7 +275,13 @@ impl Share {
                 Party::new(OURS, taken, ours, work_ms),
                 Party::new(REDISSON, taken, redisson, work_ms),
             ],
-            Crowd => vec![Party::new(peer, REENTRANT, CROWD_TASKS, 1); CROWD_PROCESSES],
+            Lone => {
+                let party = |tasks| Party::new(peer, REENTRANT, tasks, LONE_WORK_MS);
+                vec![party(1), party(CROWD)]
+            }
+            Crowd { work_ms } => {
+                vec![Party::new(peer, REENTRANT, CROWD_TASKS, work_ms); CROWD_PROCESSES]
+            }
             Far { near } => {
                 let far = Party {
                     far: true,
@@ -295,7 +345,27 @@ const THREE_COLUMNS: Columns = &[
     (Figure::Third, "third, turns/s"),
     (Figure::Scripts, "scripts/turn"),
 ];
-const CROWD: Columns = &[
+const LONE: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::FirstWaitP99, "p99 wait of the lone task, ms"),
+    (Figure::FirstWait, "its longest wait, ms"),
+    (Figure::SecondWait, "longest wait of the rest, ms"),
+    (Figure::PerSecond, "turns/s"),
+    (Figure::First, "lone task, turns/s"),
+    (Figure::Second, "the rest, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const MIXED_LONE: Columns = &[
+    (Figure::LeastShare, "least share, %"),
+    (Figure::FirstWaitP99, "p99 wait of ours, ms"),
+    (Figure::FirstWait, "longest wait of ours, ms"),
+    (Figure::SecondWaitP99, "p99 wait of redisson, ms"),
+    (Figure::SecondWait, "longest wait of redisson, ms"),
+    (Figure::First, "ours, turns/s"),
+    (Figure::Second, "redisson, turns/s"),
+    (Figure::Scripts, "scripts/turn"),
+];
+const CROWD_COLUMNS: Columns = &[
     (Figure::LeastShare, "least share, %"),
     (Figure::LongestWait, "longest wait, ms"),
     (Figure::PerSecond, "turns/s"),

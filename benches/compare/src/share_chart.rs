@@ -1,4 +1,5 @@
-//! The chart of the least share of a process, as a part of an equal one.
+//! The charts of workloads in which processes contend: the least share of a process, as a part of an equal one, and the waits of a task that is
+//! alone in its process.
 
 use compare::Failure;
 use plotters::{prelude::*, style::text_anchor};
@@ -8,17 +9,13 @@ use crate::{
     figure::Figure,
     results::Report,
     share::{self, Share},
-    share_targets::least_share,
+    share_targets::{LONE_WAIT_MS, least_share},
     workload::Workload,
 };
 
 /// Of a bar and the gap beside it, in pixels.
 const BAR: u32 = 22;
 const BESIDES: u32 = 110;
-/// Between the names and the bars.
-const BEFORE: f64 = -1.0;
-/// To the right of an equal share: the figures of the bars.
-const MOST: f64 = 112.0;
 /// Of a row of the chart, above and below its bar.
 const GAP: f64 = 0.12;
 
@@ -26,10 +23,32 @@ const GAP: f64 = 0.12;
 pub struct Bar {
     row: String,
     name: String,
-    share: f64,
-    /// The target in percent.
+    value: f64,
     target: Option<f64>,
 }
+
+/// One of the charts.
+pub struct Kind {
+    pub file: &'static str,
+    title: &'static str,
+    axis: &'static str,
+    /// The least end of the axis: an equal share.
+    least_end: f64,
+}
+
+pub const SHARES: Kind = Kind {
+    file: "shares.svg",
+    title: "least share of a process, in percent of an equal one",
+    axis: "percent; a line is what is to be reached",
+    least_end: 100.0,
+};
+
+pub const LONE: Kind = Kind {
+    file: "lone.svg",
+    title: "p99 wait of a task that is alone in its process, beside 64",
+    axis: "milliseconds; 10 ms of work; a line is what is to be reached",
+    least_end: LONE_WAIT_MS,
+};
 
 /// In the order of the workloads.
 pub fn bars(report: &Report) -> Vec<Bar> {
@@ -52,29 +71,56 @@ fn of(report: &Report, share: Share) -> Vec<Bar> {
         Some(Bar {
             row: row.peer.clone(),
             name: share.name(),
-            share: row.medians.get(&Figure::LeastShare)?.median,
+            value: row.medians.get(&Figure::LeastShare)?.median,
             target: least_share(share),
         })
     };
     rows.filter_map(bar).collect()
 }
 
+/// The waits of lone tasks.
+pub fn lone(report: &Report) -> Vec<Bar> {
+    let shares = share::ALL.into_iter();
+    let figures = shares.filter_map(|one| Some((one, one.lone_p99()?)));
+    let bars = figures.flat_map(|(one, figure)| {
+        let rows = report.table(Workload::Share(one)).map(|table| &table.rows);
+        let bar = move |row: &crate::results::Row| {
+            Some(Bar {
+                row: row.peer.clone(),
+                name: one.name(),
+                value: row.medians.get(&figure)?.median,
+                target: Some(LONE_WAIT_MS),
+            })
+        };
+        rows.into_iter()
+            .flatten()
+            .filter_map(bar)
+            .collect::<Vec<_>>()
+    });
+    bars.collect()
+}
+
 pub fn size(bars: &[Bar]) -> (u32, u32) {
     (860, BESIDES + BAR * bars.len() as u32)
 }
 
-pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
-    let title = "least share of a process, in percent of an equal one";
+pub fn draw(area: &Area<'_>, kind: &Kind, bars: &[Bar]) -> Result<(), Failure> {
+    let longest = bars
+        .iter()
+        .map(|bar| bar.value)
+        .fold(kind.least_end, f64::max);
+    // To the right of the bars are their figures.
+    let before = -longest / 100.0;
     let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 20))
+        .caption(kind.title, (FONT, 20))
         .margin(14)
         .x_label_area_size(46)
         .y_label_area_size(230)
-        .build_cartesian_2d(BEFORE..MOST, 0.0..bars.len() as f64)?;
+        .build_cartesian_2d(before..1.12 * longest, 0.0..bars.len() as f64)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
-        .x_desc("percent; a line is what is to be reached")
+        .x_desc(kind.axis)
         .axis_desc_style((FONT, 15))
         .label_style((FONT, 13))
         .x_labels(6)
@@ -85,7 +131,7 @@ pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
         let anchor = text_anchor::Pos::new(side, text_anchor::VPos::Center);
         (FONT, 13).into_text_style(area).pos(anchor)
     };
-    let (before, behind) = (
+    let (named, figured) = (
         font(text_anchor::HPos::Right),
         font(text_anchor::HPos::Left),
     );
@@ -93,13 +139,13 @@ pub fn draw(area: &Area<'_>, bars: &[Bar]) -> Result<(), Failure> {
         // The first bar is at the top.
         let (top, bottom) = ((bars.len() - at) as f64, (bars.len() - at - 1) as f64);
         let middle = f64::midpoint(top, bottom);
-        let corners = [(0.0, bottom + GAP), (bar.share, top - GAP)];
+        let corners = [(0.0, bottom + GAP), (bar.value, top - GAP)];
         chart.draw_series([Rectangle::new(corners, colour(&bar.row).filled())])?;
         let name = format!("{} {}", bar.name, bar.row);
-        let share = format!("{:.0}", bar.share);
+        let value = format!("{:.0}", bar.value);
         chart.draw_series([
-            Text::new(name, (BEFORE, middle), before.clone()),
-            Text::new(share, (bar.share + 1.0, middle), behind.clone()),
+            Text::new(name, (before, middle), named.clone()),
+            Text::new(value, (bar.value - before, middle), figured.clone()),
         ])?;
         if let Some(target) = bar.target {
             let line = vec![(target, bottom), (target, top)];
@@ -119,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_bar_for_each_row_that_has_a_share() {
-        let [crowd, eight] = [Share::Crowd, share::MIXED_8_8].map(Workload::Share);
+        let [crowd, eight] = [share::CROWD_1MS, share::MIXED_8_8].map(Workload::Share);
         let dead = Workload::Share(Share::Dead);
         let measured = report(&[
             (crowd, OURS, Figure::LeastShare, 97.0),
@@ -130,7 +176,7 @@ mod tests {
         let shown = bars(&measured);
         let shown: Vec<_> = shown
             .iter()
-            .map(|bar| (bar.name.as_str(), bar.row.as_str(), bar.share, bar.target))
+            .map(|bar| (bar.name.as_str(), bar.row.as_str(), bar.value, bar.target))
             .collect();
         assert_eq!(
             shown,

@@ -18,6 +18,9 @@ use crate::{
 const SECTIONS: u32 = 5;
 const BESIDES_MS: u32 = 50;
 
+/// A task that is alone in its process waits for two critical sections, and a time for a message and a script.
+pub const LONE_WAIT_MS: f64 = (2 * share::LONE_WORK_MS + 5) as f64;
+
 pub fn targets() -> Vec<Target> {
     let one = |kind| Taken::One(kind);
     let mut all = Vec::new();
@@ -45,8 +48,20 @@ pub fn targets() -> Vec<Target> {
         all.push(least(MIXED, mixed(taken, work_ms), 0.6));
     }
     all.push(least(MIXED, share::MIXED_8_8, 0.5));
-    all.push(least(OURS, Share::Crowd, 0.5));
-    all.push(wait(Share::Crowd, LongestWait, 150.0));
+    all.push(least(OURS, share::CROWD_1MS, 0.5));
+    all.push(wait(share::CROWD_1MS, LongestWait, 150.0));
+    for (row, share) in [
+        (OURS, Share::Lone),
+        (MIXED, share::MIXED_LONE_JAVA),
+        (MIXED, share::MIXED_LONE_RUST),
+    ] {
+        let p99 = share.lone_p99().map(|figure| {
+            let what = "p99 wait of the lone task, ms";
+            target(row, share, figure, what, 1.0, AtMost(LONE_WAIT_MS))
+        });
+        all.extend(p99);
+    }
+    all.push(least(OURS, share::CROWD_10MS, 0.5));
     let far = |near| Share::Far { near };
     all.push(least(OURS, far(1), 0.25));
     all.push(wait(far(1), FirstWait, 500.0));

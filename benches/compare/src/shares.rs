@@ -261,9 +261,13 @@ fn common(Contention { turned, used }: &Contention) -> Sample {
     for (figure, one) in rates.into_iter().zip(turned) {
         sample.insert(figure, rate(&[*one]));
     }
-    let waits = [Figure::FirstWait, Figure::SecondWait];
-    for (figure, one) in waits.into_iter().zip(turned) {
-        sample.insert(figure, longest_wait(&[*one]));
+    let waits = [
+        (Figure::FirstWait, Figure::FirstWaitP99),
+        (Figure::SecondWait, Figure::SecondWaitP99),
+    ];
+    for ((longest, p99), one) in waits.into_iter().zip(turned) {
+        sample.insert(longest, longest_wait(&[*one]));
+        sample.insert(p99, one.wait_p99_us / 1e3);
     }
     sample
 }
@@ -340,6 +344,7 @@ mod tests {
             all: 2 * count,
             seconds: 2.0,
             longest_wait_us: longest_wait_ms * 1e3,
+            wait_p99_us: longest_wait_ms * 500.0,
         }
     }
 
@@ -372,6 +377,7 @@ mod tests {
         assert_eq!(sample.get(&Figure::Third), None);
         assert_eq!(sample[&Figure::LongestWait], 7.0);
         assert_eq!(sample[&Figure::SecondWait], 3.0);
+        assert_eq!(sample[&Figure::FirstWaitP99], 3.5);
         assert_eq!(sample[&Figure::Scripts], 1.0);
     }
 

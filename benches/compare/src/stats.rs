@@ -29,10 +29,10 @@ impl Spread {
     }
 }
 
-/// Of at least one value, sorted.
-pub fn quantile(sorted: &[u64], quantile: f64) -> u64 {
+/// Of sorted values, if there are any.
+pub fn quantile<T: Copy>(sorted: &[T], quantile: f64) -> Option<T> {
     let at = (quantile * sorted.len() as f64) as usize;
-    sorted[at.min(sorted.len() - 1)]
+    sorted.get(at).or(sorted.last()).copied()
 }
 
 #[cfg(test)]
@@ -50,8 +50,9 @@ mod tests {
     #[test]
     fn quantiles_stay_in_range() {
         let sorted: Vec<u64> = (0..100).collect();
-        assert_eq!(quantile(&sorted, 0.5), 50);
-        assert_eq!(quantile(&sorted, 0.99), 99);
-        assert_eq!(quantile(&[7], 0.99), 7);
+        assert_eq!(quantile(&sorted, 0.5), Some(50));
+        assert_eq!(quantile(&sorted, 0.99), Some(99));
+        assert_eq!(quantile(&[7], 0.99), Some(7));
+        assert_eq!(quantile::<u64>(&[], 0.99), None);
     }
 }

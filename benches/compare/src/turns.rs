@@ -12,6 +12,7 @@ use crate::{
     failure::Failure,
     kind::Kind,
     round::{Times, Window},
+    stats,
 };
 
 /// The lock that the tasks of `turns` take.
@@ -55,6 +56,8 @@ pub struct Turned {
     pub seconds: f64,
     /// Includes waits that last at the end of the window, up to there.
     pub longest_wait_us: f64,
+    /// Of the same waits.
+    pub wait_p99_us: f64,
 }
 
 /// A lock that a task takes and releases again and again.
@@ -174,14 +177,14 @@ impl fmt::Display for Turns {
 struct Done {
     count: u64,
     all: u64,
-    longest_wait: Duration,
+    waits: Vec<Duration>,
 }
 
 impl Done {
     /// Notes a wait. It may have lasted beyond the window.
     fn waited(&mut self, window: &Window, asked: Instant, taken: Instant) {
         if taken >= window.begin && asked < window.end {
-            self.longest_wait = self.longest_wait.max(taken.min(window.end) - asked);
+            self.waits.push(taken.min(window.end) - asked);
         }
     }
 
@@ -190,10 +193,10 @@ impl Done {
         self.count += u64::from(released >= window.begin && released <= window.end);
     }
 
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: Self) {
         self.count += other.count;
         self.all += other.all;
-        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.waits.extend(other.waits);
     }
 }
 
@@ -207,13 +210,17 @@ pub async fn run<L: TurnLock>(locks: Vec<L>, turns: &Turns) -> Result<Turned, Fa
         .collect();
     let mut done = Done::default();
     for task in tasks {
-        done.add(&task.await??);
+        done.add(task.await??);
     }
+    let micros = |wait: &Duration| wait.as_nanos() as f64 / 1e3;
+    let mut waits: Vec<f64> = done.waits.iter().map(micros).collect();
+    waits.sort_by(f64::total_cmp);
     Ok(Turned {
         count: done.count,
         all: done.all,
         seconds: turns.times.measured.as_secs_f64(),
-        longest_wait_us: done.longest_wait.as_secs_f64() * 1e6,
+        longest_wait_us: waits.last().copied().unwrap_or(0.0),
+        wait_p99_us: stats::quantile(&waits, 0.99).unwrap_or(0.0),
     })
 }
 
@@ -294,7 +301,7 @@ mod tests {
         let longest = |asked, taken| {
             let mut done = Done::default();
             done.waited(&window, at(asked), at(taken));
-            done.longest_wait.as_millis()
+            done.waits.iter().max().map_or(0, Duration::as_millis)
         };
         assert_eq!(longest(100, 900), 0, "it ended before the window");
         assert_eq!(longest(900, 1_200), 300);
