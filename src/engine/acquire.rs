@@ -8,10 +8,10 @@ use super::{
     Engine,
     attempt::{AttemptOutcome, History},
     fair_queue::FairQueueEntry,
+    local_queue::{Admission, LocalEntry},
     pause::Pause,
     release::Held,
     request::{AcquireRequest, Deadline},
-    row::{Admission, LocalEntry},
     runtime,
 };
 use crate::error::Error;
@@ -22,6 +22,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// The attempts of one wait. The script of a fair lock is sent the time since the last one.
 struct AttemptHistory {
     last: Option<Instant>,
+    /// When an attempt last had the script notify the head of the queue.
     nudged: Option<Instant>,
     /// How often the connection had been replaced at the last try.
     reconnections: u64,
@@ -130,9 +131,9 @@ impl Acquisition<'_> {
     /// Waits in the local queue until the task may ask the server.
     async fn enter(&mut self) -> Result<Flow, Error> {
         self.enters = false;
-        if (self.engine).enter_row(self.request, &mut self.local_entry)? {
+        if (self.engine).enter_queue(self.request, &mut self.local_entry)? {
             let entry = &mut self.local_entry;
-            let turn = (self.engine).wait_for_turn(self.request, entry, &self.deadline);
+            let turn = (self.engine).wait_in_queue(self.request, entry, &self.deadline);
             match turn.await? {
                 Admission::Asks => {}
                 Admission::Adds => self.local_entry = None,
@@ -166,7 +167,10 @@ impl Acquisition<'_> {
             return Ok(Flow::Continue(()));
         };
         // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
-        let is_time = engine.is_closed() || pause.over(engine, local_entry, self.deadline).await;
+        let is_time = engine.is_closed()
+            || pause
+                .wait_for_next_attempt(engine, local_entry, self.deadline)
+                .await;
         if engine.is_closed() {
             return Err(Error::Closed);
         }
@@ -248,7 +252,7 @@ impl Acquisition<'_> {
             return Flow::Break(None);
         }
         self.was_busy = true;
-        let is_asker = self.local_entry.as_ref().is_some_and(LocalEntry::has_turn);
+        let is_asker = self.local_entry.as_ref().is_some_and(LocalEntry::is_asker);
         if self.request.spec.has_one_holder() && !is_asker {
             // The task is not the asker: its owner had the lock, or another waiter has become the asker meanwhile. It enqueues again.
             (self.pause, self.local_entry) = (None, None);
@@ -296,7 +300,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// A lock was taken without a wait. Another branch of the same task may wait for it.
+    /// Notifies other waiters of the holder's owner, such as a branch of the same task: they re-enter.
     pub(super) fn entered(&self, held: &Held) {
         if self.wakeups.is_awaited() {
             let tenure = held.tenure();

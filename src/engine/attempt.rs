@@ -263,12 +263,12 @@ impl Attempt {
         let Some(mut held) = self.note_grant(entry, tenure, sent, token, acknowledged) else {
             self.caller.tell(OUTDATED);
             self.give_back(entry).await;
-            // It had its turn: the waiters that are notified now come before it, as before one that has never waited.
+            // The release notifies the next waiter. This attempt enqueues behind it, as a first attempt.
             self.forget_last();
             return Ok(None);
         };
         held.acknowledged = acknowledged;
-        // The grant has ended the place in the queue. The owner's next attempt begins after this one.
+        // The grant removed the owner's entry from the server's queue. The owner's next attempt starts after this one.
         entry.may_be_queued.store(false, Ordering::Relaxed);
         if !self.caller.is_gone() {
             return Ok(Some(Ended::Done(AttemptOutcome::Granted(held))));
@@ -308,7 +308,7 @@ impl Attempt {
             owner: request.owner,
             local: self.local.as_ref(),
             readers: readers.as_ref(),
-            row_ends: Instant::now() + engine.config.local_hand_off,
+            hand_off_until: Instant::now() + engine.config.local_hand_off,
             sent,
             lease: &request.lease,
             watched: request.watched,

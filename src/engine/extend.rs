@@ -79,7 +79,7 @@ impl Engine {
     /// What is no longer on the server is lost.
     fn is_there(self: &Arc<Self>, tenure: &Arc<Tenure>, there: Presence) -> Result<(), Error> {
         if there == Presence::Absent {
-            self.lose(&tenure.end_row(), LostReason::Gone);
+            self.lose(&tenure.end_hand_off(), LostReason::Gone);
             return Err(tenure.lost_error(LostReason::Gone));
         }
         Ok(())

@@ -89,8 +89,8 @@ pub(super) struct Holding {
     /// Nearly always one.
     holds: SmallVec<[Hold; 1]>,
     ids: u64,
-    /// How many the server counts at most: as many as there are, but for those that joined. A release lowers it when it is answered,
-    /// as it may end unsent with its task.
+    /// Upper bound of the server's count. Holds that joined do not count. Only an answered release lowers it: a cancelled release may be
+    /// unsent.
     on_server: u32,
     /// Until when further readers of the client may join.
     open_until: Option<Instant>,
@@ -105,8 +105,9 @@ pub(super) struct Holding {
     /// When a reader that left has had the server asked.
     looked_up: Instant,
     /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
-    shortened: Option<Instant>,
-    pub(super) lost: Option<LostReason>,
+    last_shortening: Option<Instant>,
+    /// The loss that was reported. Expiry counts only in [`lost`](Self::lost).
+    pub(super) reported_loss: Option<LostReason>,
 }
 
 /// What the watchdog finds to do.
@@ -134,8 +135,8 @@ impl Holding {
             renew_at: now,
             seen_at: now,
             looked_up: now,
-            shortened: None,
-            lost: None,
+            last_shortening: None,
+            reported_loss: None,
         }
     }
 
@@ -177,8 +178,8 @@ impl Holding {
         self.open_until = None;
     }
 
-    /// One more hold, of a reader of the same client, with the watchdog's lease, more than half of which is left. The server does not hear
-    /// of it. Says as well whether the watchdog has to be told, as it keeps up no other hold.
+    /// Adds a hold of another reader of the client. Sends nothing. Requires a hold that is renewed, with more than half of its lease left.
+    /// The flag asks the caller to schedule a renewal.
     pub(super) fn join(&mut self, owner: Owner, now: Instant) -> Option<(HoldId, bool)> {
         if !self.is_open(now) {
             return None;
@@ -206,7 +207,7 @@ impl Holding {
 
     pub(super) fn is_open(&self, now: Instant) -> bool {
         let in_time = self.open_until.is_some_and(|until| now < until);
-        in_time && self.lost.is_none()
+        in_time && self.reported_loss.is_none()
     }
 
     /// Whether readers have joined, and more may.
@@ -214,8 +215,8 @@ impl Holding {
         self.is_joined && self.is_open(now)
     }
 
-    /// Gives up `id` without a word to the server, if it counts no more holds than remain, and keeps them for no longer than they ask for.
-    /// Returns how many are left to the owner of `id`.
+    /// Removes `id` without a request. Requires a remaining live hold that is renewed, and at least as many remaining holds as the server
+    /// counts. Returns how many are left to the owner of `id`.
     pub(super) fn leave(&mut self, id: HoldId, now: Instant) -> Option<(Owner, u32)> {
         // Most have one hold.
         if self.holds.len() < 2 || self.lost(now).is_some() {
@@ -260,7 +261,7 @@ impl Holding {
         };
         let left = self.valid_until.saturating_duration_since(now);
         let lease = hold.lease.duration;
-        let passes = hold.id == id && hold.watched && self.lost.is_none();
+        let passes = hold.id == id && hold.watched && self.reported_loss.is_none();
         if !passes || left > lease || 2 * left <= lease {
             return None;
         }
@@ -341,9 +342,12 @@ impl Holding {
         hold.map(|hold| hold.until)
     }
 
-    /// What is in force without `id`, or as it is: how many holds the server is to count, and the lease, counted from `now`, that keeps
-    /// the longest.
-    pub(super) fn without(&self, id: Option<HoldId>, now: Instant) -> (u32, Option<Lease>) {
+    /// Returns the server's count and the longest lease, from `now`, that remain without `id`. `None` counts all holds.
+    pub(super) fn remaining_without(
+        &self,
+        id: Option<HoldId>,
+        now: Instant,
+    ) -> (u32, Option<Lease>) {
         let rest = || self.holds.iter().filter(|hold| Some(hold.id) != id);
         let lease = rest()
             .map(|hold| hold.lease_at(now))
@@ -357,14 +361,14 @@ impl Holding {
     }
 
     /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
-    pub(super) fn shorten(&mut self, sent: Instant, lease: &Lease) {
+    pub(super) fn begin_shortening(&mut self, sent: Instant, lease: &Lease) {
         self.valid_until = self.valid_until.min(validity(sent, lease));
-        self.shortened = Some(sent);
+        self.last_shortening = Some(sent);
     }
 
     /// The release that was sent at `sent` has left `lease` in force, a new one for all that remain. What the clock has
     /// ended meanwhile it does not bring back.
-    pub(super) fn shortened(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+    pub(super) fn finish_shortening(&mut self, sent: Instant, lease: &Lease, now: Instant) {
         if self.lost(now).is_some() {
             return;
         }
@@ -391,7 +395,7 @@ impl Holding {
 
     /// What is to be done at `now`. Renewals that are nearly due go along.
     pub(super) fn duty(&mut self, now: Instant) -> Duty {
-        if self.holds.is_empty() || self.lost.is_some() {
+        if self.holds.is_empty() || self.reported_loss.is_some() {
             return Duty::Over;
         }
         if let Some(reason) = self.lost(now) {
@@ -410,7 +414,7 @@ impl Holding {
 
     /// When to ask for a [`duty`](Self::duty) again.
     pub(super) fn next_duty(&self) -> Option<Instant> {
-        if self.holds.is_empty() || self.lost.is_some() {
+        if self.holds.is_empty() || self.reported_loss.is_some() {
             None
         } else if self.watched().is_some() {
             Some(self.renew_at.min(self.valid_until))
@@ -419,11 +423,12 @@ impl Holding {
         }
     }
 
-    /// A renewal sent at `sent` took effect. It comes too late for what the clock has ended, and has been overtaken by a
-    /// release that was sent after it.
+    /// A renewal sent at `sent` took effect. Ignores it if the holds have expired, or if a release was sent later.
     pub(super) fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
         self.seen_at = now;
-        let overtaken = self.shortened.is_some_and(|shortened| sent <= shortened);
+        let overtaken = self
+            .last_shortening
+            .is_some_and(|shortened| sent <= shortened);
         if self.lost(now).is_none() && !overtaken {
             self.valid_until = self.valid_until.max(validity(sent, lease));
             for hold in self.holds.iter_mut().filter(|hold| hold.watched) {
@@ -463,7 +468,7 @@ impl Holding {
 
     pub(super) fn lost(&self, now: Instant) -> Option<LostReason> {
         let expired = (now >= self.valid_until).then_some(LostReason::Expired);
-        self.lost.or(expired)
+        self.reported_loss.or(expired)
     }
 }
 

@@ -83,7 +83,7 @@ fn p_r8_a_short_inner_lease_shortens_nothing_and_leaves_the_watchdog_in_force() 
     holding.grant(one(), clock.at(0), &lease(WATCHDOG), true);
     let inner = holding.grant(one(), clock.at(10), &lease(1_000), false);
     assert_eq!(holding.valid_until, clock.at(WATCHDOG - 302));
-    let left = holding.without(Some(inner), clock.at(20));
+    let left = holding.remaining_without(Some(inner), clock.at(20));
     assert_eq!(left, (1, Some(lease(WATCHDOG))));
     holding.remove(inner);
     assert!(matches!(holding.duty(clock.at(10_000)), Duty::Renew(_)));
@@ -107,7 +107,7 @@ fn a_renewal_that_a_release_has_overtaken_promises_nothing() {
     holding.grant(one(), clock.at(0), &lease(2_000), false);
     let inner = holding.grant(one(), clock.at(0), &lease(WATCHDOG), true);
     holding.set_phase(inner, Phase::Ending);
-    holding.shorten(clock.at(1_000), &lease(2_000));
+    holding.begin_shortening(clock.at(1_000), &lease(2_000));
     holding.renewed(clock.at(999), &lease(WATCHDOG), clock.at(1_001));
     assert_eq!(holding.valid_until, clock.at(1_000 + 2_000 - 22));
 }
@@ -125,9 +125,9 @@ fn a_watched_hold_inside_a_fixed_one_is_renewed_only_while_it_lasts() {
         Duty::Wait,
         "its release has begun"
     );
-    let left = holding.without(Some(inner), clock.at(20_000));
+    let left = holding.remaining_without(Some(inner), clock.at(20_000));
     assert_eq!(left, (1, Some(lease(2_000))));
-    holding.shorten(clock.at(20_000), &lease(2_000));
+    holding.begin_shortening(clock.at(20_000), &lease(2_000));
     holding.remove(inner);
     assert_eq!(holding.next_duty(), Some(clock.at(20_000 + 2_000 - 22)));
 }
@@ -203,12 +203,12 @@ proptest! {
                 }
                 Step::Release(index) if !ids.is_empty() => {
                     let id = ids.remove(index.index(ids.len()));
-                    let (holds, left) = holding.without(Some(id), clock.at(now));
+                    let (holds, left) = holding.remaining_without(Some(id), clock.at(now));
                     prop_assert_eq!(holds as usize, ids.len());
                     let Some(left) = left else { break };
-                    holding.shorten(clock.at(now), &left);
+                    holding.begin_shortening(clock.at(now), &left);
                     holding.remove(id);
-                    holding.shortened(clock.at(now), &left, clock.at(now));
+                    holding.finish_shortening(clock.at(now), &left, clock.at(now));
                     server_until = now + left.duration.as_millis() as u64;
                 }
                 Step::Renew => if let Duty::Renew(renewal) = holding.duty(clock.at(now)) {
@@ -279,7 +279,7 @@ fn only_hold_of_the_watchdogs_lease_is_passed_on_while_more_than_half_is_left() 
         "it is not the only one"
     );
     holding.remove(inner);
-    holding.lost = Some(LostReason::Gone);
+    holding.reported_loss = Some(LostReason::Gone);
     assert!(holding.pass(id, two(), clock.at(3)).is_none(), "it is lost");
 }
 
@@ -306,7 +306,7 @@ fn readers_join_and_leave_while_the_server_counts_one() {
     let (third, is_first) = holding.join(three, clock.at(4)).unwrap();
     assert!(is_first, "no other hold is renewed");
     assert_eq!(holding.leave(second, clock.at(5)), Some((two, 0)));
-    let (holds, _) = holding.without(Some(third), clock.at(5));
+    let (holds, _) = holding.remaining_without(Some(third), clock.at(5));
     assert_eq!(holds, 0);
     assert_eq!(holding.on_server(), 1, "the release may end unsent");
     holding.closes();
@@ -339,7 +339,7 @@ fn what_readers_may_not_join() {
     closed.closes();
     assert!(closed.join(two(), clock.at(1)).is_none());
     let mut lost = open(WATCHDOG, true);
-    lost.lost = Some(LostReason::Gone);
+    lost.reported_loss = Some(LostReason::Gone);
     assert!(lost.join(two(), clock.at(1)).is_none());
 }
 
@@ -365,7 +365,7 @@ fn server_hears_of_a_leave_that_shortens_a_lease() {
         None,
         "the server counts both"
     );
-    let (holds, left) = holding.without(Some(first), clock.at(3));
+    let (holds, left) = holding.remaining_without(Some(first), clock.at(3));
     assert_eq!(holds, 1);
     assert!(left.unwrap().duration > Duration::from_secs(500));
 }

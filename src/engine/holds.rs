@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     holding::{Duty, HoldId, Holding, Phase, validity},
-    local::{LocalLock, Row},
+    local::{Current, LocalLock},
     readers::{Readers, ReadersRef},
     release::Held,
     request::{AcquireRequest, Then},
@@ -41,7 +41,7 @@ use crate::{
     wire::{HoldMode, Lease, LockProtocol, LockSpec},
 };
 
-/// The place of one owner on one lock: its operations come one after the other, and so do its tenures.
+/// One owner at one lock: its operations come one after the other, and so do its tenures.
 pub(crate) struct OwnerEntry {
     /// The owner as it travels.
     pub(super) owner: Bytes,
@@ -155,7 +155,7 @@ impl OwnerTable {
             return self.enter(&spec.name, owner).reading();
         }
         let local = self.locals.enter((spec.name.clone(), mode), Local::default);
-        let (holder, tenure) = local.row()?;
+        let (holder, tenure) = local.current()?;
         (holder == owner.owner()).then_some(tenure)
     }
 
@@ -165,7 +165,7 @@ impl OwnerTable {
             return entry.sent();
         }
         let key = (spec.name.clone(), spec.mode);
-        let (_, tenure) = self.locals.enter(key, Local::default).row()?;
+        let (_, tenure) = self.locals.enter(key, Local::default).current()?;
         (tenure.entry.key() == entry.key()).then_some(tenure)
     }
 
@@ -180,7 +180,7 @@ impl OwnerTable {
                 return entry.sent();
             }
             let key = (spec.name.clone(), *mode);
-            let (_, tenure) = self.locals.enter(key, Local::default).row()?;
+            let (_, tenure) = self.locals.enter(key, Local::default).current()?;
             (tenure.entry.key() == entry.key()).then_some(tenure)
         });
         let mut dropped = held.filter_map(|tenure| {
@@ -195,8 +195,8 @@ impl OwnerTable {
         let is_it = |found: &str| name.is_none_or(|name| *found == *name);
         // What is cloned here is not dropped here: it might be the last use of what is being looked through.
         let mut tenures = self.locals.collect(|(name, _), local| {
-            let row = is_it(name).then(|| local.row()).flatten();
-            row.map(|(_, tenure)| tenure)
+            let current = is_it(name).then(|| local.current()).flatten();
+            current.map(|(_, tenure)| tenure)
         });
         tenures.extend(self.table.collect(|(name, _), entry| {
             let sent = || entry.sent();
@@ -283,7 +283,7 @@ impl OwnerTable {
             owner,
             local,
             readers,
-            row_ends,
+            hand_off_until,
             sent,
             lease,
             watched,
@@ -315,7 +315,7 @@ impl OwnerTable {
                 tenure.count_as(token, durability);
                 return Ok((tenure, id, None));
             }
-            let reason = holding.lost;
+            let reason = holding.reported_loss;
             drop(holding);
             // Forced open, or closed: what was granted before that is gone as well.
             if reason.is_some_and(|reason| reason != LostReason::Expired) {
@@ -343,7 +343,7 @@ impl OwnerTable {
         let id = holding.grant(owner, sent, lease, watched);
         holding.seen_at = now;
         if readers.is_some() {
-            holding.opens(row_ends);
+            holding.opens(hand_off_until);
         }
         let tenure = Arc::new(Tenure {
             acknowledged,
@@ -367,7 +367,7 @@ impl OwnerTable {
             drop((read, sent));
             drop(readers.and_then(|readers| readers.share(&tenure)));
             // A loss may have come before all of this was there to be found.
-            if tenure.holding().lost.is_some() {
+            if tenure.holding().reported_loss.is_some() {
                 tenure.leave_entry();
             }
             return Ok((tenure, id, None));
@@ -379,7 +379,7 @@ impl OwnerTable {
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
         let (notified, old) = local
-            .granted(tenure.row(), row_ends, is_over)
+            .granted(tenure.current(), hand_off_until, is_over)
             .map_err(Some)?;
         drop(notified);
         Ok((tenure, id, old))
@@ -399,7 +399,7 @@ impl OwnerTable {
         let number = self.next_number();
         let tenure = Tenure {
             local: old.local.clone(),
-            row: old.row,
+            granted_as: old.granted_as,
             lives_on: AtomicBool::new(old.may_live_on()),
             ..Tenure::new(&old.entry, owner, &next.spec, holding, durability, number)
         };
@@ -452,7 +452,7 @@ pub(super) struct Grant<'a> {
     /// The readers that may join it.
     pub(super) readers: Option<&'a ReadersRef>,
     /// Until when it may be passed on, or joined.
-    pub(super) row_ends: Instant,
+    pub(super) hand_off_until: Instant,
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
     pub(super) watched: bool,
@@ -496,7 +496,7 @@ pub(crate) struct Tenure {
     /// Different from every other tenure's of this client.
     pub(super) number: u64,
     /// The number of the tenure that was granted by the server, and from which this one has been passed on.
-    row: u64,
+    granted_as: u64,
     /// When the watchdog looks at it next. Written under the lock of the watchdog's queue.
     pub(super) next_deadline: Mutex<Option<Instant>>,
     /// The last renewal was put off, as the turn was taken.
@@ -530,7 +530,7 @@ impl Tenure {
             is_suspected: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             number,
-            row: number,
+            granted_as: number,
             put_off: AtomicBool::new(false),
             lives_on: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
@@ -538,8 +538,8 @@ impl Tenure {
         }
     }
 
-    pub(super) fn row(self: &Arc<Self>) -> Row<Arc<Self>> {
-        Row {
+    pub(super) fn current(self: &Arc<Self>) -> Current<Arc<Self>> {
+        Current {
             owner: self.owner.owner(),
             tenure: self.clone(),
             number: self.number,
@@ -553,13 +553,13 @@ impl Tenure {
         }
     }
 
-    /// What its row has now, which is passed on, or joined, no more.
-    pub(super) fn end_row(self: &Arc<Self>) -> Arc<Self> {
+    /// Ends the hand-off window of its grant: it is handed off, and joined, no more. Returns the present tenure of that grant.
+    pub(super) fn end_hand_off(self: &Arc<Self>) -> Arc<Self> {
         if self.is_shared() {
             self.closes();
         }
-        let now = self.local.as_ref().and_then(|local| local.end_row());
-        now.filter(|now| now.row == self.row)
+        let now = self.local.as_ref().and_then(|local| local.end_hand_off());
+        now.filter(|now| now.granted_as == self.granted_as)
             .unwrap_or_else(|| self.clone())
     }
 
@@ -567,7 +567,7 @@ impl Tenure {
     pub(super) fn has_entry(&self) -> bool {
         match &self.local {
             Some(local) => local
-                .row()
+                .current()
                 .is_some_and(|(_, tenure)| tenure.number == self.number),
             None => true,
         }
@@ -746,7 +746,7 @@ impl Tenure {
         let old = reading.take_if(|reading| {
             let holding = self.holding();
             reading.tenure.number == self.number
-                && (holding.lost.is_some() || holding.count_of(owner) == 0)
+                && (holding.reported_loss.is_some() || holding.count_of(owner) == 0)
         });
         drop(reading);
         // Dropped here, outside of the lock: it may be the last use of the tenure.
@@ -819,14 +819,14 @@ impl Tenure {
     }
 
     /// What a release is to leave behind, as of `sent`: all but `id`, if there is one.
-    pub(super) fn release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
+    pub(super) fn begin_release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut holding = self.holding();
-        let (holds, lease) = holding.without(id, sent);
+        let (holds, lease) = holding.remaining_without(id, sent);
         if holds == 0 {
             holding.closes();
         }
         if let Some(lease) = &lease {
-            holding.shorten(sent, lease);
+            holding.begin_shortening(sent, lease);
         }
         drop(holding);
         if let Some(signals) = &*lock(&self.loss_signals) {
@@ -836,7 +836,7 @@ impl Tenure {
     }
 
     /// The release that was sent at `sent` has been done, and has left `holds` and `lease` in force.
-    pub(super) fn released(
+    pub(super) fn finish_release(
         &self,
         id: Option<HoldId>,
         sent: Instant,
@@ -852,7 +852,7 @@ impl Tenure {
         // No replica has been waited for: what it prolongs is not as durable as the hold.
         let may_prolong = || self.durability(0) == Durability::Local;
         if let Some(lease) = lease.filter(|_| may_prolong()) {
-            holding.shortened(sent, lease, Instant::now());
+            holding.finish_shortening(sent, lease, Instant::now());
         }
         let over = holding.count() == 0;
         drop(holding);
@@ -909,7 +909,7 @@ impl Tenure {
     /// Whether any hold is renewed.
     pub(super) fn is_watched(&self) -> bool {
         let holding = self.holding();
-        holding.lost.is_none() && holding.watched().is_some()
+        holding.reported_loss.is_none() && holding.watched().is_some()
     }
 
     pub(super) fn next_duty(&self) -> Option<Instant> {
@@ -928,10 +928,10 @@ impl Tenure {
     /// Ends all holds and notifies their holders. Returns whether the loss is new.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
         let mut holding = self.holding();
-        if holding.lost.is_some() {
+        if holding.reported_loss.is_some() {
             return false;
         }
-        holding.lost = Some(reason);
+        holding.reported_loss = Some(reason);
         drop(holding);
         self.seen.end(End::Lost(reason.into()));
         self.leave_entry();
@@ -947,7 +947,7 @@ impl Tenure {
             .get_or_insert_default()
             .token
             .clone();
-        if self.holding().lost.is_some() {
+        if self.holding().reported_loss.is_some() {
             token.cancel();
         }
         token

@@ -41,7 +41,7 @@ fn try_grant(
         owner: entry.key().1.owner(),
         local: local.as_ref(),
         readers: None,
-        row_ends: Instant::now(),
+        hand_off_until: Instant::now(),
         sent,
         lease: &lease(),
         watched: true,
@@ -63,7 +63,7 @@ fn slots_last_as_long_as_they_are_used() {
     let (tenure, id) = grant(&owners, &again, None);
     drop(again);
     assert!(!owners.is_empty(), "a tenure uses its entry");
-    tenure.released(Some(id), Instant::now(), 0, None);
+    tenure.finish_release(Some(id), Instant::now(), 0, None);
     drop(tenure);
     assert!(owners.is_empty());
 }
@@ -76,7 +76,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     first.lose(LostReason::Gone);
     assert!(owners.sent_by(&spec(), &entry).is_none());
     let (second, _) = grant(&owners, &entry, None);
-    first.released(Some(first_id), Instant::now(), 0, None);
+    first.finish_release(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
     assert_eq!(
         first.lost(Instant::now()),
@@ -130,7 +130,7 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
     assert_eq!(second.entry().owner, one.field());
     // As the table has it, once it is passed on.
     let local = owners.local(&spec()).unwrap();
-    let replaced = local.granted(second.row(), Instant::now(), |first| {
+    let replaced = local.granted(second.current(), Instant::now(), |first| {
         first.live_count() == 0
     });
     assert!(replaced.is_ok());
@@ -142,7 +142,11 @@ fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
     assert!(second.has_entry() && second.lost(Instant::now()).is_none());
-    assert_eq!(first.end_row().number, second.number, "of the same row");
+    assert_eq!(
+        first.end_hand_off().number,
+        second.number,
+        "of the same current"
+    );
 }
 
 /// Two owners of a client cannot have the lock: where it is not known which of two grants is the later one, neither is believed.
@@ -167,7 +171,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let Ok((third, ..)) = try_grant(&owners, &one, None, early) else {
         panic!("the second is over");
     };
-    second.released(Some(id), Instant::now(), 0, None);
+    second.finish_release(Some(id), Instant::now(), 0, None);
     assert!(third.has_entry());
 }
 
@@ -183,7 +187,7 @@ fn readers_of_one_client_share_a_tenure() {
         owner: one.owner(),
         local: None,
         readers: Some(&readers),
-        row_ends: Instant::now() + Duration::from_secs(3_600),
+        hand_off_until: Instant::now() + Duration::from_secs(3_600),
         sent: Instant::now(),
         lease: &lease(),
         watched: true,

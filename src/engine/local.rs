@@ -4,13 +4,11 @@
 //! them. While no task holds it, the head of the queue is the *asker*: it sends attempts to the server, and subscribes; the other
 //! tasks go on waiting behind it. So a client costs the server what one task costs, however many of its tasks want the lock.
 //!
-//! The time from a grant by the server to the release that is sent to the server is a *row*. Within a row the lock may be
-//! handed from task to task in memory ([`row`](super::row)). A successor whose future is kept and not polled
-//! blocks no other task: after [`PICK_UP`] it goes to the end of the queue. An asker that is not polled
-//! loses its part: when it is polled after all, it sends one attempt and comes back.
+//! For a time after a grant by the server, the *hand-off window*, the lock may be handed off from task to task in memory
+//! ([`local_queue`](super::local_queue)). A successor whose future is kept and not polled blocks no other task: after [`PICK_UP`] it
+//! goes to the end of the queue. A late asker is replaced. It sends one attempt when it is polled again, then enqueues.
 //!
-//! Nothing depends on there being only one asker: `try_lock` sends its attempt without waiting here. That costs a refusal, and no
-//! more.
+//! Exclusion does not depend on a single asker: `try_lock` sends its attempt without waiting here, which costs a refusal at most.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -24,23 +22,22 @@ use crate::{
     sync::{Mutex, MutexGuard, lock},
 };
 
-/// How often waiters that are not polled are looked for; and after how long a tenure the server is asked whether it still exists,
-/// on behalf of the waiters behind it.
+/// Interval between two checks for waiters that are not polled. Age at which a tenure with waiters behind it is verified.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long an asker may take to send its attempt before the next waiter asks too: its future may be kept and not polled.
 const ASKER_WAIT: Duration = Duration::from_millis(200);
 /// The same where answers take long.
 const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
-/// After this long without a gap for other clients, none of which was heard, the lock is left free for [`REST`]:
-/// clients that poll, or listen at a replica, are not counted among the listeners.
+/// Longest time in which tasks of this client acquire one after the other. The next asker then pauses for [`REST`]: clients that poll, or
+/// listen at a replica, are not counted among the listeners.
 const LONGEST_CHAIN: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryId(u64);
 
-/// What this client has of the lock.
-pub(super) struct Row<T> {
+/// The tenure that this client has of the lock, and its present owner.
+pub(super) struct Current<T> {
     pub(super) owner: Owner,
     pub(super) tenure: T,
     /// Different from every other tenure's of the client.
@@ -59,9 +56,9 @@ pub(super) struct LocalLock<T, W, O>(Mutex<State<T, W, O>>);
 
 struct State<T, W, O> {
     ids: u64,
-    row: Option<Row<T>>,
-    /// Until when the lock may be passed on in the present row.
-    row_ends: Option<Instant>,
+    current: Option<Current<T>>,
+    /// The end of the hand-off window.
+    hand_off_until: Option<Instant>,
     asker: Option<EntryId>,
     /// How the asker is notified, once it listens.
     listener: Option<Arc<Signal<O>>>,
@@ -94,7 +91,7 @@ struct Contention<W, O> {
     asks_since: Option<(EntryId, Instant)>,
     /// How long the last refusal was on its way: an asker far from the server is given more time.
     answer_takes: Duration,
-    /// When the server is asked whether the row of this number still has the lock.
+    /// When the tenure of this number is verified.
     verify_at: Option<(u64, Instant)>,
     /// Whether its waiters are looked at now and then.
     is_listed: bool,
@@ -137,7 +134,7 @@ pub(super) enum Entered<O> {
 }
 
 /// What a waiter is to do.
-pub(super) enum Turn<O> {
+pub(super) enum Step<O> {
     Wait,
     /// It was passed the lock.
     Has(O),
@@ -162,8 +159,8 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
     fn default() -> Self {
         Self(Mutex::new(State {
             ids: 0,
-            row: None,
-            row_ends: None,
+            current: None,
+            hand_off_until: None,
             asker: None,
             listener: None,
             is_foreign: false,
@@ -238,12 +235,12 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Which of this client's owners has the lock, and how.
-    pub(super) fn row(&self) -> Option<(Owner, T)> {
+    pub(super) fn current(&self) -> Option<(Owner, T)> {
         let state = self.state();
         state
-            .row
+            .current
             .as_ref()
-            .map(|row| (row.owner, row.tenure.clone()))
+            .map(|current| (current.owner, current.tenure.clone()))
     }
 
     /// `owner` wants the lock, and may wait for it.
@@ -253,9 +250,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         wait: impl FnOnce() -> (W, Arc<Signal<O>>),
     ) -> Entered<O> {
         let mut state = self.state();
-        let is_free = match &state.row {
-            Some(row) if row.owner == owner => return Entered::IsIn,
-            row => row.is_none() && state.asker.is_none(),
+        let is_free = match &state.current {
+            Some(current) if current.owner == owner => return Entered::IsIn,
+            current => current.is_none() && state.asker.is_none(),
         };
         let id = state.next_id();
         let no_task_waits = state
@@ -269,9 +266,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             drop(old);
             return Entered::Asks(id);
         }
-        let has_row = state.row.is_some();
+        let is_current = state.current.is_some();
         let contention = state.contention.get_or_insert_default();
-        if has_row {
+        if is_current {
             contention.busy = Some(Instant::now());
         }
         let (request, signal) = wait();
@@ -288,10 +285,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// What the waiter `id` is to do now.
-    pub(super) fn turn(&self, id: EntryId, signal: &Signal<O>) -> Turn<O> {
+    pub(super) fn next_step(&self, id: EntryId, signal: &Signal<O>) -> Step<O> {
         let mut state = self.state();
         let State {
-            row,
+            current,
             asker,
             unanswered_since,
             contention,
@@ -299,23 +296,25 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         } = &mut *state;
         // In one step with the rest: the lock may be passed to it at any time until it has left the queue.
         if let Some(hold) = signal.take() {
-            return Turn::Has(hold);
+            return Step::Has(hold);
         }
         if *asker == Some(id) {
             let failed = contention
                 .as_mut()
                 .and_then(|contention| contention.failed.take());
-            return Turn::Ask(failed.zip(*unanswered_since));
+            return Step::Ask(failed.zip(*unanswered_since));
         }
-        let is_in = row.as_ref().is_some_and(|row| row.owner == signal.owner);
+        let is_in = current
+            .as_ref()
+            .is_some_and(|current| current.owner == signal.owner);
         let Some(contention) = contention else {
-            return Turn::Ask(None);
+            return Step::Ask(None);
         };
         if is_in {
             let waiter = contention.remove(id);
             drop(state);
             drop(waiter);
-            return Turn::Add;
+            return Step::Add;
         }
         match contention
             .waiters
@@ -323,9 +322,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .rev()
             .any(|waiter| waiter.id == id)
         {
-            true => Turn::Wait,
+            true => Step::Wait,
             // It was the asker, and another one was named since.
-            false => Turn::Ask(None),
+            false => Step::Ask(None),
         }
     }
 
@@ -379,11 +378,11 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .contention
             .as_ref()
             .and_then(|contention| contention.busy);
-        state.row.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
+        state.current.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
     }
 
     /// Until when the asker is to leave the lock free.
-    pub(super) fn rest_until(&self) -> Option<Instant> {
+    pub(super) fn take_rest(&self) -> Option<Instant> {
         self.state().contention.as_mut()?.rest_until.take()
     }
 
@@ -397,7 +396,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return ToNotify::none();
         }
         state.asker = None;
-        // The other tasks find out by asking themselves.
+        // The next asker learns the state from its own attempt.
         match failed {
             Some(_) => state.is_foreign = false,
             None => state.unanswered_since = None,
@@ -406,30 +405,30 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         if let Some(contention) = &mut state.contention {
             contention.failed = failed;
         }
-        match state.row {
+        match state.current {
             Some(_) => ToNotify::none(),
             None => state.notify_next(),
         }
     }
 
-    /// The server has granted the lock. Waiters of the same owner are notified. A grant to an owner beside another one is
-    /// returned, unless the other tenure `is_over` and the answer that says so is about to come: then that one is replaced, and returned.
+    /// Records a grant. Returns the waiters of the same owner, and the tenure that the grant replaces. Returns another owner's tenure as an
+    /// error, unless `is_over` accepts its end.
     pub(super) fn granted(
         &self,
-        row: Row<T>,
+        current: Current<T>,
         ends: Instant,
         is_over: impl FnOnce(&T) -> bool,
     ) -> Result<(ToNotify<O>, Option<T>), T> {
         let mut state = self.state();
-        if let Some(other) = &state.row
-            && other.owner != row.owner
+        if let Some(other) = &state.current
+            && other.owner != current.owner
             && !is_over(&other.tenure)
         {
             return Err(other.tenure.clone());
         }
-        let (owner, number) = (row.owner, row.number);
-        let old = state.row.replace(row);
-        state.row_ends = Some(ends);
+        let (owner, number) = (current.owner, current.number);
+        let old = state.current.replace(current);
+        state.hand_off_until = Some(ends);
         (state.is_foreign, state.unanswered_since) = (false, None);
         let notified = state.contention.as_mut().map(|contention| {
             contention.failed = None;
@@ -443,8 +442,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Ok((notified, old))
     }
 
-    /// The row is about to be released. Says whether the next one may ask right behind the release, or is to leave a gap, which
-    /// begins with the answer.
+    /// The tenure is about to be released. Returns whether the next waiter may ask directly behind the release. Otherwise it pauses for
+    /// [`REST`] after the answer.
     pub(super) fn releases(&self, now: Instant) -> bool {
         let mut state = self.state();
         let Some(contention) = &mut state.contention else {
@@ -468,10 +467,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .map_or(0, |contention| contention.waiters.len())
     }
 
-    /// The tenure of `number` is over, or its release goes before whatever the next one sends.
+    /// Ends the tenure of `number` here and notifies the next waiter. Called at its end, or once its release precedes every later request.
     pub(super) fn ended(&self, number: u64) -> ToNotify<O> {
         let mut state = self.state();
-        let Some(row) = state.row.take_if(|row| row.number == number) else {
+        let Some(current) = state.current.take_if(|current| current.number == number) else {
             return ToNotify::none();
         };
         if let Some(contention) = &mut state.contention {
@@ -488,42 +487,44 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let notified = state.notify_next();
         drop(state);
         // Dropped here, outside of the lock: it may be the last use of this one.
-        drop((row, passed));
+        drop((current, passed));
         notified
     }
 
-    /// The present row is to end with the next release.
-    pub(super) fn end_row(&self) -> Option<T> {
+    /// Ends the hand-off window: the next release goes to the server.
+    pub(super) fn end_hand_off(&self) -> Option<T> {
         let mut state = self.state();
-        state.row_ends = None;
-        state.row.as_ref().map(|row| row.tenure.clone())
+        state.hand_off_until = None;
+        state.current.as_ref().map(|current| current.tenure.clone())
     }
 
-    /// Hands the row of `number` to the first waiter: `pass` makes a row and a hold of it, if it may be handed on.
+    /// Hands the tenure of `number` off to the first waiter: `pass` makes the next tenure and a hold of it, if the conditions allow.
     /// `None` if it was not; otherwise, whether the waiters have to be looked at soon.
     pub(super) fn pass(
         &self,
         number: u64,
         now: Instant,
-        pass: impl FnOnce(&Waiter<W, O>) -> Option<(Row<T>, O)>,
+        pass: impl FnOnce(&Waiter<W, O>) -> Option<(Current<T>, O)>,
     ) -> Option<bool> {
         let mut state = self.state();
         let State {
-            row,
-            row_ends,
+            current,
+            hand_off_until,
             asker,
             contention,
             ..
         } = &mut *state;
         let contention = contention.as_mut()?;
-        let is_it = row.as_ref().is_some_and(|row| row.number == number);
-        let in_time = row_ends.is_some_and(|ends| now < ends);
+        let is_it = current
+            .as_ref()
+            .is_some_and(|current| current.number == number);
+        let in_time = hand_off_until.is_some_and(|ends| now < ends);
         if !is_it || !in_time || asker.is_some() {
             return None;
         }
         let (next, hold) = pass(contention.waiters.front()?)?;
         let owner = next.owner;
-        let old = row.replace(next);
+        let old = current.replace(next);
         let waiter = contention.pop()?;
         // In one step with the notification: from then on it may leave, and take the hold along.
         waiter.signal.give(hold);
@@ -536,9 +537,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(is_new)
     }
 
-    /// Looks whether the notified tasks have been polled. Returns the tasks to notify instead, and when to look again. The server is
-    /// asked about a row now and then, with a pause of that length. While no task `can_ask`, an asker is given time. A hold that is
-    /// taken back is `marked` in the same step: its owner may be polled at once, and must not find that it has the lock.
+    /// Checks for tasks that are not polled. Enqueues a waiter again that has not taken its hold within [`PICK_UP`]. Replaces an asker that
+    /// is late, if the next waiter `can_ask`. Returns a tenure to verify, once per `pause`. `mark` marks a withdrawn hold as dropped under
+    /// the mutex: its owner must not re-enter by it.
     pub(super) fn look(
         &self,
         now: Instant,
@@ -548,7 +549,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     ) -> Look<T, O> {
         let mut state = self.state();
         let State {
-            row,
+            current,
             asker,
             listener,
             contention,
@@ -581,15 +582,19 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return look;
         }
         look.next = look.next.or(Some(now + LOOK));
-        if let Some(row) = row {
+        if let Some(current) = current {
             let since = contention
                 .verify_at
-                .filter(|(number, _)| *number == row.number);
-            let (_, at) = since.unwrap_or((row.number, now + LOOK));
+                .filter(|(number, _)| *number == current.number);
+            let (_, at) = since.unwrap_or((current.number, now + LOOK));
             let is_due = at <= now;
-            look.doubtful = is_due.then(|| row.tenure.clone());
-            let at = if is_due { now + pause(&row.tenure) } else { at };
-            contention.verify_at = Some((row.number, at));
+            look.doubtful = is_due.then(|| current.tenure.clone());
+            let at = if is_due {
+                now + pause(&current.tenure)
+            } else {
+                at
+            };
+            contention.verify_at = Some((current.number, at));
         }
         let waits = listener.as_ref().filter(|asker| asker.waits());
         let is_late = match (*asker, waits) {
@@ -606,7 +611,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.asks_since = None;
         }
         let first = contention.waiters.front();
-        if row.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
+        if current.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
             (*asker, *listener) = (None, None);
             look.notified = state.notify_next();
         }

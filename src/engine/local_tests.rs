@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tenure is a number here, a wish says whether what is passed on will do, and a hold is the number of a row.
+/// A tenure is a number here, a wish says whether what is passed on will do, and a hold is the number of a tenure.
 type Lock = LocalLock<u64, bool, u64>;
 type One = (EntryId, Arc<Signal<u64>>);
 
-fn row(owner: Owner, number: u64) -> Row<u64> {
-    Row {
+fn current(owner: Owner, number: u64) -> Current<u64> {
+    Current {
         owner,
         tenure: number,
         number,
@@ -15,7 +15,7 @@ fn row(owner: Owner, number: u64) -> Row<u64> {
 }
 
 fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u64> {
-    let (notified, _) = lock.granted(row(owner, number), ends, |_| false)?;
+    let (notified, _) = lock.granted(current(owner, number), ends, |_| false)?;
     drop(notified);
     Ok(())
 }
@@ -38,7 +38,7 @@ fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
     lock.pass(number, now, |waiter| {
         waiter
             .request
-            .then(|| (row(waiter.signal.owner, next), next))
+            .then(|| (current(waiter.signal.owner, next), next))
     })
 }
 
@@ -47,10 +47,10 @@ fn look(lock: &Lock, now: Instant) -> Look<u64, u64> {
 }
 
 fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
-    matches!(lock.turn(*id, signal), Turn::Ask(_))
+    matches!(lock.next_step(*id, signal), Step::Ask(_))
 }
 
-const ROW: Duration = Duration::from_millis(2);
+const WINDOW: Duration = Duration::from_millis(2);
 
 #[test]
 fn one_asks_and_the_rest_wait_in_order() {
@@ -64,7 +64,7 @@ fn one_asks_and_the_rest_wait_in_order() {
     assert!(!is_to_ask(&lock, &others[1]));
     lock.refused(Duration::ZERO);
     lock.listens(others[0].0, &others[0].1, Instant::now());
-    // It is granted, and goes: the next one's turn comes with the end of the row.
+    // It is granted, and goes: the next one's turn comes with the end of the tenure.
     grant(&lock, others[0].1.owner, 1, now).unwrap();
     drop(lock.leave(others[0].0, None));
     assert!(!is_to_ask(&lock, &others[1]));
@@ -79,8 +79,8 @@ fn failure_is_told_with_the_time_since_the_last_answer() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
-    let failed = |one: &One| match lock.turn(one.0, &one.1) {
-        Turn::Ask(failed) => failed.map(|(_, since)| since),
+    let failed = |one: &One| match lock.next_step(one.0, &one.1) {
+        Step::Ask(failed) => failed.map(|(_, since)| since),
         _ => panic!("it is to ask"),
     };
     let gives_up = |id| drop(lock.leave(id, Some(Error::unavailable("no answer"))));
@@ -122,29 +122,29 @@ fn lock_passes_in_order_until_the_row_is_over() {
     let (lock, now) = (Lock::default(), Instant::now());
     let owner = Owner::new();
     let first = ask(&lock, owner);
-    grant(&lock, owner, 1, now + ROW).unwrap();
+    grant(&lock, owner, 1, now + WINDOW).unwrap();
     drop(lock.leave(first, None));
     let others = [(); 2].map(|()| wait(&lock, Owner::new()));
     assert_eq!(pass(&lock, 7, 8, now), None, "of another tenure");
     assert_eq!(pass(&lock, 1, 2, now), Some(true));
     assert_eq!(others[0].1.take(), Some(2));
-    assert_eq!(lock.row(), Some((others[0].1.owner, 2)));
+    assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
     // The tenure from which it was passed on may end as it likes.
     drop(lock.ended(1));
-    assert_eq!(lock.row(), Some((others[0].1.owner, 2)));
-    assert_eq!(pass(&lock, 2, 3, now + ROW), None, "the row is over");
+    assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
+    assert_eq!(pass(&lock, 2, 3, now + WINDOW), None, "the current is over");
     assert_eq!(pass(&lock, 2, 3, now), Some(false));
     assert_eq!(others[1].1.take(), Some(3));
     assert_eq!(pass(&lock, 3, 4, now), None, "no task waits");
     wait(&lock, Owner::new());
-    assert_eq!(lock.end_row(), Some(3));
-    assert_eq!(pass(&lock, 3, 4, now), None, "the row was ended");
+    assert_eq!(lock.end_hand_off(), Some(3));
+    assert_eq!(pass(&lock, 3, 4, now), None, "the current was ended");
 }
 
 #[test]
 fn wish_that_is_not_met_ends_the_row_for_the_rest_as_well() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
-    grant(&lock, owner, 1, now + ROW).unwrap();
+    grant(&lock, owner, 1, now + WINDOW).unwrap();
     let strict = Owner::new();
     let strict = lock.enter(strict, || (false, Signal::of(strict)));
     assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
@@ -158,7 +158,7 @@ fn the_asker_is_not_overtaken_by_waiters() {
     ask(&lock, Owner::new());
     wait(&lock, Owner::new());
     // A third one has not waited, and was quicker.
-    grant(&lock, Owner::new(), 1, now + ROW).unwrap();
+    grant(&lock, Owner::new(), 1, now + WINDOW).unwrap();
     assert_eq!(pass(&lock, 1, 2, now), None);
 }
 
@@ -168,21 +168,21 @@ fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now).unwrap();
     assert_eq!(grant(&lock, two, 2, now), Err(1));
-    assert!(lock.granted(row(two, 2), now, |_| true).is_ok());
+    assert!(lock.granted(current(two, 2), now, |_| true).is_ok());
     drop(lock.ended(1));
-    assert_eq!(lock.row(), Some((two, 2)));
+    assert_eq!(lock.current(), Some((two, 2)));
 }
 
 #[test]
 fn all_of_an_owner_have_the_lock_together() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
-    grant(&lock, one, 1, now + ROW).unwrap();
+    grant(&lock, one, 1, now + WINDOW).unwrap();
     assert!(matches!(lock.enter(one, || unreachable!()), Entered::IsIn));
     let [first, again] = [(); 2].map(|()| wait(&lock, two));
     pass(&lock, 1, 2, now).unwrap();
     assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
-    assert!(again.1.is_notified() && matches!(lock.turn(again.0, &again.1), Turn::Add));
+    assert!(again.1.is_notified() && matches!(lock.next_step(again.0, &again.1), Step::Add));
 }
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
@@ -256,13 +256,13 @@ async fn chain_without_a_gap_leaves_one_in_the_end() {
     wait_behind(&lock);
     let (mut number, mut now) = (1, began);
     while lock.releases(now) {
-        now += ROW;
+        now += WINDOW;
         number += 1;
     }
     assert_eq!(now, began + LONGEST_CHAIN);
-    assert!(number > 1 && lock.rest_until().is_none());
+    assert!(number > 1 && lock.take_rest().is_none());
     drop(lock.ended(0));
-    assert_eq!(lock.rest_until(), Some(Instant::now() + REST));
+    assert_eq!(lock.take_rest(), Some(Instant::now() + REST));
     assert!(lock.releases(now), "a new chain begins");
     // Another client has come in: so does one as well.
     lock.refused(Duration::ZERO);
@@ -270,7 +270,7 @@ async fn chain_without_a_gap_leaves_one_in_the_end() {
     assert!(lock.releases(now + LONGEST_CHAIN));
 }
 
-/// A row of number 0, and two waiters.
+/// A tenure of number 0, and two waiters.
 fn wait_behind(lock: &Lock) {
     grant(lock, Owner::new(), 0, Instant::now()).unwrap();
     wait(lock, Owner::new());
@@ -278,7 +278,7 @@ fn wait_behind(lock: &Lock) {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Action {
     Come(prop::sample::Index),
     /// A waiter gives up, or the asker does.
     Go(prop::sample::Index),
@@ -290,17 +290,17 @@ enum Step {
     Look,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Action>> {
     let index = any::<prop::sample::Index>;
     let step = prop_oneof![
-        5 => index().prop_map(Step::Come),
-        2 => index().prop_map(Step::Go),
-        3 => index().prop_map(Step::Grant),
-        1 => Just(Step::Refuse),
-        3 => Just(Step::Pass),
-        2 => Just(Step::Release),
-        1 => Just(Step::Lose),
-        1 => Just(Step::Look),
+        5 => index().prop_map(Action::Come),
+        2 => index().prop_map(Action::Go),
+        3 => index().prop_map(Action::Grant),
+        1 => Just(Action::Refuse),
+        3 => Just(Action::Pass),
+        2 => Just(Action::Release),
+        1 => Just(Action::Lose),
+        1 => Just(Action::Look),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -315,45 +315,45 @@ proptest! {
         let (mut now, mut number) = (Instant::now(), 0);
         for step in steps {
             match step {
-                Step::Come(index) => {
+                Action::Come(index) => {
                     let owner = owners[index.index(owners.len())];
                     match lock.enter(owner, || (true, Signal::of(owner))) {
                         Entered::Asks(id) => asking.push(id),
                         Entered::Waits { id, signal, .. } => waiting.push((id, signal)),
-                        Entered::IsIn => prop_assert_eq!(lock.row().map(|(owner, _)| owner), Some(owner)),
+                        Entered::IsIn => prop_assert_eq!(lock.current().map(|(owner, _)| owner), Some(owner)),
                     }
                 }
-                Step::Go(index) if !waiting.is_empty() => {
+                Action::Go(index) if !waiting.is_empty() => {
                     let (id, signal) = waiting.remove(index.index(waiting.len()));
                     drop(lock.leave(id, None));
                     prop_assert!(signal.take().is_none(), "it has been polled since it was told");
                 }
-                Step::Go(_) => drop(asking.pop().map(|id| lock.leave(id, None))),
+                Action::Go(_) => drop(asking.pop().map(|id| lock.leave(id, None))),
                 // The answer may be to a task that does not wait here.
-                Step::Grant(index) => {
+                Action::Grant(index) => {
                     let owner = owners[index.index(owners.len())];
-                    let other = lock.row().filter(|(other, _)| *other != owner);
+                    let other = lock.current().filter(|(other, _)| *other != owner);
                     number += 1;
-                    let granted = grant(&lock, owner, number, now + ROW);
+                    let granted = grant(&lock, owner, number, now + WINDOW);
                     prop_assert_eq!(granted.err(), other.map(|(_, tenure)| tenure));
                     drop(asking.pop().map(|id| lock.leave(id, None)));
                 }
-                Step::Refuse => lock.refused(Duration::ZERO),
-                Step::Pass => {
-                    if let Some((_, tenure)) = lock.row() {
+                Action::Refuse => lock.refused(Duration::ZERO),
+                Action::Pass => {
+                    if let Some((_, tenure)) = lock.current() {
                         number += 1;
                         pass(&lock, tenure, number, now);
                     }
                 }
-                Step::Release | Step::Lose => {
-                    if let Some((_, tenure)) = lock.row() {
-                        if matches!(step, Step::Release) {
+                Action::Release | Action::Lose => {
+                    if let Some((_, tenure)) = lock.current() {
+                        if matches!(step, Action::Release) {
                             lock.releases(now);
                         }
                         drop(lock.ended(tenure));
                     }
                 }
-                Step::Look => {
+                Action::Look => {
                     now += LOOK;
                     drop(look(&lock, now));
                 }
@@ -367,16 +367,16 @@ proptest! {
                     drop(lock.leave(*id, None));
                     return false;
                 }
-                match lock.turn(*id, signal) {
-                    Turn::Wait => return true,
-                    Turn::Has(_) => unreachable!("it was taken"),
-                    Turn::Ask(_) => asking.push(*id),
-                    Turn::Add => {}
+                match lock.next_step(*id, signal) {
+                    Step::Wait => return true,
+                    Step::Has(_) => unreachable!("it was taken"),
+                    Step::Ask(_) => asking.push(*id),
+                    Step::Add => {}
                 }
                 false
             });
             prop_assert!(passed <= 1);
-            let somebody = lock.row().is_some() || !asking.is_empty();
+            let somebody = lock.current().is_some() || !asking.is_empty();
             prop_assert!(waiting.is_empty() || somebody, "{} wait without a holder or an asker", waiting.len());
             prop_assert_eq!(lock.waiting(), waiting.len());
         }

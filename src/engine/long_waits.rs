@@ -4,7 +4,7 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, row::Signal};
+use super::{Engine, local_queue::Signal};
 use crate::{owner::Owner, wire::LockSpec};
 
 /// The most waits that one look tells of: each asks the server.

@@ -13,7 +13,7 @@
 //! | [`last_words`] | - | releases dropped holds when the runtime has ended |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
-//! | [`local`], [`row`] | which of this client's tasks has a lock, and which is next | hands it on |
+//! | [`local`], [`local_queue`] | which of this client's tasks has a lock, and which is next | hands it on |
 //! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
 //! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
@@ -37,6 +37,7 @@ mod holds;
 mod intents;
 mod last_words;
 mod local;
+mod local_queue;
 mod long_waits;
 mod loss;
 mod own_thread;
@@ -47,7 +48,6 @@ mod release;
 mod request;
 mod retry;
 mod room;
-mod row;
 mod runtime;
 mod seen;
 mod standing;
@@ -97,10 +97,10 @@ use crate::{
 use dropped::DroppedGuards;
 use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
+use local_queue::ContendedLocks;
 use own_thread::OwnThread;
 use release::Jobs;
 use retry::{Retry, refused};
-use row::ContendedLocks;
 use synchronizers::Synchronizers;
 use wakeup::Wakeups;
 use watchdog::Watchdog;
@@ -510,7 +510,7 @@ impl Engine {
         // Holders elsewhere find out at their next renewal; ours need not wait.
         if freed {
             for tenure in before {
-                self.lose(&tenure.end_row(), LostReason::Gone);
+                self.lose(&tenure.end_hand_off(), LostReason::Gone);
             }
         }
         self.owners.readers(&spec.name).close();

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     BoxFuture, Engine,
+    local_queue::{LocalEntry, Signal},
     request::{AcquireRequest, Deadline},
-    row::{LocalEntry, Signal},
     wakeup::Waiting,
 };
 use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
@@ -110,11 +110,10 @@ impl Pause {
         }
     }
 
-    /// Completes when it is time to try again, at the limit at the latest, and returns whether it is. A client that closes makes
-    /// it time.
+    /// Waits for the next attempt. Returns `false` if the deadline ended the wait without one. A closing client ends the wait at once.
     ///
     /// Every waiting task stores this future, so what is rarely needed, or not for long, is boxed: timers above all.
-    pub(super) fn over<'a>(
+    pub(super) fn wait_for_next_attempt<'a>(
         &'a mut self,
         engine: &'a Engine,
         local_entry: Option<&LocalEntry>,

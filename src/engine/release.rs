@@ -96,7 +96,7 @@ impl Held {
 
     /// Passes the hold on to another task, or leaves the other readers of a tenure that they share, if it may. Says then what is left to its
     /// owner.
-    fn pass_on(&mut self) -> Option<Released> {
+    fn hand_off(&mut self) -> Option<Released> {
         let left = match self.tenure.leave(self.id) {
             Some(left) => {
                 self.engine.look_up_what_is_left(&self.tenure);
@@ -104,7 +104,7 @@ impl Held {
             }
             None => self
                 .engine
-                .pass_on(&self.tenure, self.id, self.acknowledged)
+                .hand_off(&self.tenure, self.id, self.acknowledged)
                 .then_some(0)?,
         };
         self.armed = false;
@@ -123,7 +123,7 @@ impl Held {
     ) -> Result<Released, Error> {
         // Otherwise it is dropped, which needs no runtime.
         runtime::check()?;
-        if let Some(released) = self.pass_on() {
+        if let Some(released) = self.hand_off() {
             return Ok(released);
         }
         self.armed = false;
@@ -176,7 +176,7 @@ impl<'a> Release<'a> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.armed || self.pass_on().is_some() {
+        if !self.armed || self.hand_off().is_some() {
             return;
         }
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
@@ -352,7 +352,7 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         let until = tenure.valid_until();
-        let left = tenure.release(Some(id), sent);
+        let left = tenure.begin_release(Some(id), sent);
         let mut release = Release::new(&tenure.spec, tenure.entry(), left.clone());
         if release.holds > 0 {
             // Those that remain may have to be told earlier than before.
@@ -406,7 +406,7 @@ impl Engine {
         sent: Instant,
         (holds, lease): &(u32, Option<Lease>),
     ) {
-        tenure.released(id, sent, *holds, lease.as_ref());
+        tenure.finish_release(id, sent, *holds, lease.as_ref());
         self.watch(tenure);
     }
 
@@ -446,7 +446,7 @@ impl Engine {
 
     /// Releases a last hold of a lock with other waiters. Where a later request is sure to be executed after it, the next of
     /// this client's tasks asks at once, unless a yield to other clients is due.
-    async fn hand_on(
+    async fn release_to_waiters(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         permit: Option<SendPermit>,
@@ -500,7 +500,7 @@ impl Engine {
             let mut retry = Retry::default();
             loop {
                 let answer = match release.handed.take() {
-                    Some(tenure) => self.hand_on(tenure, release.permit.take()).await,
+                    Some(tenure) => self.release_to_waiters(tenure, release.permit.take()).await,
                     None => self.send_once(&mut release).await,
                 };
                 let error = match answered(answer) {
@@ -582,7 +582,7 @@ impl Engine {
         }
         let sent = Instant::now();
         // The lease of what is taken back may be longer than theirs.
-        let left = live.as_ref().map(|tenure| tenure.release(None, sent));
+        let left = live.as_ref().map(|tenure| tenure.begin_release(None, sent));
         let left = left.unwrap_or_default();
         let release = Release::new(spec, entry, left.clone());
         // A server in passing trouble, such as a failover, is given the time that it has for everybody else.

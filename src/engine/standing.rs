@@ -28,7 +28,7 @@ pub(super) enum Standing {
 }
 
 impl Engine {
-    /// Refuses a hold that the owner may not have besides those that it has: the server need not be asked.
+    /// Refuses a hold beyond the kind's maximum, without a request.
     pub(super) fn may_add(
         self: &Arc<Self>,
         slot: &OwnerEntryRef,
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// What the owner holds now; what the clock has ended is ended here as well.
+    /// Returns the owner's live tenure. Reports an expired tenure as lost.
     pub(super) fn live_tenure(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -90,8 +90,8 @@ impl Engine {
         let Some(local) = local else {
             return self.standing_of_reader(slot, request);
         };
-        let row = local.row();
-        let live = row.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
+        let current = local.current();
+        let live = current.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
         let Some((holder, tenure)) = live else {
             return match slot.key().1 == owner {
                 true => Standing::Asks,
@@ -105,7 +105,7 @@ impl Engine {
                 false => Standing::Elsewhere(tenure.entry().clone()),
             };
         }
-        // What has a queue on the server takes its place there, but not by a name that another task uses.
+        // A fair lock enqueues on the server. An owner whose field another task's tenure uses must wait instead.
         if request.spec.has_one_holder() || is_lent {
             return Standing::Behind(tenure);
         }
@@ -122,7 +122,7 @@ impl Engine {
         let live = |tenure: Option<_>| tenure.and_then(|tenure| self.live(tenure));
         let tenure = match live(own.reading()) {
             Some(tenure) => Some(tenure),
-            // The server counts more for those that read under its field.
+            // Another reader's tenure may use this owner's field. A new hold then adds to that tenure.
             None => live(own.sent()),
         };
         match tenure {

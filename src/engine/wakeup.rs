@@ -12,8 +12,9 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, queue::WaiterId, release::Held,
-    request::Deadline, room::WaitingRoom, row::Signal, waiters::Waiters, yielding::Neighbours,
+    BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, local_queue::Signal,
+    queue::WaiterId, release::Held, request::Deadline, room::WaitingRoom, waiters::Waiters,
+    yielding::Neighbours,
 };
 use crate::{
     durability::Durability,
@@ -521,9 +522,9 @@ impl Engine {
     /// Looks up holds that another client may have forced open: they are not handed on before the server has confirmed them.
     fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
-            let row = self.owners.local(&spec).and_then(|local| local.row());
+            let current = self.owners.local(&spec).and_then(|local| local.current());
             let shared = || self.owners.readers(&spec.name).shared();
-            let held = row.map(|(_, tenure)| tenure).or_else(shared);
+            let held = current.map(|(_, tenure)| tenure).or_else(shared);
             self.verify(Vec::from_iter(held));
         }
     }

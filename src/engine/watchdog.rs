@@ -127,7 +127,7 @@ impl Engine {
     pub(super) fn verify(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let now = Instant::now();
         let renewals = tenures.into_iter().map(|tenure| {
-            let tenure = tenure.end_row();
+            let tenure = tenure.end_hand_off();
             tenure.hurry(now);
             let lease = match tenure.duty(now) {
                 Duty::Renew(lease) => Some(lease),
@@ -217,7 +217,7 @@ impl Engine {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
                 self.gauges.renewal(RenewalEnd::TooFewReplicas);
-                let tenure = &tenure.end_row();
+                let tenure = &tenure.end_hand_off();
                 tenure.lives_on();
                 tenure.hurry(Instant::now() + self.options.lease.duration / 30);
                 self.watch(tenure);
@@ -230,7 +230,7 @@ impl Engine {
                 }
             }
             Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
-                let tenure = tenure.end_row();
+                let tenure = tenure.end_hand_off();
                 // One that is being released may be gone already, by that.
                 if tenure.live_count() > 0 {
                     self.gauges.renewal(RenewalEnd::Gone);

@@ -9,16 +9,16 @@
 //! - A yield lasts [`SHORTEST`] at first. A yield in which no other client acquired the lock was too short for the distance of the
 //!   listeners: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
 //!   the next one lasts no longer than that took. So the length follows the distance of the neighbours.
-//! - A *row* is the time from this client's first grant since the last yield, or since it left the lock alone for as long as a
+//! - A *streak* is the time from this client's first grant since the last yield, or since it left the lock alone for as long as a
 //!   yield. After a yield that no client used, the next
-//!   one is due when the row has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
+//!   one is due when the streak has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
 //!   time, and a ninth once yields are as long as they get. Where listeners cannot be counted, it costs a tenth.
 //! - Where several clients listen, each is to have its turn before this one is back. So when one of them releases the lock,
 //!   this client *stands back*: it waits once more, for the length of a yield for each that has not had its turn, and only
 //!   then asks. The client that has waited for longest does not stand back, so no time is lost, and few attempts are in vain.
 //!   Standing back for listeners that never ask is noticed, and not repeated for eight times as long.
 //! - After a yield that another client used, the next one is due sooner: for a client with one task a quarter of a yield's
-//!   length, with more of them when the row has lasted as long as the other clients had the lock, but never later than above.
+//!   length, with more of them when the streak has lasted as long as the other clients had the lock, but never later than above.
 
 use std::{sync::Arc, time::Duration};
 
@@ -82,7 +82,7 @@ struct Yielding {
     /// For how long other clients held the lock in the last yield and after it, if they did.
     used: Option<Duration>,
     /// The first grant since the last yield or the last foreign one.
-    row_began: Option<Instant>,
+    streak_began: Option<Instant>,
     /// The last release, if no task of this client waited then.
     left: Option<Instant>,
     /// The last yield, until this client has the lock again.
@@ -115,7 +115,7 @@ impl Yielding {
             length: SHORTEST,
             dead: false,
             used: None,
-            row_began: None,
+            streak_began: None,
             left: None,
             last: None,
             believed: None,
@@ -123,8 +123,8 @@ impl Yielding {
         }
     }
 
-    /// How long a row lasts, if so many tasks of this client wait.
-    fn longest_row(&self, waiting: usize) -> Duration {
+    /// How long a streak lasts, if so many tasks of this client wait.
+    fn longest_streak(&self, waiting: usize) -> Duration {
         let factor = match self.neighbours {
             Neighbours::Listening(_) if self.dead => 8,
             Neighbours::Listening(_) => 4,
@@ -140,8 +140,8 @@ impl Yielding {
 
     fn is_due(&self, waiting: usize, now: Instant) -> bool {
         let lasted = |began: Instant| now.saturating_duration_since(began);
-        self.row_began
-            .is_none_or(|began| lasted(began) >= self.longest_row(waiting))
+        self.streak_began
+            .is_none_or(|began| lasted(began) >= self.longest_streak(waiting))
     }
 
     fn begin(&mut self, now: Instant) -> Instant {
@@ -154,7 +154,7 @@ impl Yielding {
             turns: 0,
             stands_back: None,
         });
-        self.row_began = None;
+        self.streak_began = None;
         until
     }
 
@@ -164,9 +164,9 @@ impl Yielding {
             .take()
             .is_some_and(|left| now > left + self.length)
         {
-            self.row_began = Some(now);
+            self.streak_began = Some(now);
         }
-        self.row_began.get_or_insert(now);
+        self.streak_began.get_or_insert(now);
         let Some(last) = self.last.take() else {
             return;
         };
@@ -190,13 +190,13 @@ impl Yielding {
     fn taken(&mut self) {
         if let Some(last) = &mut self.last {
             last.used = true;
-            self.row_began = None;
+            self.streak_began = None;
         }
     }
 
     /// Another client has released the lock. Says until when this one stands back, if it does.
     fn another_client_released(&mut self, now: Instant) -> Option<Instant> {
-        self.row_began = None;
+        self.streak_began = None;
         let others = self.others(now);
         let last = self.last.as_mut()?;
         if !last.used {

@@ -32,7 +32,7 @@ struct Contenders {
     foreign_turns: u32,
     /// Spent in yields that no neighbour used.
     idle: Duration,
-    longest_row: Duration,
+    longest_streak: Duration,
 }
 
 impl Contenders {
@@ -48,12 +48,12 @@ impl Contenders {
             own_turns: 0,
             foreign_turns: 0,
             idle: Duration::ZERO,
-            longest_row: Duration::ZERO,
+            longest_streak: Duration::ZERO,
         }
     }
 
     fn run(&mut self, time: Duration) {
-        let (end, mut row) = (self.now + time, self.now);
+        let (end, mut streak) = (self.now + time, self.now);
         while self.now < end {
             self.yields.granted(&self.spec, self.now);
             self.now += self.work;
@@ -65,8 +65,8 @@ impl Contenders {
             let foreign = self.foreign_turns;
             self.waits();
             if self.foreign_turns > foreign {
-                self.longest_row = self.longest_row.max(self.now - row);
-                row = self.now;
+                self.longest_streak = self.longest_streak.max(self.now - streak);
+                streak = self.now;
             }
         }
     }
@@ -243,10 +243,10 @@ proptest! {
         let (work, distance) = (micros(work), micros(distance));
         let mut contenders = Contenders::new(work, distance, 1 + dead, 1);
         contenders.run(Duration::from_secs(30));
-        // Rows end with a turn, so each of the yields on the way to the right one may come a turn late.
+        // Streaks end with a turn, so each of the yields on the way to the right one may come a turn late.
         let reach = 20 * distance.max(SHORTEST) + 8 * work + LONGEST;
         prop_assert!(contenders.foreign_turns > 0);
-        prop_assert!(contenders.longest_row <= reach, "{:?}, {reach:?}", contenders.longest_row);
+        prop_assert!(contenders.longest_streak <= reach, "{:?}, {reach:?}", contenders.longest_streak);
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     -> Request;
     /// Whether tasks of one client may hand off the lock in memory: reentrant, non-reentrant, spin and simple locks. A kind with a
     /// fencing token or a queue of its own may not.
-    fn is_passed_on(&self) -> bool {
+    fn hands_off_locally(&self) -> bool {
         false
     }
     /// Renews the owner's holds for `lease`; `None` only verifies them.

@@ -89,7 +89,7 @@ impl LockProtocol for ReentrantProtocol {
         }
     }
 
-    fn is_passed_on(&self) -> bool {
+    fn hands_off_locally(&self) -> bool {
         true
     }
 

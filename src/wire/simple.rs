@@ -76,7 +76,7 @@ impl LockProtocol for SimpleProtocol {
         }
     }
 
-    fn is_passed_on(&self) -> bool {
+    fn hands_off_locally(&self) -> bool {
         true
     }
 

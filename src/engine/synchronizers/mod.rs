@@ -233,8 +233,8 @@ impl Drop for Waiting<'_> {
             }
             left
         });
-        if let Some((permits, row_ends)) = left.given {
-            drop(self.engine.held_permits(self.site, permits, row_ends));
+        if let Some((permits, hand_off_until)) = left.given {
+            drop(self.engine.held_permits(self.site, permits, hand_off_until));
         }
     }
 }
@@ -245,7 +245,7 @@ pub(crate) struct HeldPermits {
     site: Arc<Site>,
     permits: u32,
     /// Until when they may be passed on: other clients wait too, perhaps.
-    row_ends: Instant,
+    hand_off_until: Instant,
 }
 
 impl HeldPermits {
@@ -263,13 +263,14 @@ impl HeldPermits {
     }
 
     /// Hands permits to waiters of this client, and returns how many are left to be given back.
-    fn pass_on(&mut self) -> u32 {
+    fn hand_off(&mut self) -> u32 {
         let permits = std::mem::take(&mut self.permits);
         let now = Instant::now();
-        if permits == 0 || now >= self.row_ends || self.engine.is_closed() {
+        if permits == 0 || now >= self.hand_off_until || self.engine.is_closed() {
             return permits;
         }
-        let give = |waiters: &mut Waiters| waiters.give(&self.site, permits, self.row_ends, now);
+        let give =
+            |waiters: &mut Waiters| waiters.give(&self.site, permits, self.hand_off_until, now);
         self.engine.synchronizers.change(&self.site, give)
     }
 
@@ -277,7 +278,7 @@ impl HeldPermits {
         runtime::check()?;
         // Dropped then, it is given back if the client is not closed yet to the end.
         self.engine.check_open()?;
-        let permits = self.pass_on();
+        let permits = self.hand_off();
         if permits == 0 {
             return Ok(());
         }
@@ -288,7 +289,7 @@ impl HeldPermits {
 
 impl Drop for HeldPermits {
     fn drop(&mut self) {
-        let permits = self.pass_on();
+        let permits = self.hand_off();
         if permits == 0 {
             return;
         }
@@ -358,9 +359,9 @@ impl Engine {
                 let request = semaphore::acquire(&site, permits, &ongoing.attempt);
                 match engine.until_answered(&site, request, Some(&caller)).await? {
                     Outcome::Done(Detail::Number(left)) => {
-                        let row_ends = Instant::now() + engine.config.local_hand_off;
+                        let hand_off_until = Instant::now() + engine.config.local_hand_off;
                         Ok(AttemptOutcome::Granted(
-                            engine.held_permits(&site, permits, row_ends),
+                            engine.held_permits(&site, permits, hand_off_until),
                             Rest::plain(left),
                         ))
                     }
@@ -371,7 +372,7 @@ impl Engine {
                 }
             }
         };
-        let given = |row_ends| self.held_permits(site, permits, row_ends);
+        let given = |hand_off_until| self.held_permits(site, permits, hand_off_until);
         let wanted = Wanted::Permits(permits);
         self.acquire_by(site, wanted, deadline, try_once, given)
             .await
@@ -380,8 +381,8 @@ impl Engine {
     /// Notifies the waiters that have heard nothing for long, and hands on what was handed to a task that is not polled.
     pub(super) fn poll_synchronizers(self: &Arc<Self>) {
         let lying = self.synchronizers.waiters().poll(Instant::now());
-        for (site, permits, row_ends) in lying {
-            drop(self.held_permits(&site, permits, row_ends));
+        for (site, permits, hand_off_until) in lying {
+            drop(self.held_permits(&site, permits, hand_off_until));
         }
     }
 
@@ -389,13 +390,13 @@ impl Engine {
         self: &Arc<Self>,
         site: &Arc<Site>,
         permits: u32,
-        row_ends: Instant,
+        hand_off_until: Instant,
     ) -> HeldPermits {
         HeldPermits {
             engine: self.clone(),
             site: site.clone(),
             permits,
-            row_ends,
+            hand_off_until,
         }
     }
 
@@ -466,7 +467,9 @@ impl Engine {
             if let Some(waiting) = &mut waiting {
                 match waiting.notified(deadline).await {
                     None => return Ok(None),
-                    Some(State::Given { row_ends, .. }) => return Ok(Some(given(row_ends))),
+                    Some(State::Given { hand_off_until, .. }) => {
+                        return Ok(Some(given(hand_off_until)));
+                    }
                     Some(_) => waiting.asks(),
                 }
             }

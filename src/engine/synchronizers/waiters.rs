@@ -53,8 +53,11 @@ pub(super) enum State {
     Parked,
     /// It is to ask, since then.
     Notified(Instant),
-    /// It was passed what it wants, `since` then, which may be passed on until the row ends.
-    Given { since: Instant, row_ends: Instant },
+    /// It was passed what it wants, `since` then, which may be handed off until the end of the hand-off window.
+    Given {
+        since: Instant,
+        hand_off_until: Instant,
+    },
     /// What it waits for has come; the server need not be asked.
     Over,
 }
@@ -123,10 +126,10 @@ impl Queue {
     /// So many permits are left, as far as the server said.
     fn left(&mut self, left: i64, now: Instant) {
         let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
-        self.pass_on(left - notified, now);
+        self.hand_off(left - notified, now);
     }
 
-    fn pass_on(&mut self, mut left: i64, now: Instant) {
+    fn hand_off(&mut self, mut left: i64, now: Instant) {
         let parked = self.waiters.iter_mut();
         for waiter in parked.filter(|waiter| waiter.state == State::Parked) {
             if left <= 0 {
@@ -188,8 +191,11 @@ impl Queue {
         let (mut late, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
         for at in 0..self.waiters.len() {
             let waiter = &mut self.waiters[at];
-            let (since, row_ends) = match waiter.state {
-                State::Given { since, row_ends } => (since, Some(row_ends)),
+            let (since, hand_off_until) = match waiter.state {
+                State::Given {
+                    since,
+                    hand_off_until,
+                } => (since, Some(hand_off_until)),
                 State::Notified(since) => (since, None),
                 _ => continue,
             };
@@ -199,10 +205,10 @@ impl Queue {
                 continue;
             }
             late.push(waiter.id);
-            match (row_ends, waiter.wanted) {
-                (Some(row_ends), Wanted::Permits(permits)) => {
+            match (hand_off_until, waiter.wanted) {
+                (Some(hand_off_until), Wanted::Permits(permits)) => {
                     waiter.state = State::Parked;
-                    lying.push((self.site.clone(), permits, row_ends));
+                    lying.push((self.site.clone(), permits, hand_off_until));
                 }
                 _ => untaken += waiter.needs(),
             }
@@ -213,7 +219,7 @@ impl Queue {
             self.waiters.extend(waiter);
         }
         self.come_by = next;
-        self.pass_on(untaken, now);
+        self.hand_off(untaken, now);
     }
 
     fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter> {
@@ -351,7 +357,7 @@ impl Waiters {
         &mut self,
         site: &Site,
         permits: u32,
-        row_ends: Instant,
+        hand_off_until: Instant,
         now: Instant,
     ) -> u32 {
         let Some(queue) = self.queue(site) else {
@@ -367,7 +373,7 @@ impl Waiters {
                 left = rest;
                 waiter.notify(State::Given {
                     since: now,
-                    row_ends,
+                    hand_off_until,
                 });
             }
             if left == 0 {
@@ -401,10 +407,10 @@ impl Waiters {
             match (waiter.state, waiter.wanted) {
                 // The permits that it was notified of, or is about to learn of, are there for the next waiters.
                 (State::Notified(_) | State::Asking { .. }, _) => {
-                    queue.pass_on(waiter.needs(), now);
+                    queue.hand_off(waiter.needs(), now);
                 }
-                (State::Given { row_ends, .. }, Wanted::Permits(permits)) => {
-                    left.given = Some((permits, row_ends));
+                (State::Given { hand_off_until, .. }, Wanted::Permits(permits)) => {
+                    left.given = Some((permits, hand_off_until));
                 }
                 _ => {}
             }
@@ -611,18 +617,24 @@ mod tests {
     fn permits_that_a_task_does_not_come_for_are_taken_back() {
         let mut bed = Bed::new();
         let (kept, other) = (bed.parked(2), bed.parked(1));
-        let (given, row_ends) = (bed.now, bed.now + Duration::from_millis(2));
-        assert_eq!(bed.waiters.give(&bed.site, 2, row_ends, given), 0);
+        let (given, hand_off_until) = (bed.now, bed.now + Duration::from_millis(2));
+        assert_eq!(bed.waiters.give(&bed.site, 2, hand_off_until, given), 0);
         assert_eq!(bed.waiters.next_poll(), Some(given + COMES_WITHIN));
         let since = given + COMES_WITHIN / 2;
-        assert_eq!(bed.waiters.give(&bed.site, 1, row_ends, since), 0);
+        assert_eq!(bed.waiters.give(&bed.site, 1, hand_off_until, since), 0);
         let lying = bed.waiters.poll(given + COMES_WITHIN);
         assert_eq!(lying.len(), 1);
-        assert_eq!((lying[0].1, lying[0].2), (2, row_ends));
+        assert_eq!((lying[0].1, lying[0].2), (2, hand_off_until));
         assert_eq!(bed.waiters.take(&bed.site, kept), State::Parked);
         // The other comes in time.
         let came = bed.waiters.take(&bed.site, other);
-        assert_eq!(came, State::Given { since, row_ends });
+        assert_eq!(
+            came,
+            State::Given {
+                since,
+                hand_off_until
+            }
+        );
         assert_eq!(bed.waiters.take(&bed.site, other), State::Over);
         assert!(bed.waiters.poll(since + COMES_WITHIN).is_empty());
         let left = bed.waiters.leave(&bed.site, kept, since);

@@ -6,7 +6,7 @@ use loom::{future::block_on, thread};
 use tokio::time::Instant;
 
 use super::{
-    local::{Entered, EntryId, LocalLock, Row, Turn},
+    local::{Current, Entered, EntryId, LocalLock, Step},
     room::Signal,
 };
 use crate::{
@@ -81,15 +81,15 @@ impl Model {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let was_held = std::mem::replace(&mut *lock(&self.is_held), true);
         assert!(!was_held, "it asked although another task has the lock");
-        let row = Row {
+        let current = Current {
             owner,
             tenure: self.number(),
             number: 0,
         };
-        let number = row.tenure;
-        let row = Row { number, ..row };
+        let number = current.tenure;
+        let current = Current { number, ..current };
         let ends = now() + Duration::from_millis(2);
-        let notified = self.local.granted(row, ends, |_| false);
+        let notified = self.local.granted(current, ends, |_| false);
         assert!(notified.is_ok(), "two have it");
         self.hold(number)
     }
@@ -111,11 +111,11 @@ impl Model {
             return self.asks(owner);
         };
         loop {
-            match self.local.turn(id, signal) {
-                Turn::Wait => block_on(signal.notified()),
-                Turn::Has(held) => return held,
-                Turn::Ask(_) => return self.asks(owner),
-                Turn::Add => panic!("it has another owner"),
+            match self.local.next_step(id, signal) {
+                Step::Wait => block_on(signal.notified()),
+                Step::Has(held) => return held,
+                Step::Ask(_) => return self.asks(owner),
+                Step::Add => panic!("it has another owner"),
             }
         }
     }
@@ -157,12 +157,12 @@ impl Drop for Hold {
         let Model { local, is_held, .. } = &self.model;
         let next = self.model.number();
         let passed = local.pass(number, now(), |waiter| {
-            let row = Row {
+            let current = Current {
                 owner: waiter.signal.owner,
                 tenure: next,
                 number: next,
             };
-            Some((row, self.model.hold(next)))
+            Some((current, self.model.hold(next)))
         });
         if passed.is_none() {
             local.releases(now());
@@ -183,7 +183,7 @@ pub fn three_tasks() {
         for other in others {
             other.join().unwrap();
         }
-        assert!(model.local.row().is_none() && !*lock(&model.is_held));
+        assert!(model.local.current().is_none() && !*lock(&model.is_held));
         assert_eq!(model.local.waiting(), 0);
     });
 }
@@ -199,7 +199,7 @@ pub fn passed_to_one_that_goes() {
         drop(hold);
         going.join().unwrap();
         waiting.join().unwrap();
-        assert!(model.local.row().is_none() && !*lock(&model.is_held));
+        assert!(model.local.current().is_none() && !*lock(&model.is_held));
     });
 }
 
@@ -211,7 +211,7 @@ pub fn asker_goes_while_another_comes() {
         let going = thread::spawn(move || goes.gives_up());
         model.works();
         going.join().unwrap();
-        assert!(model.local.row().is_none());
+        assert!(model.local.current().is_none());
     });
 }
 

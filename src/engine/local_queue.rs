@@ -12,7 +12,7 @@ use super::{
     Engine,
     holding::HoldId,
     holds::{LocalRef, Tenure},
-    local::{Entered, EntryId, Turn},
+    local::{Entered, EntryId, Step},
     release::Held,
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
@@ -107,11 +107,11 @@ impl LocalEntry {
 
     /// The tenure of the lock that this client has, as far as it knows.
     pub(super) fn tenure(&self) -> Option<Arc<Tenure>> {
-        self.local.row().map(|(_, tenure)| tenure)
+        self.local.current().map(|(_, tenure)| tenure)
     }
 
     /// Whether it is still this task that asks.
-    pub(super) fn has_turn(&self) -> bool {
+    pub(super) fn is_asker(&self) -> bool {
         self.local.is_asker(self.id)
     }
 
@@ -168,9 +168,9 @@ impl Drop for LocalEntry {
 }
 
 impl Engine {
-    /// Enters the local queue, if the lock has one. Says whether the task is to [wait](Self::wait_for_turn) there, or to ask at once:
+    /// Enters the local queue, if the lock has one. Says whether the task is to [wait](Self::wait_in_queue) there, or to ask at once:
     /// without an entry if its owner holds the lock already.
-    pub(super) fn enter_row(
+    pub(super) fn enter_queue(
         self: &Arc<Self>,
         request: &AcquireRequest,
         entry: &mut Option<LocalEntry>,
@@ -182,8 +182,8 @@ impl Engine {
         else {
             return Ok(false);
         };
-        let row = local.row();
-        if row.is_none_or(|(owner, _)| owner != request.owner) {
+        let current = local.current();
+        if current.is_none_or(|(owner, _)| owner != request.owner) {
             self.may_wait(&request.spec, OwnerId::new(self.id, request.owner))?;
         }
         let waits = || (request.clone(), Signal::of(request.owner));
@@ -218,7 +218,7 @@ impl Engine {
         clippy::manual_async_fn,
         reason = "the future of an async fn stores its arguments twice"
     )]
-    pub(super) fn wait_for_turn<'a>(
+    pub(super) fn wait_in_queue<'a>(
         self: &'a Arc<Self>,
         request: &'a AcquireRequest,
         entry: &'a mut Option<LocalEntry>,
@@ -236,7 +236,7 @@ impl Engine {
                     Some(other) => return Ok(other),
                 };
                 if is_turn {
-                    if let Some(until) = entry.local.rest_until() {
+                    if let Some(until) = entry.local.take_rest() {
                         Box::pin(sleep_until(deadline.earlier(until))).await;
                     }
                     return Ok(Admission::Asks);
@@ -270,24 +270,24 @@ impl Engine {
         let Some(signal) = &entry.signal else {
             return Ok(Some(Admission::Asks));
         };
-        match entry.local.turn(entry.id, signal) {
-            Turn::Wait => Ok(None),
-            Turn::Has(held) => Ok(Some(Admission::Has(held))),
+        match entry.local.next_step(entry.id, signal) {
+            Step::Wait => Ok(None),
+            Step::Has(held) => Ok(Some(Admission::Has(held))),
             // No task has had an answer for this long, and this one has waited for as long.
-            Turn::Ask(Some((error, since)))
+            Step::Ask(Some((error, since)))
                 if since.max(signal.since).elapsed() >= self.config.outage_wait =>
             {
                 entry.failed(&error);
                 Err(error)
             }
-            Turn::Ask(_) => Ok(Some(Admission::Asks)),
-            Turn::Add => Ok(Some(Admission::Adds)),
+            Step::Ask(_) => Ok(Some(Admission::Asks)),
+            Step::Add => Ok(Some(Admission::Adds)),
         }
     }
 
     /// Hands a last hold to the first waiter of the local queue, if it may be handed on. Returns whether it was: then the hold is gone,
     /// and the server has not heard of it.
-    pub(super) fn pass_on(
+    pub(super) fn hand_off(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
@@ -295,7 +295,7 @@ impl Engine {
     ) -> bool {
         let Some(local) = tenure
             .local()
-            .filter(|_| tenure.spec.protocol.is_passed_on())
+            .filter(|_| tenure.spec.protocol.hands_off_locally())
         else {
             return false;
         };
@@ -306,7 +306,7 @@ impl Engine {
         let mut next = None;
         let passed = local.pass(tenure.number, now, |waiter| {
             let request = &waiter.request;
-            let alike = request.watched && request.spec.protocol.is_passed_on();
+            let alike = request.watched && request.spec.protocol.hands_off_locally();
             let listed = || self.batcher.replicas(&tenure.spec);
             // Asked here, as a client that closes looks after this for holds that were passed and not picked up.
             if self.is_closed() || !alike || !tenure.is_durable_enough(request.durability, listed())
@@ -319,7 +319,7 @@ impl Engine {
             let mut held = Held::new(self.clone(), follower.clone(), id);
             held.acknowledged = acknowledged;
             next = Some(follower.clone());
-            Some((follower.row(), held))
+            Some((follower.current(), held))
         });
         let Some(is_new) = passed else {
             return false;
