@@ -1,6 +1,6 @@
 //! What can go wrong between a client and a server in memory.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -47,7 +47,7 @@ pub struct Executed<'a> {
     /// What follows the name.
     pub args: &'a [Bytes],
     /// The answer, which may be an error.
-    pub answer: &'a dyn fmt::Debug,
+    pub answer: &'a Frame,
     /// What the server's clock shows, in milliseconds.
     pub millis: u64,
 }

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     closings::{self, CLOSINGS, Closings},
+    costs::bounded,
     java::{Dialect, Thread},
     order,
     played::{
@@ -331,6 +332,14 @@ async fn history(plan: &Plan, told: bool) -> Result<Kept, Failure> {
         Ok(Ok(())) => Ok(tally),
         Ok(Err(rule)) => Err(rule),
         Err(_) => Err("not all tasks came to their end".into()),
+    });
+    let is_counted = profile.disturbed.is_none() && plan.world == Kind::Node;
+    let judged = judged.and_then(|tally| match is_counted && watch.is_single() {
+        true => {
+            let clients = CLIENTS as u64;
+            bounded(&scene.log.events(), weather.refused(), clients).map(|()| tally)
+        }
+        false => Ok(tally),
     });
     let judged = match judged {
         Ok(tally) => is_left_clean(&server, &clients.beginning_with(0), profile)

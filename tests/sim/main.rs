@@ -7,6 +7,7 @@
 mod campaign;
 mod closings;
 mod clusters;
+mod costs;
 mod differential;
 mod groups;
 mod history;

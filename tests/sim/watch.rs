@@ -128,7 +128,7 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_single(&self) -> bool {
+    pub fn is_single(&self) -> bool {
         !self.subject.group && self.subject.exact
     }
 

@@ -12,6 +12,7 @@ use redisson_lock::test_util::simulation::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    costs,
     played::{
         actor::Scene,
         log::{Side, Spot, What},
@@ -58,6 +59,8 @@ struct State {
     /// The server answers so instead of executing a script.
     refusal: Option<&'static str>,
     commands: u64,
+    /// How often an operation of a script was told that another owner has the lock.
+    refused: u64,
     /// The connection that was opened last, of those that have sent anything.
     latest: u64,
     /// Of each line, the connections up to this one are silent.
@@ -87,6 +90,7 @@ impl Weather {
             lines: [calm; LINES as usize],
             refusal: None,
             commands: 0,
+            refused: 0,
             latest: 0,
             silent: [0; LINES as usize],
         };
@@ -104,6 +108,11 @@ impl Weather {
     /// How many commands the servers have executed.
     pub fn commands(&self) -> u64 {
         self.state().commands
+    }
+
+    /// How often a client was told that another owner has the lock.
+    pub fn refused(&self) -> u64 {
+        self.state().refused
     }
 
     /// Disturbs one line after the other, and seldom the server, each time for up to `longest`, until the history is over.
@@ -273,6 +282,9 @@ impl Faults for Weather {
     fn executed(&mut self, executed: &Executed<'_>) {
         let mut state = self.state();
         state.commands += 1;
+        if executed.command.starts_with("EVAL") {
+            state.refused += costs::refusals(executed.answer);
+        }
         // Where answers take no time, a client that asks without a pause would stop the clock.
         assert!(state.commands < MOST_COMMANDS, "a client asks without end");
         drop(state);
