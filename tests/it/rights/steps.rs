@@ -193,7 +193,7 @@ impl Steps {
         };
         let intent = &format!("{base}:write_intent");
         let read = async |owner, writes| {
-            let arguments = [owner, LEASE, "1", writes, channel, &base];
+            let arguments = [owner, LEASE, "1", writes, "0", channel, &base];
             self.run(DONE, "read_acquire", &lock, &arguments).await
         };
         let end = async |script, owner| {

@@ -27,14 +27,16 @@ impl Sides<'_> {
 
     pub async fn read_for(&self, lease: i64, owner: &str, holds: u32) -> Reply {
         let (lease, holds) = (lease.to_string(), holds.to_string());
-        let arguments = [owner, &lease, &holds, "0", CHANNEL, BASE];
+        let relies = if holds == "1" { "0" } else { "1" };
+        let arguments = [owner, &lease, &holds, "0", relies, CHANNEL, BASE];
         self.0.run(READ_ACQUIRE, &arguments).await
     }
 
     /// Within a write hold of the same owner.
     pub async fn read_inside(&self, lease: i64, owner: &str, holds: u32) -> Reply {
         let (lease, holds) = (lease.to_string(), holds.to_string());
-        let arguments = [owner, &lease, &holds, "1", CHANNEL, BASE];
+        let relies = if holds == "1" { "0" } else { "1" };
+        let arguments = [owner, &lease, &holds, "1", relies, CHANNEL, BASE];
         self.0.run(READ_ACQUIRE, &arguments).await
     }
 

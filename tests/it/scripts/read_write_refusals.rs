@@ -159,10 +159,14 @@ async fn many_operations_in_one_call() {
     let done = vec![Reply::Done; 19];
     assert_eq!(run(WRITE_ACQUIRE, &[US, "60000", "1", ""]).await, done);
     assert_eq!(
-        run(READ_ACQUIRE, &[US, "60000", "1", "1", "channel", BASE]).await,
+        run(READ_ACQUIRE, &[US, "60000", "1", "1", "0", "channel", BASE]).await,
         done
     );
-    let busy = run(READ_ACQUIRE, &[THEM, "60000", "1", "0", "channel", BASE]).await;
+    let busy = run(
+        READ_ACQUIRE,
+        &[THEM, "60000", "1", "0", "0", "channel", BASE],
+    )
+    .await;
     assert!(busy.iter().all(|reply| matches!(reply, Reply::Busy(1..))));
     assert_eq!(run(WRITE_RENEW, &[US, "70000"]).await, done);
     assert_eq!(run(READ_RENEW, &[US, "70000", BASE]).await, done);
@@ -171,7 +175,11 @@ async fn many_operations_in_one_call() {
         done
     );
     assert_eq!(
-        run(READ_ACQUIRE, &[THEM, "60000", "1", "0", "channel", BASE]).await,
+        run(
+            READ_ACQUIRE,
+            &[THEM, "60000", "1", "0", "0", "channel", BASE]
+        )
+        .await,
         done
     );
     assert_eq!(
