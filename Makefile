@@ -304,9 +304,9 @@ models: ## Models of what passes between threads, under loom (ONLY=part of their
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \
 		--nocapture --test-threads 1 $(ONLY)
 
-simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=node, cluster or replicas; release build; 4 minutes)
+simulate: ## HISTORIES simulated histories from FIRST_SEED on, or the one of SEED, told (WORLD=node, cluster or replicas; build of its own; 2 minutes)
 	@HISTORIES=$(HISTORIES) FIRST_SEED=$(FIRST_SEED) SEED=$(SEED) WORLD=$(WORLD) \
-		$(CARGO) test --release -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
+		$(CARGO) test --profile simulate -p redisson-lock --all-features --test sim -- --nocapture histories_keep_the_rules
 
 simulate-mutants: ## Seeded bugs, each of which the simulator must find (ONLY=part of names, MUTANT_HISTORIES=20000 at most)
 	tools/simulate-mutants.sh

@@ -56,7 +56,7 @@ fn in_packed(mut packed: &[u8]) -> Option<u64> {
     Some(refused)
 }
 
-/// A lease as short may end while other tasks wait for the lock.
+/// A lease as short as this may end while waiters want the lock.
 const SHORT: Duration = Duration::from_millis(500);
 
 /// The rule of histories in which nothing is disturbed. A task that comes is refused twice at most: before it has subscribed,
