@@ -352,6 +352,8 @@ pub fn check_grant_order(events: &[Event], apart: Duration) -> Result<(), String
                     ));
                 }
             }
+            // A closing client gives back what it is granted, and its tasks hear of the close later. The event does not name the client.
+            What::Closes => asks.clear(),
             // An abandoned attempt may keep its place, or hold the lock without an event.
             What::Abandons | What::Failed(_) | What::Refused => {
                 asks.remove(&spot);
