@@ -72,6 +72,8 @@ pub(super) enum Phase {
     Leaked,
     /// Its guard was dropped: the release task, or the owner's next operation, releases it.
     Dropped,
+    /// Its release waits for readers that are about to join: it is not renewed, and other holds may leave it behind.
+    Leaving,
     /// Its release is on the way.
     Ending,
 }
@@ -230,7 +232,8 @@ impl Holding {
         }
         let others = || self.holds.iter().filter(|hold| hold.id != id);
         let remaining = others().filter(|hold| hold.phase != Phase::Ending);
-        let stays = others().any(|hold| hold.watched && hold.phase.is_live());
+        let stays = |phase: Phase| phase.is_live() || phase == Phase::Leaving;
+        let stays = others().any(|hold| hold.watched && stays(hold.phase));
         if !watched || !stays || (remaining.count() as u32) < self.on_server {
             return None;
         }

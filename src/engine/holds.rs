@@ -416,8 +416,6 @@ impl OwnerTable {
         holder: impl FnOnce() -> Option<Holder>,
     ) -> Option<(Arc<Tenure>, HoldId, bool)> {
         let entry = self.enter(readers.key(), owner);
-        // An attempt of its own that is on its way may make a tenure of its own.
-        let _op_lock = entry.op_lock.try_lock().ok()?;
         let mut reading = lock(&entry.reading);
         let tenure = readers.shared()?;
         // A nested acquisition asks the server, and so finds out whether the outer hold is there.
@@ -425,14 +423,15 @@ impl OwnerTable {
             return None;
         }
         let mut holding = tenure.holding();
-        // What is on its way under the field may be a future that is not polled any more: the reader could not leave then. Tried
-        // while the holds are locked, so that readers that join do not see each other's try.
-        let others = tenure
-            .is_lent_to(owner)
-            .then(|| tenure.entry.op_lock.try_lock());
-        others.as_ref().is_none_or(Result::is_ok).then_some(())?;
+        // An attempt of its own that is on its way may make a tenure of its own. A request that is on its way under the field may be a
+        // future that is not polled any more: the reader could not leave then. Both are looked at while the holds are locked, so that
+        // readers that join do not see each other's look.
+        let is_free = |entry: &OwnerEntry| entry.op_lock.try_lock().is_ok();
+        if !is_free(&entry) || tenure.is_lent_to(owner) && !is_free(&tenure.entry) {
+            return None;
+        }
         let (id, is_first) = holding.join(owner.owner(), Instant::now())?;
-        drop((others, holding));
+        drop(holding);
         *reading = Some(Reading {
             _joined: tenure.is_lent_to(owner).then(|| (entry.clone(), holder())),
             tenure: tenure.clone(),
@@ -794,7 +793,16 @@ impl Tenure {
         self.holding().take(Phase::Leaked, Some(owner))
     }
 
-    /// The release of `id` begins: it is renewed no more.
+    /// The release of `id` begins: it is renewed no more. Readers may still join, and make the release unnecessary.
+    pub(super) fn leaving(&self, id: HoldId) {
+        let phase = match self.is_shared() {
+            true => Phase::Leaving,
+            false => Phase::Ending,
+        };
+        self.holding().set_phase(id, phase);
+    }
+
+    /// The release of `id` is about to be sent.
     pub(super) fn ending(&self, id: HoldId) {
         self.holding().set_phase(id, Phase::Ending);
     }

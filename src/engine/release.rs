@@ -237,7 +237,7 @@ impl Engine {
         id: HoldId,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        tenure.ending(id);
+        tenure.leaving(id);
         if let Some(left) = tenure.leave(id) {
             return Ok(released(left));
         }
@@ -311,6 +311,7 @@ impl Engine {
                 return Ok(released(left));
             }
         }
+        tenure.ending(id);
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
