@@ -149,6 +149,7 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	tools/run-tests.sh tool "on redis-server"
 	$(CARGO) test --quiet $(DOCUMENTED) --doc
 	tools/run-tests.sh it "on redis-server"
+	LOCAL_HAND_OFF=0 tools/run-tests.sh --note "they choose their hand-off window" it "without hand-offs in memory" contract::
 	@$(MAKE) --no-print-directory servers run-interop-all run-topologies
 	@$(MAKE) --no-print-directory without-features
 	$(CARGO) test --quiet -p compare

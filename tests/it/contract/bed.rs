@@ -57,7 +57,11 @@ impl<S: Subject> Bed<S> {
         Self::on(Ground::own().await, config).await
     }
 
-    async fn on(ground: Arc<Ground>, config: Config) -> Self {
+    /// `LOCAL_HAND_OFF=0` runs the contract without hand-offs in memory.
+    async fn on(ground: Arc<Ground>, mut config: Config) -> Self {
+        if std::env::var("LOCAL_HAND_OFF").is_ok_and(|millis| millis == "0") {
+            config.local_hand_off = Duration::ZERO;
+        }
         Self::among(ground, config, &[S::NAME]).await
     }
 
