@@ -95,6 +95,12 @@ impl Attempt {
                     Ended::Elsewhere(other) => other,
                 },
             };
+            // The next operation of an exclusive owner may not find a hold that its caller has not taken: that is seen to under the
+            // operation lock, and a task would let go of it before its caller is polled.
+            if !self.request.spec.mode.is_shared() {
+                return Box::pin(self.run_from(entry)).await;
+            }
+            self.caller.is_served_by_a_task();
             engine.run_as_task(Box::pin(self.run_from(entry))).await
         }
     }

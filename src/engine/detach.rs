@@ -35,6 +35,8 @@ pub(super) struct Caller(Arc<CallerState>);
 #[derive(Debug, Default)]
 struct CallerState {
     is_gone: AtomicBool,
+    /// A task carries on what the future waits for.
+    has_task: AtomicBool,
     gone: Notify,
     reason: Mutex<Option<String>>,
 }
@@ -43,6 +45,11 @@ impl Caller {
     /// Whether the caller of the future has been dropped.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// The future waits for a task from now on, and need not be carried on itself.
+    pub(super) fn is_served_by_a_task(&self) {
+        self.0.has_task.store(true, Ordering::Relaxed);
     }
 
     fn leave(&self) {
@@ -139,6 +146,10 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
         if let Some(future) = self.future.take().filter(|_| self.begun) {
             if let Some(caller) = &self.caller {
                 caller.leave();
+                // What its task has sent is dropped with it, now.
+                if caller.0.has_task.load(Ordering::Relaxed) {
+                    return;
+                }
             }
             // What the future yields is dropped in its turn: a hold is given back.
             self.engine.jobs.push(async move { drop(future.await) });
