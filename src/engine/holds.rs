@@ -697,13 +697,10 @@ impl Tenure {
         holding.is_joined(now) || readers.are_waiting() && holding.is_open(now)
     }
 
-    /// Whether an owner relies on it whose field is not the one that it is sent under.
+    /// Whether readers rely on it whose field is not the one that it is sent under.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
-        match self.is_shared() {
-            true => self.holding().owners().iter().any(|owner| *owner != own),
-            false => self.owner.owner() != own,
-        }
+        self.is_shared() && self.holding().owners().iter().any(|owner| *owner != own)
     }
 
     /// Whether it is sent under the field of another owner.
