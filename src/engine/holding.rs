@@ -370,15 +370,17 @@ impl Holding {
     }
 
     /// The release that was sent at `sent` has left `lease` in force, a new one for all that remain. What the clock has
-    /// ended meanwhile it does not bring back.
-    pub(super) fn finish_shortening(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+    /// ended meanwhile it does not bring back; it says so.
+    #[must_use]
+    pub(super) fn finish_shortening(&mut self, sent: Instant, lease: &Lease, now: Instant) -> bool {
         if self.lost(now).is_some() {
-            return;
+            return false;
         }
         self.valid_until = self.valid_until.max(validity(sent, lease));
         for hold in &mut self.holds {
             hold.lasts_from(sent);
         }
+        true
     }
 
     pub(super) fn remove(&mut self, id: HoldId) {

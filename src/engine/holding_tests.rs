@@ -208,7 +208,7 @@ proptest! {
                     let Some(left) = left else { break };
                     holding.begin_shortening(clock.at(now), &left);
                     holding.remove(id);
-                    holding.finish_shortening(clock.at(now), &left, clock.at(now));
+                    let _ = holding.finish_shortening(clock.at(now), &left, clock.at(now));
                     server_until = now + left.duration.as_millis() as u64;
                 }
                 Step::Renew => if let Duty::Renew(renewal) = holding.duty(clock.at(now)) {

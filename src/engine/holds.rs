@@ -856,8 +856,10 @@ impl Tenure {
         }
         // No replica has been waited for: what it prolongs is not as durable as the hold.
         let may_prolong = || self.durability(0) == Durability::Local;
-        if let Some(lease) = lease.filter(|_| may_prolong()) {
-            holding.finish_shortening(sent, lease, Instant::now());
+        if let Some(lease) = lease
+            && !(may_prolong() && holding.finish_shortening(sent, lease, Instant::now()))
+        {
+            self.lives_on();
         }
         let over = holding.count() == 0;
         drop(holding);

@@ -409,6 +409,10 @@ impl Engine {
     ) {
         tenure.finish_release(id, sent, *holds, lease.as_ref());
         self.watch(tenure);
+        // Their loss may have been told before the release gave the server a new lease for them.
+        if *holds > 0 && tenure.may_live_on() && tenure.lost(Instant::now()).is_some() {
+            self.give_back_later(tenure.clone());
+        }
     }
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.

@@ -64,6 +64,10 @@ struct Count {
     holds: u64,
     /// The server keeps the holds until then at least.
     good_until: Duration,
+    /// The shortest lease that the owner has asked for since it entered.
+    shortest: Duration,
+    /// When the owner last began to release a hold.
+    ending: Duration,
     /// Whether the server may have another count: an operation has no result yet, or a lease may have ended.
     is_unsure: bool,
 }
@@ -71,12 +75,16 @@ struct Count {
 impl Count {
     fn apply(&mut self, event: &Event) {
         match &event.what {
-            What::Enters { until, .. } => {
+            What::Enters { until, lease, .. } => {
                 self.may_be_over(event.at);
+                if self.holds == 0 || *lease < self.shortest {
+                    self.shortest = *lease;
+                }
                 self.holds += 1;
                 self.good_until = *until;
             }
             What::Valid { until, .. } => self.good_until = *until,
+            What::Ends { .. } => self.ending = event.at,
             What::Ended {
                 how: Some(Ok(Released::Fully)),
                 ..
@@ -143,6 +151,11 @@ impl Watch {
         let count = state.counts.entry(spot).or_default();
         count.apply(event);
         let holds = Some(count.holds).filter(|_| !count.is_unsure);
+        // A short lease may have ended before the reply.
+        let may_be_over = match event.what {
+            What::Enters { until, valid, .. } => !valid || until <= event.at,
+            _ => event.at >= count.ending + count.shortest,
+        };
         match &event.what {
             What::Asks { limited, lease } => {
                 let longest = state.longest.entry(spot).or_default();
@@ -187,7 +200,7 @@ impl Watch {
         if lost.any(|(names, until)| names & spot.names != 0 && event.at < *until) {
             return None;
         }
-        if let Some(rule) = holds.and_then(|holds| self.check_count(event, holds)) {
+        if let Some(rule) = holds.and_then(|holds| self.check_count(event, holds, may_be_over)) {
             return Some(rule);
         }
         match event.what {
@@ -210,16 +223,17 @@ impl Watch {
     }
 
     /// Checks that the server has the owner's number of holds.
-    fn check_count(&self, event: &Event, holds: u64) -> Option<String> {
-        // A short lease may have ended before the reply.
-        let may_be_over = match event.what {
-            What::Enters { until, valid, .. } => !valid || until <= event.at,
-            What::Ended {
-                how: Some(Ok(Released::StillHeld { .. })),
-                ..
-            } => true,
-            _ => return None,
-        };
+    fn check_count(&self, event: &Event, holds: u64, may_be_over: bool) -> Option<String> {
+        if !matches!(
+            event.what,
+            What::Enters { .. }
+                | What::Ended {
+                    how: Some(Ok(Released::StillHeld { .. })),
+                    ..
+                }
+        ) {
+            return None;
+        }
         let owner = match (event.spot.side, self.subject.sides.len()) {
             (Side::Alone, 2) => format!(":{}:write", event.spot.owner),
             _ => format!(":{}", event.spot.owner),
@@ -227,10 +241,11 @@ impl Watch {
         let counts = self.server.holders(self.name(event.spot));
         let its = counts.iter().find(|(name, _)| name.ends_with(&owner));
         // A lock that was handed off in memory stays in the field of the owner to which the server granted it.
+        // After the lease, the lock may be another client's.
         let lent = || {
             counts
                 .first()
-                .filter(|_| counts.len() == 1 && self.subject.passes)
+                .filter(|_| counts.len() == 1 && self.subject.passes && !may_be_over)
         };
         // Readers that share a hold have one field, with a count of its own.
         let shared = self.readers_share
