@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::{
     CallError, Engine,
@@ -372,16 +372,14 @@ impl Engine {
             permit,
             caller: caller.clone(),
         };
-        let attempt = DetachOnDrop::new(self, caller.clone(), attempt.run());
-        let outcome = timeout_at(until, attempt).map(move |outcome| match outcome {
-            Ok(outcome) => outcome,
-            Err(_) if self.is_closed() => Err(Error::Closed),
-            Err(_) => Ok(AttemptOutcome::Unanswered {
+        let attempt = DetachOnDrop::new(self, until, caller.clone(), attempt.run());
+        attempt.map(move |outcome| match outcome {
+            Some(outcome) => outcome,
+            None if self.is_closed() => Err(Error::Closed),
+            None => Ok(AttemptOutcome::Unanswered {
                 reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
             }),
-        });
-        // Boxed, as a task waits for longer than it asks, and a timer is large.
-        Box::pin(outcome)
+        })
     }
 
     /// Whether too few replicas have acknowledged, and the settings ask for them.

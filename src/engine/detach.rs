@@ -1,6 +1,7 @@
 //! Carrying on what a dropped future had begun.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -9,17 +10,32 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::sync::{Notify, oneshot};
+use pin_project_lite::pin_project;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, Sleep, sleep_until},
+};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{BoxFuture, Engine};
+use super::Engine;
 use crate::error::Error;
 
-/// A future that is carried on when it is dropped before its end (invariant 3).
+pin_project! {
+    /// A future, and until when its caller waits for it: in one box, as each attempt has one.
+    struct Timed<F: ?Sized> {
+        #[pin]
+        timer: Sleep,
+        #[pin]
+        future: F,
+    }
+}
+
+/// A future that is carried on when it is dropped before its end (invariant 3). It completes with `None` at its deadline, and is to be
+/// dropped then.
 ///
 /// It runs inside its caller's own future: no task is spawned on the way that ends well.
 pub(super) struct DetachOnDrop<T: Send + 'static> {
-    future: Option<BoxFuture<T>>,
+    timed: Option<Pin<Box<Timed<dyn Future<Output = T> + Send>>>>,
     begun: bool,
     /// Told of the drop.
     caller: Option<Caller>,
@@ -81,29 +97,33 @@ impl Caller {
 impl<T: Send + 'static> DetachOnDrop<T> {
     pub(super) fn new(
         engine: &Arc<Engine>,
+        until: Instant,
         caller: Caller,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        Self::boxed(engine, Some(caller), future)
+        Self::boxed(engine, until, Some(caller), future)
     }
 
     /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
     pub(super) fn certain(
         engine: &Arc<Engine>,
+        until: Instant,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        let mut carried = Self::boxed(engine, None, future);
+        let mut carried = Self::boxed(engine, until, None, future);
         carried.begun = true;
         carried
     }
 
     fn boxed(
         engine: &Arc<Engine>,
+        until: Instant,
         caller: Option<Caller>,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
+        let timer = sleep_until(until);
         Self {
-            future: Some(Box::pin(future)),
+            timed: Some(Box::pin(Timed { timer, future })),
             begun: false,
             caller,
             _closing: engine.tasks.token(),
@@ -127,23 +147,24 @@ impl Engine {
 }
 
 impl<T: Send + 'static> Future for DetachOnDrop<T> {
-    type Output = T;
+    type Output = Option<T>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.begun = true;
         // As any future of an `async fn`.
-        let future = self.future.as_mut().expect("polled after its end");
-        let polled = future.as_mut().poll(context);
-        if polled.is_ready() {
-            self.future = None;
+        let timed = self.timed.as_mut().expect("polled after its end");
+        let timed = timed.as_mut().project();
+        if let Poll::Ready(output) = timed.future.poll(context) {
+            self.timed = None;
+            return Poll::Ready(Some(output));
         }
-        polled
+        timed.timer.poll(context).map(|()| None)
     }
 }
 
 impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
-        if let Some(future) = self.future.take().filter(|_| self.begun) {
+        if let Some(mut timed) = self.timed.take().filter(|_| self.begun) {
             if let Some(caller) = &self.caller {
                 caller.leave();
                 // What its task has sent is dropped with it, now.
@@ -152,7 +173,9 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
                 }
             }
             // What the future yields is dropped in its turn: a hold is given back.
-            self.engine.jobs.push(async move { drop(future.await) });
+            self.engine.jobs.push(async move {
+                drop(poll_fn(|context| timed.as_mut().project().future.poll(context)).await);
+            });
         }
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, detach::DetachOnDrop, holding::HoldId, holds::Tenure, refused, release::Held,
-    request::Then, runtime,
+    Engine, holding::HoldId, holds::Tenure, refused, release::Held, request::Then, runtime,
 };
 use crate::{
     error::{Error, LostReason},
@@ -21,8 +20,7 @@ impl Held {
             .clone()
             .extend(tenure.clone(), self.id(), lease, then);
         // The operation lock is free once the answer is there; until then, no other request of this owner is sent.
-        let extending = DetachOnDrop::certain(engine, extending);
-        engine.within(&tenure.spec, extending).await
+        engine.finish_within(&tenure.spec, extending).await
     }
 
     /// Writes down that the holder leads, as `identity`.

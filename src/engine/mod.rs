@@ -67,6 +67,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
@@ -94,6 +95,7 @@ use crate::{
         name, presence,
     },
 };
+use detach::DetachOnDrop;
 use dropped::DroppedGuards;
 use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
@@ -358,7 +360,9 @@ impl Engine {
                 again.pause().await;
             }
         };
-        match self.within(spec, answered).await {
+        let limit = self.config.command_wait;
+        let answer = tokio::time::timeout(limit, answered).await;
+        match answer.unwrap_or_else(|_| Err(self.late(spec))) {
             // The connection is well, and what the server says is no answer.
             Err(Error::Unavailable {
                 reason,
@@ -373,17 +377,23 @@ impl Engine {
         Error::unavailable_by(reason, self.batcher.trouble(spec))
     }
 
-    /// `future`, or that Redis did not answer it in time.
-    async fn within<T>(
-        &self,
+    /// Runs `future` to its end, and says what came of it, or that Redis did not answer in time.
+    ///
+    /// No `async fn`: that would store `future` on its way into its box.
+    fn finish_within<T: Send + 'static>(
+        self: &Arc<Self>,
         spec: &LockSpec,
-        future: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        future: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Error>> {
+        let until = Instant::now() + self.config.command_wait;
+        DetachOnDrop::certain(self, until, future)
+            .map(|done| done.unwrap_or_else(|| Err(self.late(spec))))
+    }
+
+    /// That Redis did not answer in time.
+    fn late(&self, spec: &LockSpec) -> Error {
         let limit = self.config.command_wait;
-        match tokio::time::timeout(limit, future).await {
-            Ok(done) => done,
-            Err(_) => Err(self.unavailable(spec, format!("no answer within {limit:?}"))),
-        }
+        self.unavailable(spec, format!("no answer within {limit:?}"))
     }
 
     pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {

@@ -9,7 +9,6 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        detach::DetachOnDrop,
         dropped::DroppedGuard,
         holding::HoldId,
         holds::{OwnerEntryRef, Tenure},
@@ -251,8 +250,7 @@ impl Engine {
         }
         let until = tenure.valid_until();
         let release = self.clone().run_release(tenure.clone(), id, permit);
-        let release = DetachOnDrop::certain(self, release);
-        match self.within(&tenure.spec, release).await {
+        match self.finish_within(&tenure.spec, release).await {
             Err(error @ Error::Unavailable { .. }) => {
                 let reason = lost_although_counted_on(&tenure, until);
                 Err(reason.map_or(error, |reason| tenure.lost_error(reason)))

@@ -477,10 +477,10 @@ impl Engine {
             // A client that closes waits until permits that were granted meanwhile are given back.
             let _closing = self.tasks.token();
             let caller = Caller::default();
-            let outcome = DetachOnDrop::new(self, caller.clone(), try_once(caller.clone()));
-            let outcome = match timeout_at(self.answer_deadline(deadline), outcome).await {
-                Ok(outcome) => outcome?,
-                Err(_) => AttemptOutcome::Unanswered {
+            let (until, attempt) = (self.answer_deadline(deadline), try_once(caller.clone()));
+            let outcome = match DetachOnDrop::new(self, until, caller.clone(), attempt).await {
+                Some(outcome) => outcome?,
+                None => AttemptOutcome::Unanswered {
                     reason: caller.reason().unwrap_or_else(|| NO_ANSWER.into()),
                 },
             };
@@ -566,12 +566,12 @@ impl Engine {
         runtime::check()?;
         self.check_open()?;
         let operation = Operation::new(self, site, request);
-        let run = DetachOnDrop::certain(self, operation.run());
-        match timeout_at(Instant::now() + self.config.command_wait, run).await {
-            Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
-            Ok(Ok(_)) => Ok(None),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.no_answer(site, NO_ANSWER)),
+        let until = Instant::now() + self.config.command_wait;
+        match DetachOnDrop::certain(self, until, operation.run()).await {
+            Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
+            Some(Ok(_)) => Ok(None),
+            Some(Err(error)) => Err(error),
+            None => Err(self.no_answer(site, NO_ANSWER)),
         }
     }
 
