@@ -156,11 +156,10 @@ pub enum Error {
     /// Redis did not answer in time, or it answered only that it cannot serve yet (`LOADING`, `BUSY` and the like). After an
     /// acquisition the caller holds nothing; the client releases a late grant as soon as it can reach Redis. A release continues
     /// in the background, unless Redis refused until the lease was over.
-    #[error("Redis could not be reached: {}", without_cause(.reason, .cause.as_deref()))]
+    #[error("Redis could not be reached: {reason}")]
     #[non_exhaustive]
     Unavailable {
-        /// What the client waited for, or the error of the connection; the cause follows in parentheses. The error's `Display` leaves
-        /// the cause to [`source`](std::error::Error::source), so a report of the chain names it once.
+        /// What the client waited for, or the error of the connection, without the cause.
         reason: String,
         /// Why there was no answer, as far as the client knows.
         #[source]
@@ -301,13 +300,7 @@ impl Error {
     /// [`Error::Unavailable`] for `reason`, with the cause if the client knows it.
     pub(crate) fn unavailable_by(reason: impl Into<String>, cause: Option<Arc<Cause>>) -> Self {
         let reason = reason.into();
-        Error::Unavailable {
-            reason: match &cause {
-                Some(cause) => format!("{reason}{}", appended(cause)),
-                None => reason,
-            },
-            cause,
-        }
+        Error::Unavailable { reason, cause }
     }
 
     /// The error and its source in one line, for a log.
@@ -328,17 +321,6 @@ impl Error {
             }),
         }
     }
-}
-
-/// A cause, as the reason of an [`Error::Unavailable`] ends with it.
-fn appended(cause: &Cause) -> String {
-    format!(" ({cause})")
-}
-
-/// The reason of an [`Error::Unavailable`] without what its source says.
-fn without_cause<'a>(reason: &'a str, cause: Option<&Cause>) -> &'a str {
-    let short = cause.and_then(|cause| reason.strip_suffix(&appended(cause)));
-    short.unwrap_or(reason)
 }
 
 struct InFull<'a>(&'a Error);
@@ -386,10 +368,6 @@ mod tests {
         assert_eq!(error.to_string(), text);
         assert_eq!(error.source().map(ToString::to_string), Some(source.into()));
         assert_eq!(error.in_full().to_string(), format!("{text}: {source}"));
-        let Error::Unavailable { reason, .. } = &error else {
-            panic!("{error:?}");
-        };
-        assert_eq!(*reason, format!("no answer within 3s ({source})"));
         let unexplained = Error::unavailable("no answer within 3s");
         assert_eq!(unexplained.to_string(), text);
         assert!(unexplained.source().is_none());

@@ -240,6 +240,14 @@ pub async fn nested_pair<S: Subject>(lock: &Lock<S::Kind>, room: &Room) {
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
 }
 
+/// Why Redis is unavailable, and the cause.
+pub fn why(error: &Error) -> String {
+    match error {
+        Error::Unavailable { reason, cause, .. } => format!("{reason} {cause:?}"),
+        other => panic!("not unavailable: {other:?}"),
+    }
+}
+
 /// What a try for a few milliseconds yields: on a busy machine not even an answer.
 pub fn busy_at_worst<T>(tried: Result<Option<T>, Error>) -> Option<T> {
     match tried {
