@@ -88,6 +88,19 @@ impl Durability {
     }
 }
 
+/// How many replicas have what a call wrote, and how many were to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) by: u32,
+    pub(crate) wanted: u32,
+}
+
+impl Acknowledged {
+    pub(crate) fn is_enough(self) -> bool {
+        self.by >= self.wanted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

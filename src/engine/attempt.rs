@@ -18,10 +18,11 @@ use super::{
     standing::Standing,
 };
 use crate::{
+    durability::Acknowledged,
     error::{Error, LostReason},
     owner::OwnerId,
     redis::SendPermit,
-    wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait, reply::Acknowledged},
+    wire::{AcquireArgs, AcquireOutcome, LockSpec, Request, Wait},
 };
 
 const NO_ANSWER: &str =
@@ -161,9 +162,9 @@ impl Attempt {
             .batcher
             .run_from(self.permit.take(), message, request.durability);
         let answer = sending.await;
-        let acknowledged = answer.as_ref().ok().and_then(|reply| reply.acknowledged);
-        let outcome = answer.and_then(|reply| {
-            let outcome = request.spec.protocol.attempt(reply);
+        let acknowledged = answer.as_ref().ok().and_then(|answer| answer.acknowledged);
+        let outcome = answer.and_then(|answer| {
+            let outcome = request.spec.protocol.attempt(answer.reply);
             outcome.map_err(CallError::Refused)
         });
         match outcome {

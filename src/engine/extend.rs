@@ -57,15 +57,15 @@ impl Engine {
             .protocol
             .renew(spec, &tenure.entry().owner, Some(&lease));
         let durability = tenure.durability(self.batcher.replicas(spec));
-        let reply = self.ask_for(spec, request, true, durability).await?;
-        if let Some(short) = reply.acknowledged.filter(|by| !by.is_enough()) {
+        let answered = self.ask_for(spec, request, true, durability).await?;
+        if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
             return Err(Error::Replication {
                 name: spec.name.clone(),
                 acknowledged: short.by,
                 wanted: short.wanted,
             });
         }
-        let there = presence(reply).map_err(|refusal| refused(&spec.name, refusal))?;
+        let there = presence(answered.reply).map_err(|refusal| refused(&spec.name, refusal))?;
         self.is_there(&tenure, there)?;
         if let Err(reason) = tenure.extended(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));

@@ -83,7 +83,9 @@ impl Engine {
             let mut retry = Retry::default();
             loop {
                 let answered = self.batcher.run(abandon.clone(), Durability::Local).await;
-                match answered.and_then(|reply| presence(reply).map_err(CallError::Refused)) {
+                match answered
+                    .and_then(|answered| presence(answered.reply).map_err(CallError::Refused))
+                {
                     Ok(_) => return Ok::<_, Error>(()),
                     Err(error) => retry.again(name, error)?.pause().await,
                 }

@@ -86,7 +86,7 @@ use crate::{
     gauges::Gauges,
     held_lock::{HeldLock, ShutdownReport, Unreleased},
     owner::{Owner, OwnerId},
-    redis::{self, Batcher, BoxFuture, CallError, Event, Events, Target},
+    redis::{self, Answered, Batcher, BoxFuture, CallError, Event, Events, Target},
     seldom::Seldom,
     sync::lock,
     wire::{
@@ -325,8 +325,8 @@ impl Engine {
     /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
     /// lost is then left in doubt.
     async fn ask(&self, spec: &LockSpec, request: Request, repeated: bool) -> Result<Reply, Error> {
-        self.ask_for(spec, request, repeated, Durability::Local)
-            .await
+        let answered = self.ask_for(spec, request, repeated, Durability::Local);
+        Ok(answered.await?.reply)
     }
 
     /// The same, with a wait for replicas.
@@ -336,14 +336,14 @@ impl Engine {
         request: Request,
         repeated: bool,
         durability: Durability,
-    ) -> Result<Reply, Error> {
+    ) -> Result<Answered, Error> {
         runtime::check()?;
         let refusal = Mutex::new(None);
         let answered = async {
             let mut retry = Retry::default();
             loop {
                 let error = match self.batcher.run(request.clone(), durability).await {
-                    Ok(reply) => return Ok(reply),
+                    Ok(answered) => return Ok(answered),
                     Err(_) if self.is_closed() => return Err(Error::Closed),
                     Err(error) => error,
                 };

@@ -481,12 +481,11 @@ impl Engine {
             }
         };
         unanswered.0 = None;
-        if let Ok(reply) = &answer
-            && reply.is_done()
-        {
-            leaving.answered(reply);
+        let reply = answer?.reply;
+        if reply.is_done() {
+            leaving.answered(&reply);
         }
-        answer
+        Ok(reply)
     }
 
     /// Sends `release` as often as it takes, unless what is left is `over` anyway; says whether there was anything to release.
@@ -531,14 +530,11 @@ impl Engine {
         let sending = self
             .batcher
             .run_from(release.permit.take(), request, Durability::Local);
-        let answer = sending.await;
-        if let Ok(reply) = &answer
-            && holds == 0
-            && reply.is_done()
-        {
-            self.wakeups.released(spec, reply);
+        let reply = sending.await?.reply;
+        if holds == 0 && reply.is_done() {
+            self.wakeups.released(spec, &reply);
         }
-        answer
+        Ok(reply)
     }
 
     /// Releases what was held until the client closed, if that was asked for. What is not released is reported.

@@ -440,7 +440,8 @@ impl Engine {
         let spec = spec.clone();
         self.batcher.spawn(async move {
             let answer = engine.batcher.run(request, Durability::Local).await;
-            let outcome = answer.and_then(|reply| reply.outcome().map_err(CallError::Refused));
+            let outcome =
+                answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused));
             let (room, now) = (&engine.wakeups.room, Instant::now());
             match outcome {
                 Ok(Outcome::Done(_)) => {}

@@ -188,9 +188,9 @@ impl Engine {
         let answers = self.batcher.run_together(requests, durability).await;
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
             match answer {
-                Ok(reply) => {
-                    let short = self.is_short(reply.acknowledged);
-                    self.renewed(renewal, sent, presence(reply), short);
+                Ok(answered) => {
+                    let short = self.is_short(answered.acknowledged);
+                    self.renewed(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {
                     self.renewed(renewal, sent, Err(refusal), false);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{CallError, HashSlot, Redis};
+use super::{Answered, CallError, HashSlot, Redis};
 use crate::{
     durability::Durability,
     gauges::Batches,
     wire::{
-        Refusal, Reply, Request,
+        Refusal, Request,
         script::{Operation, Script},
     },
 };
@@ -28,7 +28,7 @@ pub(super) async fn call_all(
     script: &'static Script,
     operations: Vec<Operation>,
     durability: Durability,
-) -> Vec<Result<Reply, CallError>> {
+) -> Vec<Result<Answered, CallError>> {
     let count = operations.len();
     Batches::new().sent(count);
     let operations: Arc<[Operation]> = operations.into();

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    BoxFuture, CallError, HashSlot, Redis,
+    Answered, BoxFuture, CallError, HashSlot, Redis,
     batch::{BatchKey, batch_key, call_all},
     batch_queue::{Admission, Queue},
     bundle::{self, SendPermit},
@@ -35,7 +35,7 @@ use crate::{
     gauges::Batches,
     hash::HashMap,
     wire::{
-        LockSpec, Reply, Request,
+        LockSpec, Request,
         script::{Operation, Script},
     },
 };
@@ -65,7 +65,7 @@ struct Lane {
     script: &'static Script,
     slot: HashSlot,
     durability: Durability,
-    queue: Mutex<Queue<Operation, Result<Reply, CallError>>>,
+    queue: Mutex<Queue<Operation, Result<Answered, CallError>>>,
 }
 
 impl Batcher {
@@ -90,7 +90,7 @@ impl Batcher {
         &self,
         request: Request,
         durability: Durability,
-    ) -> impl Future<Output = Result<Reply, CallError>> {
+    ) -> impl Future<Output = Result<Answered, CallError>> {
         self.run_as(request, durability, None::<fn()>)
     }
 
@@ -101,7 +101,7 @@ impl Batcher {
         request: Request,
         durability: Durability,
         sent: S,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
+    ) -> impl Future<Output = Result<Answered, CallError>> + use<'_, S> {
         self.run_as(request, durability, Some(sent))
     }
 
@@ -110,7 +110,7 @@ impl Batcher {
         request: Request,
         durability: Durability,
         sent: Option<S>,
-    ) -> impl Future<Output = Result<Reply, CallError>> + use<'_, S> {
+    ) -> impl Future<Output = Result<Answered, CallError>> + use<'_, S> {
         let lane = self.lane(&request, durability);
         async move {
             let (_counted, load) = CountedInLoad::new(&self.load);
@@ -190,7 +190,7 @@ impl Batcher {
         permit: Option<SendPermit>,
         request: Request,
         durability: Durability,
-    ) -> impl Future<Output = Result<Reply, CallError>> {
+    ) -> impl Future<Output = Result<Answered, CallError>> {
         match permit {
             // Boxed: it is the larger future, and only groups use it.
             Some(permit) => Either::Left(Box::pin(permit.run(request, durability))),
@@ -203,7 +203,7 @@ impl Batcher {
         &self,
         requests: Vec<Request>,
         durability: Durability,
-    ) -> Vec<Result<Reply, CallError>> {
+    ) -> Vec<Result<Answered, CallError>> {
         let Some(script) = requests.first().map(|request| request.script) else {
             return Vec::new();
         };
@@ -307,7 +307,7 @@ impl std::fmt::Debug for Batcher {
 }
 
 impl Lane {
-    fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Reply, CallError>>> {
+    fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Answered, CallError>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,13 +8,10 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{
-    CallError, Redis,
+    Answered, CallError, Redis,
     batch::{BatchKey, batch_key, call_all},
 };
-use crate::{
-    durability::Durability,
-    wire::{Reply, Request},
-};
+use crate::{durability::Durability, wire::Request};
 
 /// The most operations of one call. More than in a batch: these have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
@@ -24,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 struct PendingOp {
     request: Request,
     key: BatchKey,
-    answer: oneshot::Sender<Result<Reply, CallError>>,
+    answer: oneshot::Sender<Result<Answered, CallError>>,
 }
 
 struct Bundle {
@@ -70,7 +67,7 @@ impl SendPermit {
         self,
         request: Request,
         durability: Durability,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<Answered, CallError> {
         let bundle = self.0.clone();
         let (answer, mut reply) = oneshot::channel();
         bundle.add(request, durability, answer);
@@ -108,7 +105,7 @@ impl Bundle {
         &self,
         request: Request,
         durability: Durability,
-        answer: oneshot::Sender<Result<Reply, CallError>>,
+        answer: oneshot::Sender<Result<Answered, CallError>>,
     ) {
         let key = batch_key(&*self.redis, &request, durability);
         let mut state = self.state();

@@ -16,9 +16,10 @@ use futures_util::future::try_join_all;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    BoxFuture, CallError, Event, Events, HashSlot, Redis,
+    Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis,
     conn::Connector,
-    durable::{Answered, Wait},
+    connection::Frame,
+    durable::Wait,
     endpoint::Address,
     frame,
     fred::hash_slot,
@@ -33,7 +34,7 @@ use crate::{
     durability::Durability,
     error::{Cause, Error},
     wire::{
-        Refusal, Reply, decimal,
+        Refusal, decimal,
         script::{Operation, Publishing, Script},
     },
 };
@@ -135,7 +136,7 @@ impl Redis for Cluster {
         script: &'static Script,
         operations: Arc<[Operation]>,
         durability: Durability,
-    ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
+    ) -> BoxFuture<Result<Vec<Answered>, CallError>> {
         let topology = self.topology.clone();
         Box::pin(async move { topology.call(script, operations, durability).await })
     }
@@ -267,7 +268,7 @@ impl Topology {
         script: &'static Script,
         operations: Arc<[Operation]>,
         durability: Durability,
-    ) -> Result<Vec<Reply>, CallError> {
+    ) -> Result<Vec<Answered>, CallError> {
         let slot = operations.first().and_then(|parts| parts.first());
         let slot = slot.map_or(0, |key| hash_slot(key));
         let mut ask = None;
@@ -282,7 +283,7 @@ impl Topology {
                         .await?
                 }
             };
-            let message = frame::error(&answered.frame);
+            let message = frame::error(&answered.reply);
             let redirection = message
                 .as_deref()
                 .and_then(|message| Redirection::read(message, &asked));
@@ -296,7 +297,7 @@ impl Topology {
                     if message.is_some() {
                         self.request_refresh();
                     }
-                    return answered.replies(operations.len());
+                    return answered.answers(operations.len());
                 }
             }
         }
@@ -313,7 +314,7 @@ impl Topology {
         script: &'static Script,
         operations: &Arc<[Operation]>,
         durability: Durability,
-    ) -> Result<(Address, Answered), CallError> {
+    ) -> Result<(Address, Answered<Frame>), CallError> {
         let (node, open) = self.opened(slot).await?;
         let running = async {
             if self.waits(slot, durability) {
@@ -352,7 +353,7 @@ impl Topology {
         script: &'static Script,
         operations: &[Operation],
         durability: Durability,
-    ) -> Result<(Address, Answered), CallError> {
+    ) -> Result<(Address, Answered<Frame>), CallError> {
         let Some(asking) = self.asking_conn(&address) else {
             let message = "ASK: to more nodes than a cluster has".into();
             return Err(CallError::Refused(Refusal::Transient { message }));
@@ -378,7 +379,7 @@ impl Topology {
             let wanted = durability.wanted(None, self.replicas_at(&address));
             let acknowledged = self.wait.on(&open, wanted).await?;
             Ok(Answered {
-                frame,
+                reply: frame,
                 acknowledged,
             })
         };

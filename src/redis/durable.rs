@@ -16,17 +16,16 @@ use tokio::{
 };
 
 use super::{
-    CallError, Tasks,
+    Answered, CallError, Tasks,
     connection::Frame,
     frame,
     script_conn::{Open, ScriptConn},
 };
 use crate::{
-    durability::Durability,
+    durability::{Acknowledged, Durability},
     hash::{HashMap, HashSet},
     wire::{
-        Reply, decimal,
-        reply::Acknowledged,
+        decimal,
         script::{Operation, Publishing, Script},
     },
 };
@@ -36,29 +35,25 @@ const AT_ONCE: usize = 64;
 /// How long it is taken for granted how many replicas are connected.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// What was answered, and by how many replicas it has been acknowledged.
-pub(super) struct Answered {
-    pub(super) frame: Frame,
-    pub(super) acknowledged: Option<Acknowledged>,
-}
-
-impl From<Frame> for Answered {
-    fn from(frame: Frame) -> Self {
+impl From<Frame> for Answered<Frame> {
+    fn from(reply: Frame) -> Self {
         Self {
-            frame,
+            reply,
             acknowledged: None,
         }
     }
 }
 
-impl Answered {
-    /// The replies to `operations` operations.
-    pub(super) fn replies(self, operations: usize) -> Result<Vec<Reply>, CallError> {
-        let mut replies = frame::replies(self.frame, operations)?;
-        for reply in &mut replies {
-            reply.acknowledged = self.acknowledged;
-        }
-        Ok(replies)
+impl Answered<Frame> {
+    /// What came of each of the `operations` operations of the call.
+    pub(super) fn answers(self, operations: usize) -> Result<Vec<Answered>, CallError> {
+        let acknowledged = self.acknowledged;
+        let answered = |reply| Answered {
+            reply,
+            acknowledged,
+        };
+        let replies = frame::replies(self.reply, operations)?;
+        Ok(replies.into_iter().map(answered).collect())
     }
 }
 
@@ -114,7 +109,7 @@ struct Call {
     queued: Instant,
     /// Its answer, once there is one.
     frame: Frame,
-    done: oneshot::Sender<Result<Answered, Arc<str>>>,
+    done: oneshot::Sender<Result<Answered<Frame>, Arc<str>>>,
 }
 
 /// The connections of a server on which calls wait for replicas.
@@ -165,7 +160,7 @@ impl Durable {
         &self,
         script: &'static Script,
         operations: Arc<[Operation]>,
-    ) -> Result<Answered, Arc<str>> {
+    ) -> Result<Answered<Frame>, Arc<str>> {
         let (done, answer) = oneshot::channel();
         let _ = self.0.send(Call {
             script,
@@ -276,7 +271,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             for call in calls.extract_if(.., |call| is_settled || self.end(call) <= now) {
                 let acknowledged = waited.by.map(|by| Acknowledged { by, wanted });
                 let _ = call.done.send(Ok(Answered {
-                    frame: call.frame,
+                    reply: call.frame,
                     acknowledged,
                 }));
             }

@@ -123,11 +123,7 @@ fn reply(frame: Frame) -> Option<Reply> {
         }
         status => (number(&status)?, Detail::Nothing),
     };
-    Some(Reply {
-        status,
-        detail,
-        acknowledged: None,
-    })
+    Some(Reply { status, detail })
 }
 
 fn detail(frame: Frame) -> Option<Detail> {
@@ -179,11 +175,7 @@ mod tests {
             array(vec![int(3), blob("string")]),
             array(vec![int(0), array(vec![int(-1), int(2)])]),
         ]);
-        let reply = |status, detail| Reply {
-            status,
-            detail,
-            acknowledged: None,
-        };
+        let reply = |status, detail| Reply { status, detail };
         assert_eq!(
             replies(frame, 3).unwrap(),
             [

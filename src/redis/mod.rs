@@ -64,7 +64,7 @@ pub(crate) use target::{Credentials, Target};
 
 use crate::{
     config::Config,
-    durability::Durability,
+    durability::{Acknowledged, Durability},
     error::{Cause, Error},
     hash::HashSet,
     wire::{
@@ -79,6 +79,13 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type HashSlot = u16;
 /// How many slots a cluster has.
 const SLOTS: HashSlot = 16_384;
+
+/// A reply, and by how many replicas what it is about was acknowledged, if that was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Answered<T = Reply> {
+    pub(crate) reply: T,
+    pub(crate) acknowledged: Option<Acknowledged>,
+}
 
 /// One logical Redis server, and no more of it than locks need.
 pub(crate) trait Redis: Send + Sync {
@@ -104,7 +111,7 @@ pub(crate) trait Redis: Send + Sync {
         script: &'static Script,
         operations: Arc<[Operation]>,
         durability: Durability,
-    ) -> BoxFuture<Result<Vec<Reply>, CallError>>;
+    ) -> BoxFuture<Result<Vec<Answered>, CallError>>;
 
     /// How many replicas are listed for `slot`, where there is a list. A call that waits for any has a connection of
     /// its own.

@@ -7,10 +7,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
+    Answered, BoxFuture, CallError, Event, Events, HashSlot, Redis, Tasks,
     conn::{Conn, Connector},
     durable::{Durable, Durables, Wait},
-    frame,
     locator::Locator,
     rights::Rights,
     script_conn::{Closed, ScriptConn},
@@ -20,10 +19,7 @@ use super::{
 use crate::{
     durability::Durability,
     error::{Cause, Error},
-    wire::{
-        Reply,
-        script::{Operation, Publishing, Script},
-    },
+    wire::script::{Operation, Publishing, Script},
 };
 
 /// How long both connections may take to open.
@@ -117,25 +113,25 @@ impl Lines {
         script: &'static Script,
         operations: Arc<[Operation]>,
         durability: Durability,
-    ) -> Result<Vec<Reply>, CallError> {
+    ) -> Result<Vec<Answered>, CallError> {
         let count = operations.len();
         let open = self.line.opened().await?;
         if self.waits(durability) {
             let answered = self.durable(durability).run(script, operations).await;
             return match answered {
-                Ok(answered) => answered.replies(count),
+                Ok(answered) => answered.answers(count),
                 Err(_) if self.closed.is_cancelled() => Err(CallError::Closed),
                 Err(reason) => Err(CallError::Unanswered { reason }),
             };
         }
         match open.run(script, Publishing::Classic, &operations).await {
             Ok(frame) => {
-                let replies = frame::replies(frame, count)?;
-                if replies.iter().any(Reply::is_of_a_replica) {
+                let answers = Answered::from(frame).answers(count)?;
+                if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
                     // Behind a name that moves, as managed services have, another one may be the master by now.
                     open.is_wrong_server();
                 }
-                Ok(replies)
+                Ok(answers)
             }
             Err(reason) => {
                 self.line.replaced(&open).await?;
@@ -175,7 +171,7 @@ impl Redis for SingleServer {
         script: &'static Script,
         operations: Arc<[Operation]>,
         durability: Durability,
-    ) -> BoxFuture<Result<Vec<Reply>, CallError>> {
+    ) -> BoxFuture<Result<Vec<Answered>, CallError>> {
         let lines = self.lines.clone();
         Box::pin(async move { lines.call(script, operations, durability).await })
     }

@@ -100,11 +100,7 @@ mod tests {
 
     #[test]
     fn a_grant_without_a_token_is_refused() {
-        let granted = |detail| Reply {
-            status: 0,
-            detail,
-            acknowledged: None,
-        };
+        let granted = |detail| Reply { status: 0, detail };
         let with_token = FencedProtocol.attempt(granted(Detail::Number(7))).unwrap();
         assert!(matches!(
             with_token,

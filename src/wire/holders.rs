@@ -152,7 +152,6 @@ mod tests {
         Reply {
             status: 0,
             detail: Detail::Text(text.into()),
-            acknowledged: None,
         }
     }
 

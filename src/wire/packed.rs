@@ -36,11 +36,7 @@ fn reply(rest: &mut &[u8]) -> Option<Reply> {
     } else {
         (number(rest)?, Detail::Nothing)
     };
-    Some(Reply {
-        status,
-        detail,
-        acknowledged: None,
-    })
+    Some(Reply { status, detail })
 }
 
 fn detail(rest: &mut &[u8]) -> Option<Detail> {
@@ -79,11 +75,7 @@ mod tests {
     use super::*;
 
     fn reply_of(status: i64, detail: Detail) -> Reply {
-        Reply {
-            status,
-            detail,
-            acknowledged: None,
-        }
+        Reply { status, detail }
     }
 
     #[test]

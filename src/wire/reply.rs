@@ -7,21 +7,6 @@ use crate::server_text;
 pub struct Reply {
     pub(crate) status: i64,
     pub(crate) detail: Detail,
-    /// By which replicas, if that was asked.
-    pub(crate) acknowledged: Option<Acknowledged>,
-}
-
-/// How many replicas have what a call wrote, and how many were to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Acknowledged {
-    pub(crate) by: u32,
-    pub(crate) wanted: u32,
-}
-
-impl Acknowledged {
-    pub(crate) fn is_enough(self) -> bool {
-        self.by >= self.wanted
-    }
 }
 
 /// What comes with the status of a [`Reply`].
@@ -124,14 +109,7 @@ mod tests {
 
     #[test]
     fn every_status_has_its_outcome() {
-        let reply = |status, detail| {
-            Reply {
-                status,
-                detail,
-                acknowledged: None,
-            }
-            .outcome()
-        };
+        let reply = |status, detail| Reply { status, detail }.outcome();
         assert_eq!(
             reply(DONE, Detail::Nothing),
             Ok(Outcome::Done(Detail::Nothing))
@@ -158,14 +136,12 @@ mod tests {
         let odd = Reply {
             status: 99,
             detail: Detail::Number(0),
-            acknowledged: None,
         };
         assert!(matches!(odd.outcome(), Err(Refusal::Failed { .. })));
         for detail in [Detail::Nothing, Detail::Text("x".into())] {
             let busy_without_a_number = Reply {
                 status: BUSY,
                 detail,
-                acknowledged: None,
             };
             assert!(matches!(
                 busy_without_a_number.outcome(),

@@ -752,7 +752,7 @@ impl Engine {
             return Err(self.no_answer(site, NO_ANSWER));
         }
         let answer = self.batcher.run(request.clone(), Durability::Local).await;
-        Ok(answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)))
+        Ok(answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)))
     }
 
     fn no_answer(&self, site: &Site, reason: impl Into<String>) -> Error {

@@ -324,7 +324,7 @@ impl Engine {
             let sent = Instant::now();
             let request = permit::extend(&permit.site, &permit.id, Some(&lease));
             let answer = self.batcher.run(request, Durability::Local).await;
-            match answer.and_then(|reply| reply.outcome().map_err(CallError::Refused)) {
+            match answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)) {
                 Ok(Outcome::Done(_)) => permit.validity().renewed(sent, &lease),
                 Ok(_) | Err(CallError::Refused(Refusal::WrongKind { .. })) => {
                     self.lose_permit(&permit, LostReason::Gone);
