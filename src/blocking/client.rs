@@ -1,4 +1,4 @@
-//! The only way to get a blocking lock.
+//! The client for blocking code.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::{
 };
 use crate::{HeldLock, LockClientBuilder, ShutdownReport, error::Error};
 
-/// A connection to Redis or Valkey, from which blocking locks are had: see [`crate::LockClient`].
+/// A client of Redis or Valkey that makes blocking locks: see [`crate::LockClient`].
 ///
 /// Cheap to clone; clones share everything, and may be used from any thread.
 #[derive(Debug, Clone)]
 pub struct LockClient(crate::LockClient);
 
 impl LockClient {
-    /// Connects to the server at `url`, with the default settings: see [`crate::LockClient::connect`]. For other settings
-    /// there is [`build_blocking`](LockClientBuilder::build_blocking).
+    /// Connects to the server at `url`, with the default settings: see [`crate::LockClient::connect`]. For other settings,
+    /// use [`build_blocking`](LockClientBuilder::build_blocking).
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl LockClient {
         crate::LockClient::builder().url(url).build_blocking()
     }
 
-    /// Connects as the YAML of Redisson says: see [`crate::LockClient::from_redisson_yaml`].
+    /// Connects by the settings of Redisson's YAML: see [`crate::LockClient::from_redisson_yaml`].
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl LockClient {
     }
 
     pub(crate) fn build(builder: LockClientBuilder) -> Result<Self, Error> {
-        // The answer of the client's own thread is waited for, and pauses between attempts.
+        // Waits for the answer of the client's own thread, and for pauses between attempts.
         let here = Builder::new_current_thread().enable_time().build();
         let here = here.map_err(|error| {
             Error::config(format!("a client's own runtime cannot start: {error}"))
@@ -49,7 +49,7 @@ impl LockClient {
         wait_for(here.handle(), builder.build()).map(Self)
     }
 
-    /// The same client, for async code: it has the same holds, and its tasks run on the client's own thread.
+    /// The same client for async code. It has the same holds, and its tasks run on the client's own thread.
     pub fn asynchronous(&self) -> &crate::LockClient {
         &self.0
     }
@@ -79,12 +79,12 @@ impl LockClient {
         self.0.spin_lock(name).into()
     }
 
-    /// The lock `name` that its owner may not take again: see [`crate::LockClient::non_reentrant_lock`].
+    /// The lock `name` that refuses its owner a second hold: see [`crate::LockClient::non_reentrant_lock`].
     pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
         self.0.non_reentrant_lock(name).into()
     }
 
-    /// The fair lock `name` that its owner may not take again: see [`crate::LockClient::non_reentrant_fair_lock`].
+    /// The fair lock `name` that refuses its owner a second hold: see [`crate::LockClient::non_reentrant_fair_lock`].
     pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
         self.0.non_reentrant_fair_lock(name).into()
     }
@@ -129,7 +129,7 @@ impl LockClient {
         RedLock::new(self.0.red_lock(names), self.0.engine.runtime().clone())
     }
 
-    /// What this client holds now and may rely on: see [`crate::LockClient::holds`].
+    /// The valid holds of this client: see [`crate::LockClient::holds`].
     pub fn holds(&self) -> Vec<HeldLock> {
         self.asynchronous().holds()
     }
@@ -139,7 +139,7 @@ impl LockClient {
         self.asynchronous().is_connected()
     }
 
-    /// Asks all servers for a sign of life: see [`crate::LockClient::ping`].
+    /// Pings all servers: see [`crate::LockClient::ping`].
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl LockClient {
 }
 
 impl LockClientBuilder {
-    /// Connects, for callers that do not wait by `await`: see [`blocking`](super).
+    /// Connects, for code without async: see [`blocking`](super).
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ impl Election {
         })
     }
 
-    /// The present leader: see [`crate::Election::leader`].
+    /// The current leader: see [`crate::Election::leader`].
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Term {
         }
     }
 
-    /// Blocks until the term is over, and says how: see [`crate::Term::lost`]. For a thread that stops the work of other threads.
+    /// Blocks until the term is over, and returns the reason: see [`crate::Term::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         wait_for(&self.runtime, self.term().lost())
     }
@@ -87,7 +87,7 @@ impl Term {
         self.term().cancellation_token()
     }
 
-    /// Until when the leader may count on its term if it is not renewed again.
+    /// Until when the leader may rely on its term if it is not renewed again.
     pub fn valid_until(&self) -> Instant {
         self.term().valid_until()
     }
@@ -97,7 +97,7 @@ impl Term {
         self.term().token()
     }
 
-    /// What the leader calls itself.
+    /// The leader's identity.
     pub fn identity(&self) -> &str {
         self.term().identity()
     }

@@ -13,7 +13,7 @@ pub type MultiLock = GroupLock<All>;
 /// A majority of several locks.
 pub type RedLock = GroupLock<Majority>;
 
-/// A handle on several locks as one, for blocking code: see [`crate::GroupLock`].
+/// A handle to several locks as one, for blocking code: see [`crate::GroupLock`].
 #[derive(Debug, Clone)]
 pub struct GroupLock<Q: Quorum> {
     group: crate::GroupLock<Q>,
@@ -25,7 +25,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Self { group, runtime }
     }
 
-    /// Takes the locks, waiting for them as long as it takes: see [`crate::GroupLock::lock`].
+    /// Acquires the locks, and waits for them without a limit: see [`crate::GroupLock::lock`].
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Ok(self.guard(guard))
     }
 
-    /// Takes the locks if they are free, or held by this thread already: see [`crate::GroupLock::try_lock`].
+    /// Acquires the locks if they are free, or held by this thread already: see [`crate::GroupLock::try_lock`].
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Ok(taken.map(|guard| self.guard(guard)))
     }
 
-    /// Takes the locks, waiting for them no longer than `wait`: see [`crate::GroupLock::try_lock_for`].
+    /// Acquires the locks, and waits for them no longer than `wait`: see [`crate::GroupLock::try_lock_for`].
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Ok(taken.map(|guard| self.guard(guard)))
     }
 
-    /// Takes the locks, runs `body` and releases the locks: see [`Lock::run`](super::Lock::run).
+    /// Acquires the locks, runs `body` and releases the locks: see [`Lock::run`](super::Lock::run).
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<Q: Quorum> GroupLock<Q> {
         Self::new(self.group.with_lease(lease), self.runtime.clone())
     }
 
-    /// The same locks, for `owner` instead of the present thread: see [`crate::GroupLock::owned_by`].
+    /// The same locks, for `owner` instead of the current thread: see [`crate::GroupLock::owned_by`].
     #[must_use = "it is another handle; this one keeps its owner"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self::new(self.group.owned_by(owner), self.runtime.clone())
@@ -107,7 +107,7 @@ impl<Q: Quorum> GroupLock<Q> {
     }
 }
 
-/// One hold on a group of locks, of blocking code: see [`crate::MultiGuard`], and [`Guard`](super::Guard) for its drop.
+/// One hold on a group of locks, for blocking code: see [`crate::MultiGuard`], and [`Guard`](super::Guard) for its drop.
 #[must_use = "a guard that is dropped releases its holds"]
 #[derive(Debug)]
 pub struct MultiGuard {
@@ -126,7 +126,7 @@ impl MultiGuard {
         wait_for(&self.runtime, guard.unlock())
     }
 
-    /// As [`unlock`](Self::unlock), and says for each lock how it went: see [`crate::MultiGuard::unlock_each`].
+    /// As [`unlock`](Self::unlock), with a result for each lock: see [`crate::MultiGuard::unlock_each`].
     pub fn unlock_each(mut self) -> Vec<(Arc<str>, Result<Released, Error>)> {
         let guard = self.take();
         wait_for(&self.runtime, guard.unlock_each())
@@ -137,7 +137,7 @@ impl MultiGuard {
         self.guard().cancellation_token()
     }
 
-    /// Blocks until the hold is lost, and says how: see [`crate::MultiGuard::lost`].
+    /// Blocks until the hold is lost, and returns the reason: see [`crate::MultiGuard::lost`].
     pub fn lost(&self) -> LostReason {
         wait_for(&self.runtime, self.guard().lost())
     }
@@ -152,7 +152,7 @@ impl MultiGuard {
         self.guard().valid_until()
     }
 
-    /// Has the holds last for another `lease` from now on: see [`crate::MultiGuard::extend`].
+    /// Extends the holds to `lease` from now: see [`crate::MultiGuard::extend`].
     ///
     /// # Errors
     ///
@@ -166,12 +166,12 @@ impl MultiGuard {
         self.guard().tokens()
     }
 
-    /// The names of the locks that are held.
+    /// The names of the held locks.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.guard().names()
     }
 
-    /// Ends the guard and leaves the holds, for [`GroupLock::unlock`] to release.
+    /// Ends the guard without a release: [`GroupLock::unlock`] releases the holds.
     pub fn leak(mut self) {
         self.take().leak();
     }

@@ -1,4 +1,4 @@
-//! One hold of blocking code.
+//! One hold, for blocking code.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::{Error, Fenced, Kind, LostReason, Owner, Released, kind::Dyn};
 /// One hold on a [`DynLock`](super::DynLock).
 pub type DynGuard = Guard<Dyn>;
 
-/// One hold on a lock of kind `K`, of blocking code: see [`crate::Guard`].
+/// One hold on a lock of kind `K`, for blocking code: see [`crate::Guard`].
 ///
-/// It keeps the owner that it was taken for, and may be moved to another thread. **Dropping it releases the hold** and waits for
-/// the server's answer, at most for [`Config::command_wait`](crate::Config::command_wait); what is not answered by then goes on
-/// in the background, on the client's own thread.
+/// It keeps its owner when it moves to another thread. **Dropping it releases the hold** and waits for the server's answer,
+/// at most for [`Config::command_wait`](crate::Config::command_wait). A release without an answer continues on the client's
+/// own thread.
 #[must_use = "a guard that is dropped releases its hold"]
 #[derive(Debug)]
 pub struct Guard<K: Kind>(Option<crate::Guard<K>>);
@@ -35,7 +35,7 @@ impl<K: Kind> Guard<K> {
         wait_for(&runtime, guard.unlock())
     }
 
-    /// Blocks until the hold is lost, and says how: see [`crate::Guard::lost`]. For a thread that stops the work of other threads.
+    /// Blocks until the hold is lost, and returns the reason: see [`crate::Guard::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         let guard = self.guard();
         wait_for(guard.runtime(), guard.lost())
@@ -46,12 +46,12 @@ impl<K: Kind> Guard<K> {
         self.guard().name()
     }
 
-    /// Whose hold it is: see [`crate::Guard::owner`].
+    /// The owner of the hold: see [`crate::Guard::owner`].
     pub fn owner(&self) -> Owner {
         self.guard().owner()
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing, and returns at once.
+    /// Whether the hold is known to be lost, or lost by the clock. Sends nothing, and returns at once.
     pub fn is_lost(&self) -> bool {
         self.guard().is_lost()
     }
@@ -66,12 +66,12 @@ impl<K: Kind> Guard<K> {
         self.guard().valid_until()
     }
 
-    /// How many replicas had acknowledged the acquisition: see [`crate::Guard::acknowledgements`].
+    /// The number of replicas that acknowledged the acquisition: see [`crate::Guard::acknowledgements`].
     pub fn acknowledgements(&self) -> Option<u32> {
         self.guard().acknowledgements()
     }
 
-    /// Has the hold last for another `lease` from now on: see [`crate::Guard::extend`].
+    /// Extends the hold to `lease` from now: see [`crate::Guard::extend`].
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl<K: Kind> Guard<K> {
         Guard(Some(self.take().into_dyn()))
     }
 
-    /// Ends the guard and leaves the hold, for [`Lock::unlock`](super::Lock::unlock) to release.
+    /// Ends the guard without a release: [`Lock::unlock`](super::Lock::unlock) releases the hold.
     pub fn leak(mut self) {
         self.take().leak();
     }
@@ -96,12 +96,12 @@ impl<K: Kind> Guard<K> {
         let result = body(&self);
         match self.unlock() {
             Err(lost @ Error::Lost { .. }) => Err(lost.with_result(result)),
-            // The body has run under the lock, however the release goes on.
+            // The body has run under the lock, so a failed release does not discard its result.
             _ => Ok(result),
         }
     }
 
-    /// Leaves the hold, under which `done` was made, until that time.
+    /// Keeps the hold under which `done` was computed until that time.
     pub(super) fn keep_until<T: Send + 'static>(
         mut self,
         until: tokio::time::Instant,
@@ -141,7 +141,7 @@ impl<K: Kind> Drop for Guard<K> {
     fn drop(&mut self) {
         if let Some(guard) = self.0.take() {
             let runtime = guard.runtime().clone();
-            // What is not answered ends with the lease at the latest.
+            // An unanswered request ends with the lease at the latest.
             give_back(&runtime, guard, async |guard| guard.unlock().await);
         }
     }

@@ -1,4 +1,4 @@
-//! One front for every kind of blocking lock.
+//! The handle to a blocking lock of any kind.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::{
 
 /// The plain reentrant lock.
 pub type ReentrantLock = Lock<Reentrant>;
-/// The lock that is had in the order of asking.
+/// The lock with grants in the order of requests.
 pub type FairLock = Lock<Fair>;
 /// The lock with fencing tokens.
 pub type FencedLock = Lock<Fenced>;
 /// The lock that is polled.
 pub type SpinLock = Lock<Spin>;
-/// The lock that its owner may not take again.
+/// The lock that refuses its owner a second hold.
 pub type NonReentrantLock = Lock<NonReentrant>;
-/// The fair lock that its owner may not take again.
+/// The fair lock that refuses its owner a second hold.
 pub type NonReentrantFairLock = Lock<NonReentrantFair>;
 /// The lock that services without Redisson can share.
 pub type SimpleLock = Lock<Simple>;
@@ -26,9 +26,9 @@ pub type SimpleLock = Lock<Simple>;
 /// A lock of a kind that is not known when the program is compiled: see [`crate::DynLock`].
 pub type DynLock = Lock<Dyn>;
 
-/// A handle on a lock of kind `K` for blocking code: see [`crate::Lock`], which has the same methods.
+/// A handle to a lock of kind `K` for blocking code: see [`crate::Lock`], which has the same methods.
 ///
-/// Every operation acts for the present OS thread, unless [`owned_by`](Self::owned_by) says otherwise.
+/// Every operation acts for the current OS thread, unless [`owned_by`](Self::owned_by) says otherwise.
 #[derive(Debug, Clone)]
 pub struct Lock<K: Kind>(crate::Lock<K>);
 
@@ -39,7 +39,7 @@ impl<K: Kind> From<crate::Lock<K>> for Lock<K> {
 }
 
 impl<K: Kind> Lock<K> {
-    /// Takes the lock, waiting for it as long as it takes: see [`crate::Lock::lock`].
+    /// Acquires the lock, and waits for it without a limit: see [`crate::Lock::lock`].
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.lock().await).map(Guard::new)
     }
 
-    /// Takes the lock if it is free, or held by this thread already: see [`crate::Lock::try_lock`].
+    /// Acquires the lock if it is free, or held by this thread already: see [`crate::Lock::try_lock`].
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<K: Kind> Lock<K> {
         Ok(taken.map(Guard::new))
     }
 
-    /// Takes the lock, waiting for it no longer than `wait`: see [`crate::Lock::try_lock_for`].
+    /// Acquires the lock, and waits for it no longer than `wait`: see [`crate::Lock::try_lock_for`].
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl<K: Kind> Lock<K> {
         Ok(taken.map(Guard::new))
     }
 
-    /// Takes the lock, runs `body` and releases the lock.
+    /// Acquires the lock, runs `body` and releases the lock.
     ///
     /// A thread cannot be stopped from outside: `body` looks at [`Guard::is_lost`] before each step that matters.
     ///
@@ -102,9 +102,9 @@ impl<K: Kind> Lock<K> {
         guard.map(|guard| guard.run(body)).transpose()
     }
 
-    /// As [`try_run`](Self::try_run), but the lock stays for `least` in all, from the moment when it was taken: see
-    /// [`crate::Lock::run_at_least`]. The hold is of an owner of its own: within `body`, the same lock is taken again by
-    /// `lock.owned_by(&guard.owner())`.
+    /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from the acquisition on: see
+    /// [`crate::Lock::run_at_least`]. The hold has an owner of its own: within `body`, `lock.owned_by(&guard.owner())`
+    /// acquires the same lock again.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.is_held().await)
     }
 
-    /// How many holds this thread has and may rely on: see [`crate::Lock::hold_count`].
+    /// The number of valid holds of this thread: see [`crate::Lock::hold_count`].
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl<K: Kind> Lock<K> {
         self.wait(async |lock| lock.hold_count().await)
     }
 
-    /// How long the lock stays locked unless it is renewed or released: see [`crate::Lock::remaining_lease`].
+    /// The remaining time of the lock, unless it is renewed or released: see [`crate::Lock::remaining_lease`].
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl<K: Kind> Lock<K> {
         Self(self.0.with_durability(durability))
     }
 
-    /// The same lock, for `owner` instead of the present thread: see [`crate::Lock::owned_by`].
+    /// The same lock, for `owner` instead of the current thread: see [`crate::Lock::owned_by`].
     #[must_use = "it is another handle; this one keeps its owner"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self(self.0.owned_by(owner))
@@ -225,7 +225,7 @@ impl<K: Kind> Lock<K> {
 }
 
 impl Lock<Spin> {
-    /// The same lock, polled with other pauses: see [`crate::Lock::with_back_off`].
+    /// Returns a handle that polls with other pauses: see [`crate::Lock::with_back_off`].
     #[must_use = "it is another handle; this one keeps its pauses"]
     pub fn with_back_off(&self, back_off: BackOff) -> Self {
         Self(self.0.with_back_off(back_off))

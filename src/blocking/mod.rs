@@ -2,13 +2,13 @@
 //!
 //! The types have the names and the methods of the asynchronous ones; each call blocks its thread until it is done.
 //!
-//! - **The owner is the OS thread**, as in Java: nested calls in one thread re-enter, threads exclude each other. What a thread
-//!   hands to a pool is another owner's, unless it locks with [`Lock::owned_by`].
-//! - **The client has a thread of its own**, which renews its holds and listens for it. Neither work that keeps all of a
-//!   program's threads busy nor a blocked executor delays a renewal.
+//! - **The owner is the OS thread**, as in Java: nested calls in one thread re-enter, threads exclude each other. Work that
+//!   a thread hands to a pool has another owner, unless it locks with [`Lock::owned_by`].
+//! - **The client has a thread of its own**, which renews its holds and receives its messages. Neither busy threads of the
+//!   program nor a blocked executor delay a renewal.
 //! - **A guard releases its hold when it is dropped**, also in a panic, and waits for the answer as [`Guard::unlock`] does.
 //!
-//! A call within an async task works, and blocks the executor's thread as any blocking call does; its owner is that thread.
+//! A call within an async task works, but blocks the executor's thread as any blocking call does. Its owner is that thread.
 //!
 //! ```no_run
 //! use redisson_lock::blocking::LockClient;
@@ -58,9 +58,9 @@ impl Wake for Sleeper {
     }
 }
 
-/// Gives back what is dropped. What is not answered in time is carried on in the background.
+/// Releases a dropped guard's holds. A release without an answer in time continues in the background.
 fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl AsyncFnOnce(T) -> A) {
-    // What a thread kept to its end: nothing of tokio works here by then, not even its clock in tests.
+    // At the end of a thread, thread-locals are gone: no part of tokio works any more, not even its clock in tests.
     let current = Handle::try_current();
     if current.is_err_and(|error| error.is_thread_local_destroyed()) {
         runtime.spawn(async move { drop(held) });
@@ -72,7 +72,7 @@ fn give_back<T: Send + 'static, A>(runtime: &Handle, held: T, release: impl Asyn
 /// Runs `future` on this thread, with the timers of `runtime`. Unlike tokio's, it may be called within an async task.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     let _entered = runtime.enter();
-    // The budget of a task that calls this would never be filled up.
+    // Tokio would never refill the budget of a task that calls this.
     let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Arc::new(Sleeper(thread::current())).into();
     let mut context = Context::from_waker(&waker);

@@ -12,7 +12,7 @@ use crate::{Error, LostReason};
 #[derive(Debug, Clone)]
 pub struct Semaphore(pub(super) crate::Semaphore);
 
-/// Permits of blocking code: see [`crate::Permit`]. Dropping it gives them back, and waits for the answer.
+/// Permits for blocking code: see [`crate::Permit`]. Dropping it releases them, and waits for the answer.
 #[must_use = "a permit that is dropped is given back"]
 #[derive(Debug)]
 pub struct Permit(Option<crate::Permit>);
@@ -21,7 +21,7 @@ pub struct Permit(Option<crate::Permit>);
 #[derive(Debug, Clone)]
 pub struct PermitExpirableSemaphore(pub(super) crate::PermitExpirableSemaphore);
 
-/// A permit of blocking code: see [`crate::ExpirablePermit`]. Dropping it gives it back, and waits for the answer.
+/// A permit for blocking code: see [`crate::ExpirablePermit`]. Dropping it releases the permit, and waits for the answer.
 #[must_use = "a permit that is dropped is given back"]
 #[derive(Debug)]
 pub struct ExpirablePermit(Option<crate::ExpirablePermit>);
@@ -30,7 +30,7 @@ pub struct ExpirablePermit(Option<crate::ExpirablePermit>);
 #[derive(Debug, Clone)]
 pub struct CountDownLatch(pub(super) crate::CountDownLatch);
 
-/// A method that is another one's, waited for.
+/// A method that waits for an async one.
 macro_rules! waits {
     ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty, $of:literal;)+) => { $(
         #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
@@ -44,7 +44,7 @@ macro_rules! waits {
     )+ };
 }
 
-/// The same where a permit is had.
+/// The same for a method that returns a permit.
 macro_rules! takes {
     ($permit:ident; $($name:ident($($argument:ident: $type:ty),*), $of:literal;)+) => { $(
         #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
@@ -59,7 +59,7 @@ macro_rules! takes {
     )+ };
 }
 
-/// The same where a permit may be had.
+/// The same for a method that may return a permit.
 macro_rules! tries {
     ($permit:ident; $($name:ident($($argument:ident: $type:ty),*), $of:literal;)+) => { $(
         #[doc = concat!("See [`crate::", $of, "::", stringify!($name), "`].")]
@@ -207,7 +207,7 @@ impl CountDownLatch {
 }
 
 impl Permit {
-    /// Gives the permits back: see [`crate::Permit::release`].
+    /// Releases the permits: see [`crate::Permit::release`].
     ///
     /// # Errors
     ///
@@ -220,14 +220,14 @@ impl Permit {
         wait_for(&runtime, permit.release())
     }
 
-    /// Ends the guard without giving anything back: see [`crate::Permit::leak`].
+    /// Ends the guard without a release: see [`crate::Permit::leak`].
     pub fn leak(mut self) {
         if let Some(permit) = self.0.take() {
             permit.leak();
         }
     }
 
-    /// How many permits these are.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.0.as_ref().map_or(0, crate::Permit::permits)
     }
@@ -253,7 +253,7 @@ impl ExpirablePermit {
         self.0.as_ref().map_or("", crate::ExpirablePermit::id)
     }
 
-    /// Gives the permit back: see [`crate::ExpirablePermit::release`].
+    /// Releases the permit: see [`crate::ExpirablePermit::release`].
     ///
     /// # Errors
     ///
@@ -266,14 +266,14 @@ impl ExpirablePermit {
         wait_for(&runtime, permit.release())
     }
 
-    /// Ends the guard without giving the permit back: see [`crate::ExpirablePermit::leak`].
+    /// Ends the guard without a release: see [`crate::ExpirablePermit::leak`].
     pub fn leak(mut self) {
         if let Some(permit) = self.0.take() {
             permit.leak();
         }
     }
 
-    /// Blocks until the permit is lost, and says how: see [`crate::ExpirablePermit::lost`]. For a thread that stops the work of other threads.
+    /// Blocks until the permit is lost, and returns the reason: see [`crate::ExpirablePermit::lost`]. For a thread that stops the work of other threads.
     pub fn lost(&self) -> LostReason {
         let permit = self.permit();
         wait_for(permit.runtime(), permit.lost())

@@ -1,4 +1,4 @@
-//! How a client is made.
+//! The builder of a client.
 
 use std::{fmt, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
 #[must_use = "nothing is connected before `build`"]
 pub struct LockClientBuilder {
-    /// What names the servers, and they.
+    /// How the servers were named, and the servers.
     source: Option<(&'static str, Result<Target, Error>)>,
     credentials: Option<Credentials>,
     sentinel_credentials: Option<Credentials>,
@@ -46,8 +46,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a URL that cannot be used, and when the server refuses the user or password;
-    /// [`Error::Unavailable`] when no connection comes about within 10 s. No error contains the URL.
+    /// [`Error::Config`] for an invalid URL, and when the server refuses the user or password; [`Error::Unavailable`] when
+    /// no connection is established within 10 s. No error contains the URL.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl LockClient {
         Self::builder().url(url).build().await
     }
 
-    /// Starts a client with settings of its own.
+    /// Returns a builder of a client with other than the default settings.
     ///
     /// # Examples
     ///
@@ -105,7 +105,7 @@ impl LockClientBuilder {
         }
     }
 
-    /// Servers that are named in two ways leave open which of them were meant.
+    /// Refuses two ways of naming the servers: the client cannot know which one is meant.
     fn named_by(mut self, by: &'static str, target: Result<Target, Error>) -> Self {
         let target = match &self.source {
             Some((first, _)) if *first != by => Err(Error::config(format!(
@@ -124,7 +124,7 @@ impl LockClientBuilder {
     }
 
     /// Connects to the master of `service` that the sentinels `nodes` name, each as `host:port`, or by TLS as
-    /// `rediss://host:port`. All are to speak alike: the first one says how.
+    /// `rediss://host:port`. The first node decides about TLS for all.
     ///
     /// # Redisson
     ///
@@ -180,7 +180,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Asks the sentinels as this user: they have users of their own. The user without a name is `""`.
+    /// Logs in to the sentinels as this user: sentinels have users of their own. The user without a name is `""`.
     pub fn sentinel_credentials(
         mut self,
         username: impl Into<String>,
@@ -190,18 +190,19 @@ impl LockClientBuilder {
         self
     }
 
-    /// Connects to the servers that a fred client is made for, with its credentials and TLS settings.
+    /// Connects to the servers of a fred client, with its credentials and TLS settings.
     ///
-    /// The client's own connections are not used: locks need some that nothing else blocks or reconfigures.
+    /// The fred client's own connections are not used: locks need connections that no other code blocks or reconfigures.
     pub fn fred(self, client: &FredClient) -> Self {
         let target = Ok(Target::donor(client));
         self.named_by("fred", target)
     }
 
-    /// Says at which address a node is reached from here that announces itself by another one, as behind a NAT.
+    /// Maps the address that a node announces to the address at which this client reaches it, as behind a NAT.
     ///
-    /// Sentinels announce where the master and the other sentinels are, nodes of a cluster where the other nodes are; `map` gets
-    /// the host and port and gives those to connect to. It has no effect on servers that the URL names.
+    /// Sentinels announce the addresses of the master and of the other sentinels; nodes of a cluster announce those of the
+    /// other nodes. `map` receives the host and port, and returns those to connect to. It has no effect on servers that the
+    /// URL names.
     ///
     /// # Redisson
     ///
@@ -232,7 +233,7 @@ impl LockClientBuilder {
         self.named_by("a given server", Ok(target))
     }
 
-    /// What it connects to, without passwords.
+    /// The servers, without passwords.
     #[cfg(all(test, feature = "redisson-yaml"))]
     pub(crate) fn shown(&self) -> String {
         let (_, target) = self.source.as_ref().expect("it has a server");
@@ -247,13 +248,12 @@ impl LockClientBuilder {
         format!("{shown:?} as {user:?}{password}{files}")
     }
 
-    /// Whether [`build`](Self::build) leaves connecting to the background, and does not fail because the server cannot be
-    /// reached. Default: false.
+    /// Whether [`build`](Self::build) connects in the background, and succeeds although the server cannot be reached.
+    /// Default: false.
     ///
-    /// Until there is a connection, operations wait for one as they do in any outage, and a member of a
-    /// [`RedLock`](crate::RedLock) counts as one that cannot be reached: a process starts although one of five servers is
-    /// down. What is wrong with the address, the user or the password is then told by the log only. Of a cluster, at least
-    /// one node must answer all the same: it has the map.
+    /// Until there is a connection, operations wait for one as in any outage, and a member of a [`RedLock`](crate::RedLock)
+    /// counts as unreachable: a process starts although one of five servers is down. Only the log then reports a wrong
+    /// address, user or password. At least one node of a cluster must still answer: it has the map of the slots.
     ///
     /// # Redisson
     ///
@@ -280,12 +280,12 @@ impl LockClientBuilder {
         self
     }
 
-    /// Trusts the authorities in this file, in PEM, instead of the system's: for a `rediss://` server. Needs the feature
+    /// Trusts the authorities in this PEM file instead of the system's, for a `rediss://` server. Needs the feature
     /// `rustls`.
     ///
     /// # Redisson
     ///
-    /// `sslTruststore`, of which the certificates in PEM.
+    /// `sslTruststore`, in PEM.
     ///
     /// # Examples
     ///
@@ -309,12 +309,12 @@ impl LockClientBuilder {
         self
     }
 
-    /// Shows this certificate to servers that ask for one: the chain and its key, in PEM, in two files or twice the same. With a
-    /// [`ca_file`](Self::ca_file).
+    /// Presents this certificate to servers that request one. The chain and its key are in PEM, in two files or in one that
+    /// is given twice. Needs a [`ca_file`](Self::ca_file).
     ///
     /// # Redisson
     ///
-    /// `sslKeystore`, of which the certificate and the key in PEM.
+    /// `sslKeystore`, with the certificate and the key in PEM.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -327,18 +327,19 @@ impl LockClientBuilder {
         self
     }
 
-    /// Expects certificates for this name, whatever host is connected to: behind a tunnel, or where nodes announce addresses.
+    /// Expects certificates for this name, whatever the host: for servers behind a tunnel, or nodes that announce IP
+    /// addresses.
     ///
     /// # Redisson
     ///
-    /// None; `sslVerificationMode: CA_ONLY` looks at no name at all.
+    /// None; `sslVerificationMode: CA_ONLY` checks no name at all.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.tls.server_name = Some(name.into());
         self
     }
 
-    /// How long one connection may take to open, TLS and login included. Default, and most that counts: 5 s, and 1.5 s where
-    /// sentinels or a cluster can tell that a server was replaced.
+    /// How long one connection may take to open, TLS and login included. Default and maximum: 5 s; 1.5 s where sentinels or
+    /// a cluster report that a server was replaced.
     ///
     /// # Redisson
     ///
@@ -348,9 +349,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// For how long [`build`](Self::build) attempts to connect again while the server cannot be reached, as when both start at the
-    /// same time. Default: zero, one attempt. What is wrong with an address, a password or a certificate is told at once as far as
-    /// it is known for sure. [`lazy`](Self::lazy) waits for nothing at all.
+    /// For how long [`build`](Self::build) retries while the server cannot be reached, as when both start at the same time.
+    /// Default: zero, one attempt. An address, password or certificate that is certainly wrong is an error at once.
+    /// [`lazy`](Self::lazy) does not wait at all.
     ///
     /// # Redisson
     ///
@@ -363,17 +364,17 @@ impl LockClientBuilder {
     /// Whether the client's tasks run on a thread of their own, with a runtime of its own. Default: false, the runtime that
     /// calls [`build`](Self::build).
     ///
-    /// On its own thread, the client renews its holds in time whatever blocks the executor of the program. It outlives the
-    /// runtime it was built on: one client in a static serves several runtimes, one per `#[tokio::test]` among them. The price
-    /// is a thread, and a switch of threads with each answer. The drop of the last use of such a client waits until what it has
-    /// queued is released, for up to a second.
+    /// On its own thread, the client renews its holds in time even if the program's executor is blocked. It outlives the
+    /// runtime that built it: one client in a static serves several runtimes, such as one per `#[tokio::test]`. The cost is
+    /// a thread, and a switch of threads with each answer. When the last use of such a client is dropped, the drop waits
+    /// for the queued releases, for up to a second.
     ///
-    /// The futures of locks and guards still need a tokio runtime around them, for their timers. A program without one takes
-    /// the module `blocking` (feature `blocking`), or enters a runtime with [`tokio::runtime::Runtime::enter`].
+    /// The futures of locks and guards still need a tokio runtime, for their timers. A program without one uses the module
+    /// `blocking` (feature `blocking`), or enters a runtime with [`tokio::runtime::Runtime::enter`].
     ///
     /// # Redisson
     ///
-    /// Always so: Redisson has threads of its own.
+    /// None: Redisson always has threads of its own.
     ///
     /// # Examples
     ///
@@ -402,8 +403,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`LockClient::connect`]; [`Error::Config`] also for settings that cannot work, and without a server to
-    /// connect to.
+    /// As [`LockClient::connect`]; [`Error::Config`] also for invalid settings, and without a server.
     ///
     /// # Cancel safety
     ///
@@ -428,7 +428,7 @@ impl LockClientBuilder {
         }
     }
 
-    /// What to connect to, and the settings.
+    /// The servers and the settings.
     pub(crate) fn into_target(self) -> Result<(Target, Config), Error> {
         let Some((_, target)) = self.source else {
             return Err(Error::config(
@@ -475,7 +475,7 @@ impl fmt::Debug for LockClientBuilder {
 }
 
 impl Probe {
-    /// The servers that `builder` would connect to, as it would. Connects to nothing yet.
+    /// The servers of `builder`, with its connection settings. Opens no connection yet.
     ///
     /// # Errors
     ///

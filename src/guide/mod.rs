@@ -3,17 +3,17 @@
 //! | page | it answers |
 //! | --- | --- |
 //! | [`fair_lock`], [`read_write_lock`], [`fenced_lock`], [`other_locks`], [`simple_lock`], [`groups`] | What does this kind of lock do, and which keys does it use? |
-//! | [`semaphore`], [`permit_expirable_semaphore`], [`count_down_latch`] | The same of what is no lock. |
+//! | [`semaphore`], [`permit_expirable_semaphore`], [`count_down_latch`] | The same for semaphores and latches. |
 //! | [`guarantees`] | What can be relied upon, under which conditions? |
 //! | [`operations`] | Which set-up, which rights, which figures to watch? |
 //! | [`metrics`] | Which gauges, spans, dashboard and alerts are there? |
-//! | [`testing_your_code`] | How is code tested that takes locks? |
+//! | [`testing_your_code`] | How do I test code that acquires locks? |
 //! | [`protocol`] | What do Redisson and this crate write to Redis? |
-//! | [`from_redisson`], [`from_other_libraries`] | What is the equal of this call or setting? |
+//! | [`from_redisson`], [`from_other_libraries`] | What corresponds to this call or setting? |
 //! | [`design`] | How does the crate work, and why so? |
 
-/// A page links to other pages as files, for readers of the repository. `links.md` comes first and defines the same labels as modules:
-/// of two definitions the first one counts.
+/// A page links to other pages as files, for readers of the repository. `links.md` comes first and defines the same labels
+/// as modules: the first of two definitions counts.
 macro_rules! page {
     ($module:ident, $file:literal) => {
         #[doc = include_str!("links.md")]

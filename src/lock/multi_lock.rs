@@ -19,7 +19,7 @@ use crate::{
 /// All of several locks, or none: see [`LockClient::multi_lock`](crate::LockClient::multi_lock) and
 /// [`MultiLock::of`](GroupLock::of).
 ///
-/// How a group is taken, waited for and released is in
+/// The rules of acquisition, waiting and release are in
 /// [docs/groups.md](https://docs.rs/crate/redisson-lock/latest/source/docs/groups.md).
 ///
 /// # Redisson
@@ -32,20 +32,23 @@ pub type MultiLock = GroupLock<All>;
 ///
 /// # What it does and does not guarantee
 ///
-/// The holder has more than half of the locks, so no other owner can have more than half at the same time, for as long as
-/// the servers keep their data and the clocks of servers and client run at about the same speed. It goes on while a
-/// minority of the servers is down. [`MultiGuard::valid_until`] is the time that may be relied upon: the lease, less the
-/// time that the acquisition took, less an allowance for drift.
+/// The holder has more than half of the locks, so no other owner can have more than half at the same time. This holds for
+/// as long as the servers keep their data and the clocks of servers and client run at about the same speed. The lock works
+/// while a minority of the servers is down. The holder may rely on it until [`MultiGuard::valid_until`]: the lease, less
+/// the time that the acquisition took, less an allowance for drift.
 ///
-/// Martin Kleppmann's [criticism](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016): a lease
-/// ends by the clock, but a paused process or a delayed packet does not, so a holder may write after its time whatever
-/// algorithm gave it the lock; only a store that checks a fencing token stops that, and this algorithm yields no such
-/// token. It also relies on clocks that do not jump and on servers that do not forget. Salvatore Sanfilippo's
-/// [reply](http://antirez.com/news/101): the time is checked *after* the majority was had, so delays before that do no harm,
-/// those after it are common to every lock with a lease, clocks can be kept from jumping, and a server that restarts
-/// without its data can stay away for one lease. Both are right about what they say: use it where two holders at a time
-/// cost some double work, and where they would cost more, have the store compare the tokens of a
-/// [fenced lock](crate::LockClient::fenced_lock). On one server, or on replicas of one, it is worth nothing.
+/// Martin Kleppmann's [criticism](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016): a
+/// paused process or a delayed packet can outlast a lease, so a holder may write after its time, whatever algorithm granted
+/// the lock. Only a store that checks a fencing token prevents that, and this algorithm yields no such token. It also
+/// relies on clocks that do not jump and on servers that do not forget.
+///
+/// Salvatore Sanfilippo's [reply](http://antirez.com/news/101): the holder checks the time *after* it has the majority, so
+/// earlier delays do no harm. Later delays affect every lock with a lease. Clocks can be kept from jumping, and a server
+/// that restarts without its data can stay away for one lease.
+///
+/// Both arguments are right. Use a RedLock where two holders at a time only duplicate work. Otherwise, let the store
+/// compare the tokens of a [fenced lock](crate::LockClient::fenced_lock). On one server, or on replicas of one, a RedLock
+/// adds no safety.
 ///
 /// # Redisson
 ///
@@ -53,7 +56,7 @@ pub type MultiLock = GroupLock<All>;
 #[doc(alias = "RedissonRedLock")]
 pub type RedLock = GroupLock<Majority>;
 
-/// A handle on several locks as one, [`MultiLock`] or [`RedLock`]. Cheap to clone.
+/// A handle to several locks as one, [`MultiLock`] or [`RedLock`]. Cheap to clone.
 ///
 /// Every operation acts for one [`Owner`], which is the same for all the locks.
 ///
@@ -70,13 +73,13 @@ pub struct GroupLock<Q: Quorum> {
 impl<Q: Quorum> GroupLock<Q> {
     /// The group of `locks`, of any kinds and clients.
     ///
-    /// They stand in one order everywhere, by name, whatever the order they are given in. A lock that is given twice counts
-    /// once; two kinds that are one lock on the server, such as a reentrant and a fair lock of one name, are
-    /// [`Error::Config`] at the first use. Locks of one kind and client are taken in one script call (up to 128), the rest
-    /// at the same time. Leases, back-offs and clients are those of the locks given; their owners are not used. Two clients
-    /// of one server are two owners: a group of one name from both can never be had.
+    /// The group orders its locks by name, whatever their order here. A lock that is given twice counts once. Two kinds
+    /// that are one lock on the server, such as a reentrant and a fair lock of one name, are [`Error::Config`] at the first
+    /// use. One script call acquires the locks of one kind and client (up to 128); the calls run at the same time. Leases,
+    /// back-offs and clients are those of the given locks; their owners are not used. Two clients of one server are two
+    /// owners: a group with the same name from both can never be acquired.
     ///
-    /// Nothing is sent. Without any lock, every operation is [`Error::Config`].
+    /// Sends nothing. Without any lock, every operation is [`Error::Config`].
     ///
     /// # Redisson
     ///
@@ -104,7 +107,7 @@ impl<Q: Quorum> GroupLock<Q> {
             let spec = lock.spec().ok();
             spec.map(|spec| (spec.name.clone(), spec.mode, lock.engine.id))
         };
-        // Bad names first: they are what the user is told of.
+        // Checks names first: the user is to see that error.
         members.sort_by_cached_key(rank);
         let kind = |lock: &AnyLock| lock.spec().ok().map(|spec| spec.protocol.kind());
         members.dedup_by(|a, b| a.spec().is_ok() && rank(a) == rank(b) && kind(a) == kind(b));
@@ -116,12 +119,12 @@ impl<Q: Quorum> GroupLock<Q> {
         }
     }
 
-    /// Takes the locks, waiting for them as long as it takes.
+    /// Acquires the locks, and waits for them without a limit.
     ///
-    /// Waits for the first of them that another owner holds, as [`Lock::lock`](crate::Lock::lock) does, and holds nothing
-    /// meanwhile: whatever was taken when it refused is given back, and tried again once it is had. From the second round on,
-    /// a multi-lock keeps what it has for up to 250 ms and waits for the rest, as locks that other owners want all the time are seldom
-    /// free together. So groups that share locks do not wait for each other for ever.
+    /// If another owner holds a lock of the group, the group releases its acquired locks, waits for that one as
+    /// [`Lock::lock`](crate::Lock::lock) does, and then tries the rest again. From the second round on, a multi-lock first
+    /// keeps its acquired locks for up to 250 ms and waits for the rest: contended locks are seldom free together. It then
+    /// releases them and holds nothing while it waits, so groups that share locks do not wait for each other for ever.
     ///
     /// # Errors
     ///
@@ -150,9 +153,9 @@ impl<Q: Quorum> GroupLock<Q> {
         self.acquire(Deadline::Never).await?.ok_or(Error::Closed)
     }
 
-    /// Takes the locks if they are free, or held by this owner already.
+    /// Acquires the locks if they are free, or held by this owner already.
     ///
-    /// Waits for one answer of each server, and a second one when what was taken has to be given back.
+    /// Waits for one answer of each server, and for a second one if it has to release acquired locks.
     ///
     /// # Errors
     ///
@@ -182,15 +185,15 @@ impl<Q: Quorum> GroupLock<Q> {
         self.acquire(Deadline::Once).await
     }
 
-    /// Takes the locks, waiting for them no longer than `wait`.
+    /// Acquires the locks, and waits for them no longer than `wait`.
     ///
     /// Waits as [`lock`](Self::lock) does. `wait` covers everything, as for
     /// [`Lock::try_lock_for`](crate::Lock::try_lock_for).
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. That other owners held the locks
-    /// all the time is `None`.
+    /// As [`lock`](Self::lock), but [`Error::Unavailable`] when there was no answer within `wait`. `None` means that other
+    /// owners held the locks all the time.
     ///
     /// # Cancel safety
     ///
@@ -223,8 +226,8 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Redisson
     ///
-    /// The `leaseTime` of `lock` and `tryLock`. Each lock is taken with the lease itself, so that none is ever set on a
-    /// lock that has been lost in between.
+    /// The `leaseTime` of `lock` and `tryLock`. Here, each acquisition sets the lease itself: a lease that is set later
+    /// could extend a lock that has been lost in between.
     ///
     /// # Examples
     ///
@@ -274,15 +277,15 @@ impl<Q: Quorum> GroupLock<Q> {
         }
     }
 
-    /// Takes the locks, runs `body` and releases the locks; stops `body` when the hold is lost: see
+    /// Acquires the locks, runs `body` and releases the locks; stops `body` when the hold is lost: see
     /// [`Lock::run`](crate::Lock::run).
     ///
     /// Waits as [`lock`](Self::lock) does.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), and [`Error::Lost`], with the name of a lock, when the hold was lost. What `body` had come to
-    /// by then, [`Error::take_result`] takes.
+    /// As [`lock`](Self::lock), and [`Error::Lost`] with the name of a lock when the hold was lost. [`Error::take_result`]
+    /// returns the result of a `body` that had ended by then.
     ///
     /// # Cancel safety
     ///
@@ -314,7 +317,7 @@ impl<Q: Quorum> GroupLock<Q> {
         };
         match guard.unlock().await {
             Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
-            // The body has run under the locks, however the release goes on.
+            // The body has run under the locks, so a failed release does not discard its result.
             _ => Ok(done),
         }
     }
@@ -325,8 +328,8 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// # Errors
     ///
-    /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks: the rest are released all the same. For a
-    /// [`RedLock`] only when so many fail that no majority was held.
+    /// As [`Lock::unlock`](crate::Lock::unlock), of any of the locks; the rest are released nevertheless. For a [`RedLock`]
+    /// only when so many fail that no majority was held.
     ///
     /// # Cancel safety
     ///

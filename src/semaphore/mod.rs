@@ -12,24 +12,24 @@ use crate::{
     wire::{reply::Detail, semaphore, site::Site},
 };
 
-/// A semaphore: a number of permits, of which each process takes some and gives them back. Made by
+/// A semaphore: a number of permits that processes acquire and release. Made by
 /// [`LockClient::semaphore`](crate::LockClient::semaphore).
 ///
-/// A permit has no owner and no end: those of a process that is killed are gone for good, until a call
-/// [adds](Self::add_permits) some again. Where that matters, a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore) is
-/// better. Before the first [`try_set_permits`](Self::try_set_permits) there are none, and everybody waits.
+/// A permit has no owner and no end. The permits of a killed process are lost until a call [adds](Self::add_permits)
+/// permits again; a [`PermitExpirableSemaphore`](crate::PermitExpirableSemaphore) recovers them by itself. Before the first
+/// [`try_set_permits`](Self::try_set_permits) there are no permits, and every task waits.
 ///
-/// Waiters are notified of permits in the order of their arrival, client by client; a waiter for more permits than there are
-/// does not hold up those behind it, and so may wait for long.
+/// Each client notifies its waiters of permits in the order of their arrival. A waiter for more permits than are available
+/// does not delay the waiters behind it, so it may wait for long.
 ///
 /// # Redisson
 ///
-/// `RSemaphore`, of the same name.
+/// `RSemaphore`.
 #[derive(Clone)]
 #[doc(alias = "RSemaphore")]
 pub struct Semaphore {
     pub(crate) engine: EngineHandle,
-    /// Boxed, as a handle seldom has an error.
+    /// Boxed: errors are rare.
     site: Result<Arc<Site>, Box<Error>>,
 }
 
@@ -42,16 +42,16 @@ impl Semaphore {
         self.site.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// Sets the number of permits of a semaphore that does not exist yet. Says whether it did not.
+    /// Sets the number of permits of a semaphore that does not exist yet. Returns whether it did.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the key holds
-    /// something that is no number, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the
+    /// value of the key is not a number, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -65,7 +65,7 @@ impl Semaphore {
         Ok(begun.await?.is_some())
     }
 
-    /// Takes a permit, waiting for it as long as it takes.
+    /// Acquires a permit, and waits for it without a limit.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was asked for when the future is dropped, and granted, is given back.
+    /// Cancel safe: a permit that is granted after the future is dropped is released.
     ///
     /// # Redisson
     ///
@@ -96,7 +96,7 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Takes several permits at once, waiting for them as long as it takes. None are taken before all can be.
+    /// Acquires several permits at once, and waits for them without a limit. It acquires all of them or none.
     ///
     /// # Errors
     ///
@@ -110,13 +110,13 @@ impl Semaphore {
     ///
     /// `acquire(permits)`.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
-        // Without a limit, permits that are taken are waited for.
+        // A wait without a limit ends with permits or an error.
         self.take(permits, Deadline::Never)
             .await?
             .ok_or(Error::Closed)
     }
 
-    /// Takes a permit if there is one.
+    /// Acquires a permit if one is available.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Takes several permits if there are as many.
+    /// Acquires several permits if as many are available.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Semaphore {
         self.take(permits, Deadline::Once).await
     }
 
-    /// Takes a permit, waiting for it no longer than `wait`, which covers everything.
+    /// Acquires a permit, and waits for it no longer than `wait`, which covers everything.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Semaphore {
         self.try_acquire_many_for(1, wait).await
     }
 
-    /// Takes several permits at once, waiting for them no longer than `wait`.
+    /// Acquires several permits at once, and waits for them no longer than `wait`.
     ///
     /// # Errors
     ///
@@ -202,8 +202,8 @@ impl Semaphore {
         }))
     }
 
-    /// Gives back permits that have no guard: those of a [`Permit::leak`]. There is no check that they were taken; as many more
-    /// permits there are.
+    /// Releases permits without a guard, those of a [`Permit::leak`]. The server does not check that they were acquired: it
+    /// adds them to the number in any case.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -227,7 +227,7 @@ impl Semaphore {
         }
     }
 
-    /// Changes the number of permits; a negative number takes some away, of which more may then be taken than there are.
+    /// Adds permits; a negative number removes permits. More permits may then be acquired than exist.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -245,7 +245,7 @@ impl Semaphore {
         self.engine.release_permits(self.site()?, permits).await
     }
 
-    /// Takes all permits that are left, and says how many.
+    /// Acquires all available permits, and returns their number.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -267,7 +267,7 @@ impl Semaphore {
         Ok(number(drained.await?))
     }
 
-    /// How many permits are left; below 0 when more were taken away than were left.
+    /// The number of available permits; negative if more were removed than were available.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -301,17 +301,17 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// The number that an answer has.
+/// The number in an answer.
 pub(crate) fn number(detail: Option<Detail>) -> i64 {
     match detail {
         Some(Detail::Number(number)) => number,
-        // What Lua has no exact number for.
+        // Lua cannot represent the number exactly.
         Some(Detail::Text(text)) => text.parse().unwrap_or(0),
         _ => 0,
     }
 }
 
-/// The name of what may not exist.
+/// The name of a semaphore whose name may be invalid.
 pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
     match site {
         Ok(site) => &site.name,
@@ -322,23 +322,24 @@ pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
     }
 }
 
-/// Permits of a [`Semaphore`] that were taken. Dropping it gives them back, in the background.
+/// Acquired permits of a [`Semaphore`]. Dropping it releases them in the background.
 ///
-/// After [`LockClient::shutdown`](crate::LockClient::shutdown) they stay taken, as permits have no end. Give them back before.
+/// After [`LockClient::shutdown`](crate::LockClient::shutdown) they stay acquired, as permits have no end. Release them
+/// first.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
     held: HeldPermits,
-    /// Keeps the client going for as long as the permit lives.
+    /// Keeps the client alive for as long as the permit lives.
     _engine: EngineHandle,
 }
 
 impl Permit {
-    /// Gives the permits back, and wakes waiters.
+    /// Releases the permits, and wakes waiters.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait), and then it is
-    /// carried on in the background; [`Error::Redis`] when the server refused; [`Error::Closed`].
+    /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait): the release
+    /// then continues in the background; [`Error::Redis`] when the server refused; [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -351,12 +352,12 @@ impl Permit {
         self.held.release().await
     }
 
-    /// Ends the guard without giving anything back: [`Semaphore::release`] does that, anywhere.
+    /// Ends the guard without a release: any process can release the permits by [`Semaphore::release`].
     pub fn leak(self) {
         self.held.leak();
     }
 
-    /// How many permits these are.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.held.permits()
     }
@@ -366,7 +367,7 @@ impl Permit {
         &self.held.site().name
     }
 
-    /// Where the client's tasks run.
+    /// The runtime of the client's tasks.
     #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self._engine.runtime()

@@ -1,4 +1,4 @@
-//! Permits with an id and an end, that many processes share.
+//! Permits with an id and an end that many processes share.
 
 use std::{
     fmt::{self, Write},
@@ -21,20 +21,20 @@ use crate::{
     },
 };
 
-/// A semaphore whose permits end by themselves: those of a process that is killed come back. Made by
+/// A semaphore whose permits end by themselves: the permits of a killed process become available again. Made by
 /// [`LockClient::permit_expirable_semaphore`](crate::LockClient::permit_expirable_semaphore).
 ///
-/// Each permit has an id, by which any process can give it back or prolong it. The server's clock says when it ends (in Redisson,
-/// that of each client).
+/// Each permit has an id, by which any process can release or extend it. It ends by the server's clock (in Redisson, by
+/// each client's).
 ///
 /// # Redisson
 ///
-/// `RPermitExpirableSemaphore`, of the same name.
+/// `RPermitExpirableSemaphore`.
 #[derive(Clone)]
 #[doc(alias = "RPermitExpirableSemaphore")]
 pub struct PermitExpirableSemaphore {
     pub(crate) engine: EngineHandle,
-    /// Boxed, as a handle seldom has an error.
+    /// Boxed: errors are rare.
     site: Result<Arc<Site>, Box<Error>>,
     is_renewed: bool,
 }
@@ -48,17 +48,17 @@ impl PermitExpirableSemaphore {
         }
     }
 
-    /// The same semaphore, whose permits this client renews: a permit that is taken by the returned handle lasts for as long as
-    /// its guard and its process do, and comes back a lease after the process has died.
+    /// Returns a handle whose permits this client renews. Such a permit lasts for as long as its guard and its process do,
+    /// and becomes available again a lease after the process has died.
     ///
-    /// The lease is renewed every third of it, as the watchdog renews a lock's, until the guard is released, dropped or
-    /// [leaked](ExpirablePermit::leak). A permit without an end ([`Duration::MAX`]) needs no renewal. A holder hears of a loss by
-    /// [`ExpirablePermit::lost`].
+    /// The watchdog renews the lease every third of it, as a lock's, until the guard is released, dropped or
+    /// [leaked](ExpirablePermit::leak). A permit without an end ([`Duration::MAX`]) needs no renewal.
+    /// [`ExpirablePermit::lost`] reports a loss.
     ///
     /// # Redisson
     ///
-    /// None: there, a permit without a lease never ends, and no permit is renewed. Redisson's clients see the renewals as those of
-    /// `updateLeaseTime`.
+    /// None: there, a permit without a lease never ends, and no permit is renewed. To Redisson's clients, a renewal looks
+    /// like `updateLeaseTime`.
     ///
     /// # Examples
     ///
@@ -88,16 +88,16 @@ impl PermitExpirableSemaphore {
         self.site.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// Sets the number of permits of a semaphore that does not exist yet. Says whether it did not.
+    /// Sets the number of permits of a semaphore that does not exist yet. Returns whether it did.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when a key holds
-    /// something else, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
+    /// [`Error::Unavailable`] after [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when a key
+    /// has a value of another kind, [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -109,7 +109,7 @@ impl PermitExpirableSemaphore {
         Ok(self.engine.run_at(site, begin).await?.is_some())
     }
 
-    /// Sets the number of permits, those that are taken included.
+    /// Sets the number of permits, those including the acquired ones.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before its answer, it is done or not.
+    /// A future that is dropped before the answer may have taken effect or not.
     ///
     /// # Redisson
     ///
@@ -129,7 +129,7 @@ impl PermitExpirableSemaphore {
         set.await.map(drop)
     }
 
-    /// Takes a permit for `lease`, waiting for it as long as it takes. [`Duration::MAX`] is a permit without an end.
+    /// Acquires a permit for `lease`, and waits for it without a limit. [`Duration::MAX`] is a permit without an end.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was asked for when the future is dropped, and granted, is given back.
+    /// Cancel safe: a permit that is granted after the future is dropped is released.
     ///
     /// # Redisson
     ///
@@ -159,14 +159,14 @@ impl PermitExpirableSemaphore {
     /// # }
     /// ```
     pub async fn acquire(&self, lease: Duration) -> Result<ExpirablePermit, Error> {
-        // Without a limit, a permit that is taken is waited for.
+        // A wait without a limit ends with a permit or an error.
         let taken = self.take(1, lease, Deadline::Never).await?;
         single(taken).ok_or(Error::Closed)
     }
 
-    /// Takes several permits at once for `lease`, waiting for them as long as it takes. None are taken before all can be.
+    /// Acquires several permits at once for `lease`, and waits for them without a limit. It acquires all of them or none.
     ///
-    /// Each has an id of its own and is given back on its own; [`release_many`](Self::release_many) gives several back at once.
+    /// Each has an id and a guard of its own; [`release_many`](Self::release_many) releases several at once.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl PermitExpirableSemaphore {
         taken.ok_or(Error::Closed)
     }
 
-    /// Takes a permit for `lease` if there is one.
+    /// Acquires a permit for `lease` if one is available.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl PermitExpirableSemaphore {
         Ok(single(self.take(1, lease, Deadline::Once).await?))
     }
 
-    /// Takes several permits for `lease` if there are as many.
+    /// Acquires several permits for `lease` if as many are available.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl PermitExpirableSemaphore {
         self.take(permits, lease, Deadline::Once).await
     }
 
-    /// Takes a permit for `lease`, waiting for it no longer than `wait`, which covers everything.
+    /// Acquires a permit for `lease`, and waits for it no longer than `wait`, which covers everything.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ impl PermitExpirableSemaphore {
         Ok(single(self.take(1, lease, Deadline::of(wait)).await?))
     }
 
-    /// Takes several permits for `lease`, waiting for them no longer than `wait`, which covers everything.
+    /// Acquires several permits for `lease`, and waits for them no longer than `wait`, which covers everything.
     ///
     /// # Errors
     ///
@@ -310,26 +310,26 @@ impl PermitExpirableSemaphore {
             .map(|held| held.into_iter().map(guard).collect()))
     }
 
-    /// Gives back the permit with this id, whichever task took it. Returns whether there was one that had not ended.
+    /// Releases the permit with this id, whichever task acquired it. Returns whether it existed and had not ended.
     ///
     /// # Errors
     ///
-    /// As [`try_set_permits`](Self::try_set_permits), and [`Error::Config`] for what is no id: 32 hexadecimal digits.
+    /// As [`try_set_permits`](Self::try_set_permits), and [`Error::Config`] for an id that is not 32 hexadecimal digits.
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
-    /// `tryRelease(permitId)`; `release(permitId)` throws where this says `false`.
+    /// `tryRelease(permitId)`; `release(permitId)` throws where this returns `false`.
     #[doc(alias = "tryRelease")]
     pub async fn release(&self, id: &str) -> Result<bool, Error> {
         self.engine.release_ids(self.site()?, &[read(id)?]).await
     }
 
-    /// Gives back the permits with these ids, whichever process took them. Says whether all were there and had not ended; if
-    /// not, none of them is given back before its end.
+    /// Releases the permits with these ids, whichever process acquired them. Returns whether all existed and had not ended;
+    /// otherwise it releases none of them.
     ///
     /// # Errors
     ///
@@ -337,11 +337,12 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
-    /// `tryRelease(permitIds)`, which answers how many were given back; `release(permitIds)` throws where this says `false`.
+    /// `tryRelease(permitIds)`, which returns the number of released permits; `release(permitIds)` throws where this
+    /// returns `false`.
     #[doc(alias = "tryRelease")]
     pub async fn release_many(
         &self,
@@ -350,7 +351,7 @@ impl PermitExpirableSemaphore {
         let site = self.site()?;
         let ids = ids.into_iter().map(|id| read(id.as_ref()));
         let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
-        // An id that is there twice is one permit.
+        // An id that is given twice is one permit.
         ids.sort_unstable();
         ids.dedup();
         check_many(ids.len())?;
@@ -360,7 +361,7 @@ impl PermitExpirableSemaphore {
         }
     }
 
-    /// Has the permit with this id end after `lease` from now. Says whether there is one.
+    /// Sets the permit with this id to end `lease` from now. Returns whether it exists.
     ///
     /// # Errors
     ///
@@ -368,7 +369,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before its answer, it is done or not.
+    /// A future that is dropped before the answer may have taken effect or not.
     ///
     /// # Redisson
     ///
@@ -388,11 +389,11 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
-    /// `getLeaseTime(permitId)`, which throws where this says `None`.
+    /// `getLeaseTime(permitId)`, which throws where this returns `None`.
     #[doc(alias = "getLeaseTime")]
     pub async fn lease_left(&self, id: &str) -> Result<Option<Duration>, Error> {
         let site = self.site()?;
@@ -404,7 +405,7 @@ impl PermitExpirableSemaphore {
         }))
     }
 
-    /// Changes the number of permits; a negative number takes some away.
+    /// Adds permits; a negative number removes permits.
     ///
     /// # Errors
     ///
@@ -412,7 +413,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -422,7 +423,7 @@ impl PermitExpirableSemaphore {
         self.engine.release_permits(self.site()?, permits).await
     }
 
-    /// How many permits are left.
+    /// The number of available permits.
     ///
     /// # Errors
     ///
@@ -430,7 +431,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -440,7 +441,7 @@ impl PermitExpirableSemaphore {
         Ok(self.counts().await?[1])
     }
 
-    /// How many permits are taken.
+    /// The number of acquired permits.
     ///
     /// # Errors
     ///
@@ -448,7 +449,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -458,7 +459,7 @@ impl PermitExpirableSemaphore {
         Ok(self.counts().await?[2])
     }
 
-    /// How many permits there are, taken and left; 0 without a semaphore.
+    /// The number of permits, acquired and available; 0 if the semaphore does not exist.
     ///
     /// # Errors
     ///
@@ -466,7 +467,7 @@ impl PermitExpirableSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -499,7 +500,7 @@ impl fmt::Debug for PermitExpirableSemaphore {
     }
 }
 
-/// The most permits of one call: the server does nothing else meanwhile.
+/// The most permits of one call, which blocks the server meanwhile.
 const MOST_AT_ONCE: usize = 1_000;
 
 fn check_many(permits: usize) -> Result<(), Error> {
@@ -511,7 +512,7 @@ fn check_many(permits: usize) -> Result<(), Error> {
     }
 }
 
-/// The permit of a call for one.
+/// The only permit of a call for one.
 fn single(taken: Option<Vec<ExpirablePermit>>) -> Option<ExpirablePermit> {
     taken?.pop()
 }
@@ -541,22 +542,22 @@ fn read(id: &str) -> Result<Id, Error> {
     }
 }
 
-/// A permit of a [`PermitExpirableSemaphore`]. Dropping it gives it back, in the background.
+/// A permit of a [`PermitExpirableSemaphore`]. Dropping it releases the permit in the background.
 #[must_use = "a permit that is dropped is given back"]
 pub struct ExpirablePermit {
     id: String,
     held: HeldPermit,
-    /// Keeps the client going for as long as the permit lives.
+    /// Keeps the client alive for as long as the permit lives.
     _engine: EngineHandle,
 }
 
 impl ExpirablePermit {
-    /// The permit's id: 32 hexadecimal digits, by which any process can give it back.
+    /// The permit's id: 32 hexadecimal digits, by which any process can release it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Gives the permit back, and wakes a waiter. Says whether it had not ended before.
+    /// Releases the permit, and wakes a waiter. Returns whether it had not ended before.
     ///
     /// # Errors
     ///
@@ -574,8 +575,8 @@ impl ExpirablePermit {
         self.held.release().await
     }
 
-    /// Completes, with the reason, when the permit is lost: its lease ran out, a renewal found it gone, or the client was shut
-    /// down. Never, if the permit has no end.
+    /// Completes with the reason when the permit is lost: its lease ended, a renewal found it gone, or the client was shut
+    /// down. Never completes for a permit without an end.
     ///
     /// A permit that is not [renewed](PermitExpirableSemaphore::renewed) is lost at [`valid_until`](Self::valid_until).
     ///
@@ -586,7 +587,7 @@ impl ExpirablePermit {
         self.held.lost().await
     }
 
-    /// Whether the permit is lost, by all that is known and by the clock. Asks no server.
+    /// Whether the permit is known to be lost, or lost by the clock. Sends nothing.
     pub fn is_lost(&self) -> bool {
         self.held.lost_reason().is_some()
     }
@@ -596,14 +597,14 @@ impl ExpirablePermit {
         self.held.token()
     }
 
-    /// Ends the guard without giving the permit back: [`PermitExpirableSemaphore::release`] does that, or its end. A renewal ends
-    /// with the guard.
+    /// Ends the guard without a release: [`PermitExpirableSemaphore::release`] or the lease ends the permit. Its renewal
+    /// stops.
     pub fn leak(self) {
         self.held.leak();
     }
 
-    /// Until when the permit may be relied upon if it is not renewed again: a little less than its lease after it was asked for,
-    /// or renewed. `None` without an end. [`PermitExpirableSemaphore::update_lease`] does not move it.
+    /// Until when the permit may be relied upon if it is not renewed again: a little less than its lease after the
+    /// acquisition or renewal was sent. `None` without an end. [`PermitExpirableSemaphore::update_lease`] does not move it.
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.valid_until().map(tokio::time::Instant::into_std)
     }
@@ -613,7 +614,7 @@ impl ExpirablePermit {
         &self.held.site().name
     }
 
-    /// Where the client's tasks run.
+    /// The runtime of the client's tasks.
     #[cfg(feature = "blocking")]
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         self._engine.runtime()

@@ -26,13 +26,13 @@ use crate::{
 /// | names | a `nameMapper` of any class whose one setting is `prefix` |
 /// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
-/// In values, `${NAME}` and `${NAME:-default}` stand for the environment's. What has no meaning here is listed by
-/// [`ignored`](Self::ignored); what has one, but cannot be honoured, is an error that names it. So is a setting in the wrong
-/// section, and one whose name is nearly that of a setting above.
+/// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
+/// settings without a meaning here. A setting that has a meaning but cannot be honoured is an error that names it. So is a
+/// setting in the wrong section, and a setting whose name resembles one above.
 ///
-/// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one answer.
-/// `retryAttempts`, `retryInterval`, `retryDelay` and `reconnectionDelay` are ignored therefore: a command is repeated until its
-/// wait is over, at once on each new connection, and a repetition changes nothing at the server.
+/// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one
+/// answer. `retryAttempts`, `retryInterval`, `retryDelay` and `reconnectionDelay` are therefore ignored: a command is
+/// repeated on each new connection until its wait ends, and a repetition changes nothing on the server.
 ///
 /// # Examples
 ///
@@ -58,11 +58,11 @@ pub struct RedissonConfig {
 }
 
 impl LockClient {
-    /// Connects as the YAML of Redisson says: see [`RedissonConfig`].
+    /// Connects by the settings of Redisson's YAML: see [`RedissonConfig`].
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`Error::Config`] for what cannot be read or honoured, by its name.
+    /// As [`connect`](Self::connect), and [`Error::Config`] with the name of a setting that cannot be read or honoured.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,8 @@ impl RedissonConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], with the line or the name of what cannot be read or honoured. No error shows a value of the file.
+    /// [`Error::Config`], with the line or the name of a setting that cannot be read or honoured. No error shows a value of
+    /// the file.
     pub fn from_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
         Self::read(text.as_ref(), &|name| std::env::var(name).ok())
     }
@@ -102,12 +103,12 @@ impl RedissonConfig {
         &self.config
     }
 
-    /// The settings that have no meaning here, such as the sizes of pools, by their names and in the order of the file.
+    /// The names of the settings without a meaning here, such as the sizes of pools, in the order of the file.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
 
-    /// A builder with these settings, to which more can be added.
+    /// A builder with these settings, which takes further ones.
     pub fn into_builder(self) -> LockClientBuilder {
         self.builder
     }
@@ -188,7 +189,7 @@ const KINDS: [(&str, Kind); 5] = [
     ("masterSlaveServersConfig", Kind::MasterSlave),
 ];
 
-/// The one section that says where to connect.
+/// The one section that names the servers.
 fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
     let mut found = None;
     for (key, kind) in KINDS {
@@ -208,7 +209,7 @@ fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
 }
 
 impl Kind {
-    /// Where to connect, and whether by TLS.
+    /// The servers, and whether TLS is used.
     fn target(self, section: &Section<'_>) -> Result<(Target, bool), Error> {
         let database = section.number("database")?.unwrap_or(0).to_string();
         let key = match self {
@@ -285,7 +286,7 @@ fn log_in(builder: LockClientBuilder, both: [&Section<'_>; 2]) -> Result<LockCli
     }
 }
 
-/// A setting of the section, or else of the file.
+/// A setting of the section, or of the file if the section lacks it.
 fn first(both: [&Section<'_>; 2], key: &str) -> Result<Option<String>, Error> {
     let [section, file] = both;
     let (own, general) = (section.text(key)?, file.text(key)?);
@@ -333,7 +334,7 @@ fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
     Ok(path.into())
 }
 
-/// What a mapper puts in front of names.
+/// The prefix that a mapper adds to names.
 fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
     let Some(class) = section.class("nameMapper")? else {
         return Ok(None);
@@ -354,7 +355,7 @@ fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
 
 type AddressMap = Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
 
-/// What a mapper makes of addresses.
+/// The addresses of a mapper, announced to real.
 fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
     if let Some(pairs) = section.section("natMap")? {
         return ports_map(&pairs).map(Some);
@@ -411,7 +412,7 @@ fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
     }))
 }
 
-/// Classes of Java's that change what is sent, and cannot run here.
+/// Java classes that change what is sent. They cannot run here.
 fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
     for (key, harmless) in [
         ("credentialsResolver", "DefaultCredentialsResolver"),

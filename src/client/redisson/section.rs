@@ -1,11 +1,11 @@
-//! Reading settings by their names, and keeping count of those that are not read.
+//! Reads settings by their names, and notes the settings that are not read.
 
 use std::{cell::RefCell, time::Duration};
 
 use super::yaml::{Node, Value};
 use crate::{config, error::Error};
 
-/// Where a setting's `${NAME}` is looked up.
+/// Looks up the variable of a `${NAME}`.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A map of settings, and its place in the file.
@@ -45,7 +45,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// That a setting cannot be used, and why.
+    /// The error of a setting that cannot be used, with the reason.
     pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
         Error::config(format!("{}: {reason}", self.path_of(key)))
     }
@@ -76,7 +76,7 @@ impl<'a> Section<'a> {
             .ok_or_else(|| self.error(key, "it is missing"))
     }
 
-    /// A list of texts, or one.
+    /// A list of texts, or a single one.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
         let Some(node) = self.node(key) else {
             return Err(self.error(key, "it is missing"));
@@ -121,7 +121,7 @@ impl<'a> Section<'a> {
             return Ok(None);
         };
         let class = node.tag.as_deref().and_then(|tag| tag.rsplit('.').next());
-        // Without its class, a mapper would be passed over in silence.
+        // A mapper without its class would be ignored silently.
         let missing = || self.error(key, "it names no class: `!<org.redisson.config.NAME>`");
         class.map(Some).ok_or_else(missing)
     }
@@ -139,8 +139,8 @@ impl<'a> Section<'a> {
         self.unread_keys().map(|key| self.path_of(key))
     }
 
-    /// That no unread setting is a slip: one of `other`, the section around this one or within it, or nearly the name of one that
-    /// is missing. Redisson refuses each name that it does not know.
+    /// Refuses an unread setting that is a mistake: it belongs to `other` (the section around this one or within it), or
+    /// resembles the name of a missing setting. Redisson refuses every unknown name.
     pub(super) fn check_names(&self, other: &Section<'_>) -> Result<(), Error> {
         for key in self.unread_keys() {
             if other.has_asked(key) {
@@ -208,7 +208,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether `key` is `name` with one or two slips of the pen.
+/// Whether `key` is `name` with one or two typing errors.
 fn is_nearly(key: &str, name: &str) -> bool {
     let [key, name] = [key, name].map(str::to_lowercase);
     strsim::damerau_levenshtein(&key, &name) <= 2

@@ -28,7 +28,7 @@ fn refusal(text: &str) -> String {
     error.to_string()
 }
 
-/// What a builder is about, without its passwords.
+/// The settings of a builder, without its passwords.
 fn shown(redisson: &RedissonConfig) -> String {
     redisson.builder.shown()
 }
@@ -77,7 +77,8 @@ fn redissons_defaults_are_ours() {
     );
 }
 
-/// A command is repeated until its wait is over: no number of attempts and no pause between them has an equal.
+/// A command is repeated until its wait ends: no setting here corresponds to Redisson's number of attempts or its pause
+/// between them.
 #[test]
 fn settings_of_retries_are_ignored() {
     for (section, text) in [
@@ -304,7 +305,7 @@ fn a_misspelt_setting_is_refused() {
     assert_eq!(read.ignored(), ["threads", "singleServerConfig.keepAlive"]);
 }
 
-/// What Redisson 4.7.0 knows is no slip, even where its name resembles another's.
+/// A setting of Redisson 4.7.0 is no mistake, even if its name resembles another one's.
 #[test]
 fn no_setting_of_redissons_is_taken_for_a_slip() {
     const GENERAL: &str = "addressResolverGroupFactory cleanUpKeysAmount codec connectionListener eventLoopGroup executor keepPubSubOrder \

@@ -1,4 +1,4 @@
-//! A tree of YAML: as much as a configuration file has.
+//! A tree of YAML, limited to the features of a configuration file.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 /// The deepest tree that is read.
 const DEEPEST: usize = 32;
 
-/// A value, and the tag in front of it: Redisson writes a Java class so.
+/// A value and its tag. Redisson writes a Java class as a tag.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) tag: Option<String>,
@@ -17,13 +17,13 @@ pub(super) struct Node {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Null,
-    /// As it is written: numbers and booleans are read where they are expected.
+    /// The text as written: the reader of a setting parses numbers and booleans.
     Text(String),
     List(Vec<Node>),
     Map(Vec<(String, Node)>),
 }
 
-/// Reads one document. Errors tell the line, and nothing of the text.
+/// Reads one document. Errors contain the line, and no text of the file.
 pub(super) fn parse(text: &str) -> Result<Node, Error> {
     let mut events = Events(Parser::new_from_str(text));
     let mut document = None;
