@@ -1,4 +1,4 @@
-//! The leader of an election: a field beside the holder's in the hash of a fenced lock, where Redisson looks for nothing.
+//! The leader of an election: a further field in the hash of a fenced lock, which Redisson does not read.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::{
 static ANNOUNCE: Script = script!(keys = 1, "election_announce");
 static LEADER: Script = script!(keys = 1, "election_leader");
 
-/// Write down that `owner` leads, as `identity`.
+/// Write `owner` as the leader, under the name `identity`.
 pub(crate) fn announce(spec: &LockSpec, owner: &Bytes, token: i64, identity: &str) -> Request {
     Request {
         script: &ANNOUNCE,

@@ -32,7 +32,7 @@ static RELEASE: Script = script!(keys = 3, "shorten", "fair_release");
 static ABANDON: Script = script!(keys = 2, "fair_abandon");
 static FORCE_RELEASE: Script = script!(keys = 2, "fair_force_release");
 
-/// Makes renewals and queries: they are the reentrant lock's.
+/// Makes renewals and queries, which are the reentrant lock's.
 const PLAIN: ReentrantProtocol = ReentrantProtocol {
     kind: KindName::Reentrant,
 };
@@ -47,7 +47,7 @@ pub(super) struct FairProtocol {
 struct ExtraKeys<'a> {
     queue: &'a Bytes,
     places: &'a Bytes,
-    /// How long a waiter of this crate keeps its place.
+    /// How long a waiter of this crate keeps its place after its last attempt.
     place_lasts: &'a Bytes,
     /// How long a Java waiter keeps its place.
     java_place_lasts: &'a Bytes,

@@ -25,7 +25,7 @@ impl Known for Fenced {
 
 static ACQUIRE: Script = script!(keys = 2, "expiry", "fenced_acquire");
 
-/// Makes every request but acquisitions: they are the reentrant lock's.
+/// Makes every request but acquisitions, which are the reentrant lock's.
 const PLAIN: ReentrantProtocol = ReentrantProtocol {
     kind: KindName::Reentrant,
 };

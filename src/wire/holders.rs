@@ -15,14 +15,15 @@ static HOLDERS: Script = script!(keys = 1, "holders");
 static SIMPLE_HOLDERS: Script = script!(keys = 1, "simple_holders");
 static FAIR_WAITERS: Script = script!(keys = 2, "clock", "fair_waiters");
 
-/// An owner that holds a lock, of [`Lock::holders`](crate::Lock::holders): of this client, of another, or a thread of Java.
+/// An owner that holds a lock, from [`Lock::holders`](crate::Lock::holders): a task of this or another client, or a Java
+/// thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java. Of a
-    /// [simple lock](crate::SimpleLock) it is the value of its key, which other libraries choose as they like.
+    /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java. For a [simple
+    /// lock](crate::SimpleLock) it is the value of the key, which other libraries choose freely.
     pub owner: Arc<str>,
-    /// How many holds it has.
+    /// The number of its holds.
     pub holds: u32,
     /// Whether this is the write side of a [`ReadWriteLock`](crate::ReadWriteLock).
     pub writes: bool,
@@ -55,14 +56,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// An owner in the queue of a lock, of [`Lock::waiters`](crate::Lock::waiters).
+/// An owner in the queue of a lock, from [`Lock::waiters`](crate::Lock::waiters).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
     /// The owner as the server shows it: `<client id>:<number>`, where the number is a thread's in Java.
     pub owner: Arc<str>,
-    /// How long it keeps its place if nothing more is heard of it; `None` when the server does not know. Waiters of this crate
-    /// are heard of at every [`Config::poll_floor`](crate::Config::poll_floor), those of Java once.
+    /// How long it keeps its place without a further attempt; `None` if the server does not know. Waiters of this crate
+    /// refresh their places at every [`Config::poll_floor`](crate::Config::poll_floor), those of Java never.
     pub place_kept: Option<Duration>,
 }
 
@@ -77,7 +78,7 @@ fn client_id(owner: &str) -> Option<Uuid> {
     Uuid::try_parse(owner.split_once(':')?.0).ok()
 }
 
-/// Ask for the holders of a lock whose key is a hash. `base` is what stands in front of the markers of its readers.
+/// Ask for the holders of a lock whose key is a hash. `base` is the prefix of its readers' markers.
 pub(super) fn of_hash(spec: &LockSpec, base: Option<&Bytes>) -> Request {
     Request {
         script: &HOLDERS,
@@ -130,7 +131,7 @@ pub(crate) fn waiters(reply: Reply) -> Result<Vec<Waiter>, Refusal> {
     })
 }
 
-/// Lines that are not what they should be are another program's data, and left out.
+/// Leaves out malformed lines: they are another program's data.
 fn lines<T>(reply: Reply, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Refusal> {
     match reply.outcome()? {
         Outcome::Done(Detail::Text(text)) => Ok(text.lines().filter_map(read).collect()),

@@ -28,7 +28,7 @@ pub(crate) fn delete(site: &Site, attempt: &Attempt) -> Request {
     semaphore::attempted(&DELETE, site, [site.channel.clone()], attempt)
 }
 
-/// Look whether it is open; while it is not, the mark goes out on its channel.
+/// Ask whether the latch is open. If it is not, publish the mark on its channel.
 pub(crate) fn look(site: &Site, mark: i64) -> Request {
     let mark = Bytes::from(mark.to_string());
     Request {

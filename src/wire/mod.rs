@@ -1,13 +1,14 @@
-//! What other Redisson clients see: keys, channels, scripts, messages. Pure: nothing here waits or reads a clock.
+//! The protocol that this crate shares with Redisson: keys, channels, scripts, messages. Pure: nothing here waits or reads
+//! a clock.
 //!
 //! | thing | key or channel |
 //! | --- | --- |
 //! | a lock (hash: owner to count; a simple one: string) | the name |
 //! | its unlock channel | `redisson_lock__channel:{name}` |
-//! | that of a read-write lock | `redisson_rwlock:{name}` |
-//! | that of a simple lock | `simple_lock__channel:{name}` |
-//! | a waiter of a fair lock | its unlock channel, `:`, the owner |
-//! | its queue (list of owners) | `redisson_lock_queue:{name}` |
+//! | the unlock channel of a read-write lock | `redisson_rwlock:{name}` |
+//! | the unlock channel of a simple lock | `simple_lock__channel:{name}` |
+//! | the channel of a waiter of a fair lock | the lock's channel, `:`, the owner |
+//! | the queue of a fair lock (list of owners) | `redisson_lock_queue:{name}` |
 //! | the end of each waiter's place (zset of owners) | `redisson_lock_timeout:{name}` |
 //! | the counter of a fenced lock | `redisson_lock_token:{name}` |
 //! | the lease of a reader's hold number i | `{name}:owner:rwlock_timeout:i` |
@@ -79,11 +80,11 @@ pub(crate) mod sealed {
     impl Sealed for super::Dyn {}
 }
 
-/// The requests and replies of a kind of lock. A request is one operation; batches are not its business.
+/// The requests and replies of a kind of lock. A request is one operation. Batches belong to `redis`.
 pub trait LockProtocol: std::fmt::Debug + Send + Sync {
     /// The kind's name in gauges and spans.
     fn kind(&self) -> KindName;
-    /// Which of an owner's counts at a name is meant.
+    /// Which of an owner's counts at a name the kind uses.
     fn mode(&self) -> HoldMode {
         HoldMode::Owner
     }
@@ -188,8 +189,8 @@ impl KindName {
 /// See [`LockProtocol::intend`].
 pub type Intend = fn(&LockSpec, Duration) -> Request;
 
-/// The counts that one owner can have at one name. Kinds with the same count share its holds. A group acquires them in this order,
-/// because an owner that writes may read as well, but not the other way round.
+/// The counts that one owner can have at one name. Kinds with the same count share its holds. A group acquires them in this
+/// order, because an owner that writes may also read, but an owner that reads may not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldMode {
     Owner,
@@ -204,7 +205,7 @@ impl HoldMode {
         self == HoldMode::Read
     }
 
-    /// Whether it keeps readers of the same name out.
+    /// Whether a hold keeps readers of the same name out.
     pub(crate) fn excludes_readers(self) -> bool {
         self == HoldMode::Write
     }
@@ -217,7 +218,7 @@ impl HoldMode {
         }
     }
 
-    /// The other of those.
+    /// The other one of [`together`](Self::together).
     pub(crate) fn beside(self) -> Option<HoldMode> {
         self.together().iter().copied().find(|mode| *mode != self)
     }
@@ -234,9 +235,10 @@ pub struct AcquireArgs<'a> {
     pub(crate) fresh: bool,
     /// For a reader: whether the owner has a valid write hold at the same name.
     pub(crate) writes: bool,
-    /// `None` if the owner does not wait after a refusal.
-    /// The owner relies on a hold that this one adds to. The field may count holds of other readers of the client alone.
+    /// For a reader: whether the owner itself has a hold under this field. The field may count only holds of other readers
+    /// of the client.
     pub(crate) relies: bool,
+    /// `None` if the owner does not wait after a refusal.
     pub(crate) wait: Option<Wait>,
 }
 
@@ -278,7 +280,7 @@ pub(crate) fn presence(reply: Reply) -> Result<Presence, Refusal> {
     }
 }
 
-/// How many subscribers the message of a release had, as far as the server can count them.
+/// The number of subscribers that received the message of a release, as far as the server can count them.
 pub(crate) fn listeners(reply: &Reply) -> u64 {
     match reply.detail {
         Detail::Number(listeners) => u64::try_from(listeners).unwrap_or(0),
@@ -305,7 +307,7 @@ pub enum Released {
     Fully,
     /// One of several holds: the owner still holds the lock.
     StillHeld {
-        /// How many holds the owner has left.
+        /// The number of the owner's remaining holds.
         holds: u32,
     },
 }

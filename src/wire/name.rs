@@ -42,7 +42,7 @@ impl LockSpec {
         let key = channel.len() - behind - name.len()..channel.len() - behind;
         Self {
             protocol,
-            // A part of the channel, whose bytes it shares.
+            // A slice of the channel, to share its bytes.
             key: channel.slice(key),
             channel,
             extra_keys: Vec::new(),
@@ -102,7 +102,7 @@ pub(crate) fn shares_slot(name: &str) -> bool {
     match name.split_once('{') {
         // A cluster hashes the text between the first `{` and the next `}`, unless it is empty.
         Some((_, tail)) => tail.find('}').is_some_and(|length| length > 0),
-        // `prefixed` puts braces around it, and they end at a `}` of its own.
+        // `prefixed` puts braces around the name. A `}` within the name would end the hash tag early.
         None => !name.contains('}'),
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn prefixed(prefix: &str, name: &str) -> String {
         true => [prefix, ":", name, ""],
         false => [prefix, ":{", name, "}"],
     };
-    // As long as it has to be, which `format!` does not promise: a waiting task may have one of its own.
+    // `concat` allocates the exact length, which `format!` does not promise. A waiting task may keep such a string.
     parts.concat()
 }
 

@@ -1,15 +1,15 @@
-//! Several operations' arguments as one, and their replies likewise: lists in MessagePack, which the scripts read and
-//! write by the library `cmsgpack` of the server. A client and a server get through that faster than through as many
-//! arguments and replies of the protocol.
+//! The arguments of several operations in one MessagePack list, and their replies in another. The scripts read and write
+//! them by the server's library `cmsgpack`. Client and server process one list faster than as many single arguments and
+//! replies.
 
 use bytes::Bytes;
 use rmp::{Marker, decode, encode};
 
 use super::reply::{Detail, Reply};
 
-/// The list of these arguments.
+/// Packs arguments into a list.
 pub(super) fn list<'a>(args: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
-    // The longest mark of a length has five bytes.
+    // The longest header has five bytes.
     let room = args.clone().map(|arg| 5 + arg.len()).sum::<usize>() + 5;
     let mut list = Vec::with_capacity(room);
     // Writing to memory does not fail.
@@ -21,7 +21,7 @@ pub(super) fn list<'a>(args: impl Iterator<Item = &'a Bytes> + Clone) -> Bytes {
     list.into()
 }
 
-/// The replies in a list, if it is one.
+/// Unpacks the replies of a list; `None` if the bytes are not a valid list.
 pub(crate) fn replies(mut list: &[u8]) -> Option<Vec<Reply>> {
     let rest = &mut list;
     let count = decode::read_array_len(rest).ok()?;

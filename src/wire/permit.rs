@@ -23,7 +23,7 @@ static LEFT: Script = script!(keys = 1, "number", "clock", "permits", "permit_le
 static COUNT: Script = script!(keys = 2, "number", "clock", "permits", "permit_count");
 static SET: Script = script!(keys = 2, "number", "permit_set");
 
-/// A permit's id as it travels; shown as 32 hexadecimal digits.
+/// A permit's id in its binary form; users see 32 hexadecimal digits.
 pub(crate) type Id = [u8; 16];
 
 fn both<const N: usize>(script: &'static Script, site: &Site, arguments: [Bytes; N]) -> Request {
@@ -44,19 +44,19 @@ fn ids_text(ids: &[Id]) -> Bytes {
     ids.concat().into()
 }
 
-/// Take a permit for each id, all or none; without a lease for ever.
+/// Acquire a permit for each id, all or none; without a lease, permits do not end.
 pub(crate) fn acquire(site: &Site, ids: &[Id], lease: Option<&Lease>) -> Request {
     let arguments = [ids_text(ids), lease_text(lease), site.channel.clone()];
     both(&ACQUIRE, site, arguments)
 }
 
-/// Give permits back, all or none. No id may be there twice.
+/// Release permits, all or none. No id may occur twice.
 pub(crate) fn release(site: &Site, ids: &[Id], attempt: &Attempt) -> Request {
     let arguments = [site.ends.clone(), ids_text(ids), site.channel.clone()];
     attempted(&RELEASE, site, arguments, attempt)
 }
 
-/// Set when a permit ends.
+/// Set the end of a permit.
 pub(crate) fn extend(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
     Request {
         script: &EXTEND,
@@ -64,7 +64,7 @@ pub(crate) fn extend(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
     }
 }
 
-/// Ask when a permit ends.
+/// Ask for the end of a permit.
 pub(crate) fn left(site: &Site, id: &Id) -> Request {
     Request {
         script: &LEFT,
@@ -72,12 +72,12 @@ pub(crate) fn left(site: &Site, id: &Id) -> Request {
     }
 }
 
-/// Ask how many permits there are.
+/// Ask for the number of permits.
 pub(crate) fn count(site: &Site) -> Request {
     both(&COUNT, site, [site.channel.clone()])
 }
 
-/// Set how many permits there are in all.
+/// Set the total number of permits.
 pub(crate) fn set(site: &Site, permits: u32) -> Request {
     let arguments = [decimal(permits.into()), site.channel.clone()];
     both(&SET, site, arguments)

@@ -47,7 +47,7 @@ pub(super) fn read_write_spec(
     }
 }
 
-/// What the keys of the markers of holds begin with.
+/// The prefix of the markers' keys.
 pub(super) fn marker_base(spec: &LockSpec) -> &Bytes {
     &spec.extra_keys[0]
 }

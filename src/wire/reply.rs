@@ -1,15 +1,15 @@
-//! What a script answers for each operation.
+//! The reply of a script to each operation.
 
 use crate::server_text;
 
-/// What one operation answered.
+/// The reply to one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub(crate) status: i64,
     pub(crate) detail: Detail,
 }
 
-/// What comes with the status of a [`Reply`].
+/// The detail that follows the status of a [`Reply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Detail {
     Nothing,
@@ -38,14 +38,14 @@ pub(crate) enum Outcome {
 pub enum Refusal {
     /// The key holds something that is not a lock of this kind.
     WrongKind { found: String },
-    /// The server is in a state that passes: nothing was done, try again.
+    /// The server is in a temporary state: the operation did not take effect, and a retry may succeed.
     Transient { message: String },
     /// The server refused a command of the script, or the script.
     Failed { message: String },
 }
 
 impl Refusal {
-    /// The refusal that an error message of the server stands for.
+    /// Reads the refusal from the server's error message.
     pub(crate) fn from_message(message: String) -> Self {
         let message = server_text::shown(&message);
         const TRANSIENT: [&str; 9] = [
@@ -59,11 +59,11 @@ impl Refusal {
             "MOVED",
             "ASK",
         ];
-        // Servers before 7 put the place in the script in front: `@user_script: 12: -READONLY You can't ..`.
-        // What a script meets in a slot that is leaving, or in a cluster that has just gone down: by the order of what it
-        // does, nothing has been done that doing all of it again would not put right.
+        // Errors of a script in a slot that is leaving, or in a cluster that has just gone down. The order of the script's
+        // commands makes it safe to repeat the whole script.
         const IN_SCRIPTS: [&str; 2] = ["access a non local key", "while the cluster is down"];
         let in_script = IN_SCRIPTS.iter().any(|text| message.contains(text));
+        // Servers before 7 prefix the place in the script: `@user_script: 12: -READONLY You can't ..`.
         let text = message
             .rsplit_once(": -")
             .map_or(&*message, |(_, text)| text);
@@ -77,7 +77,7 @@ impl Refusal {
 }
 
 impl Reply {
-    /// Whether a replica answered, which cannot do what was asked.
+    /// Whether a replica answered: it cannot run the operation.
     pub(crate) fn is_of_a_replica(&self) -> bool {
         matches!(&self.detail, Detail::Text(message) if self.status == FAILED && message.contains("READONLY"))
     }

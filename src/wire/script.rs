@@ -1,4 +1,4 @@
-//! The Lua scripts as they travel, and what each of their operations answers.
+//! The Lua scripts and their operations, in the form that is sent.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ pub(crate) struct Text {
     pub(crate) sha: Bytes,
 }
 
-/// How messages are published: all subscribers of a server have to agree on it.
+/// How messages are published. All clients of a server must agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Publishing {
     /// `PUBLISH`.
@@ -29,11 +29,11 @@ pub(crate) enum Publishing {
     Sharded,
 }
 
-/// The line of `lua/batch.lua` that says how.
+/// The line of `lua/batch.lua` that sets the way of publishing.
 const CLASSIC: &str = "local PUBLISH = 'PUBLISH'";
 const SHARDED: &str = "local PUBLISH = 'SPUBLISH'";
 
-/// The lines of `lua/batch.lua` about where the script runs.
+/// The lines of `lua/batch.lua` that differ at a node to which a slot moves.
 const HERE: &str = "local KEYS, ARGV = KEYS, ARGV\nlocal ARRIVING = false\n";
 const ARRIVING: &str = "local sent, KEYS, ARGV = ARGV, {}, {}
 for i = 2, #sent do
@@ -53,7 +53,7 @@ impl Script {
         }
     }
 
-    /// The text that publishes in this way.
+    /// The script's text for this way of publishing.
     pub(crate) fn text(&self, publishing: Publishing) -> &Text {
         match publishing {
             Publishing::Classic => self.classic.get_or_init(|| Text::new(self.source)),
@@ -63,15 +63,15 @@ impl Script {
         }
     }
 
-    /// The text for the node that a slot is on its way to, which runs with [`arriving`](Self::arriving)'s parts.
+    /// The text for the node to which a slot moves. It takes the arguments of [`arriving`](Self::arriving).
     pub(crate) fn text_arriving(&self, publishing: Publishing) -> Bytes {
         let text = &self.text(publishing).source;
         let text = String::from_utf8_lossy(text);
         text.replacen(HERE, ARRIVING, 1).into()
     }
 
-    /// What that text is sent with: one key, and all that the script takes as arguments. The node would refuse several
-    /// keys of which one is not there, and none may be where the slot comes from, or that had not sent us.
+    /// The key and the arguments for that text: one key, and everything else as arguments. The node would refuse several
+    /// keys of which one is absent. The old node redirects here only if no key is left there.
     pub(crate) fn arriving(&self, operations: &[Operation]) -> (Bytes, Vec<Bytes>) {
         let keys = self.keys(operations);
         let one = keys.clone().next().cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Script {
         &operation[self.keys..]
     }
 
-    /// The arguments of all operations, as one.
+    /// The arguments of all operations, packed into one.
     pub(crate) fn packed_args(&self, operations: &[Operation]) -> Bytes {
         packed::list(self.args_of_all(operations))
     }
@@ -109,7 +109,8 @@ impl Script {
 }
 
 impl Text {
-    /// There is one for each script and way, for ever: static, its clones count no references, which threads would share.
+    /// One text per script and way of publishing lives for ever. Static bytes need no reference count, which threads would
+    /// share.
     fn new(source: &'static str) -> Self {
         let sha = sha1_smol::Sha1::from(source).digest().to_string().leak();
         Self {
@@ -127,8 +128,8 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// The script `lua/<name>.lua`, last of those named: `batch.lua` and the shared functions in front of it, `run.lua`
-/// behind.
+/// The script `lua/<name>.lua` of the last name. `batch.lua` and the shared functions of the earlier names precede it;
+/// `run.lua` follows.
 macro_rules! script {
     (keys = $keys:literal, $($file:literal),+) => {
         $crate::wire::script::Script::new(
@@ -143,7 +144,7 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// One operation on its way: a script and this operation's keys and arguments.
+/// One operation to send: a script, and the operation's keys and arguments.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub(crate) script: &'static Script,

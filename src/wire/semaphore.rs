@@ -14,7 +14,7 @@ static DRAIN: Script = script!(keys = 2, "attempts", "number", "semaphore_drain"
 static BEGIN: Script = script!(keys = 2, "attempts", "number", "number_begin");
 static INSPECT: Script = script!(keys = 1, "number", "number_inspect");
 
-/// Request about the number at `site` that goes by one attempt.
+/// A request about the number at `site`, made repeatable by `attempt`.
 pub(super) fn attempted<const N: usize>(
     script: &'static Script,
     site: &Site,
@@ -27,18 +27,18 @@ pub(super) fn attempted<const N: usize>(
     Request { script, parts }
 }
 
-/// Take permits.
+/// Acquire permits.
 pub(crate) fn acquire(site: &Site, permits: u32, attempt: &Attempt) -> Request {
     attempted(&ACQUIRE, site, [decimal(permits.into())], attempt)
 }
 
-/// Add permits, or take some away.
+/// Add permits, or remove some.
 pub(crate) fn release(site: &Site, permits: i64, attempt: &Attempt) -> Request {
     let permits = permits.to_string().into();
     attempted(&RELEASE, site, [permits, site.channel.clone()], attempt)
 }
 
-/// Take all permits that are left.
+/// Acquire all available permits.
 pub(crate) fn drain(site: &Site, attempt: &Attempt) -> Request {
     attempted(&DRAIN, site, [], attempt)
 }
@@ -50,7 +50,7 @@ pub(crate) fn begin(site: &Site, permits: u32, attempt: &Attempt) -> Request {
     attempted(&BEGIN, site, arguments, attempt)
 }
 
-/// The same for a latch, whose waiters hear of a new count by this message.
+/// The same for a latch, whose waiters receive `message` at a new count.
 pub(super) fn begin_telling(
     site: &Site,
     value: u64,

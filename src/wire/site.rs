@@ -1,4 +1,4 @@
-//! Where a semaphore or a latch is on the server.
+//! The keys and the channel of a semaphore or a latch.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use bytes::Bytes;
 
 use super::name::{prefixed, suffixable};
 
-/// One semaphore or latch as the server knows it, rendered once per handle.
+/// The keys and the channel of one semaphore or latch. Each handle renders them once.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) name: Arc<str>,
-    /// Its number.
+    /// The key of its number.
     pub(crate) key: Bytes,
-    /// What the keys begin with that make its operations repeatable.
+    /// The prefix of the keys that make its operations repeatable.
     attempts: String,
-    /// When the permits end that are taken, of a semaphore whose permits do.
+    /// The key of the acquired permits' ends, for an expirable semaphore.
     pub(crate) ends: Bytes,
-    /// Where changes are announced.
+    /// The channel that announces changes.
     pub(crate) channel: Bytes,
 }
 
@@ -43,18 +43,18 @@ impl Site {
         Self::new(name, channel)
     }
 
-    /// The key at which an attempt is known here.
+    /// The key that stores the result of an attempt.
     pub(super) fn attempt(&self, attempt: &Attempt) -> Bytes {
         format!("{}:{}", self.attempts, attempt.place).into()
     }
 }
 
-/// Which of its operations a client sends, however often: see `lua/attempts.lua`.
+/// The identity of one operation of a client, the same at each sending: see `lua/attempts.lua`.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// It has this for itself until it is answered.
+    /// No other attempt uses this place until this one is answered.
     pub(crate) place: Arc<str>,
     pub(crate) number: u64,
-    /// For how many milliseconds it is known.
+    /// For how many milliseconds the server keeps its result.
     pub(crate) lasts: u64,
 }
