@@ -1,5 +1,4 @@
-//! When a server is connected to again, and what is logged of it: a server that is down, or that ends what it accepts, is
-//! neither stormed nor complained of over and over.
+//! Limits attempts to connect, and their log lines, for a server that is down or that closes accepted connections.
 
 use std::{
     fmt,
@@ -20,24 +19,24 @@ use crate::{
     seldom::Seldom,
 };
 
-/// The pause after the first attempt in vain; each is twice as long as the one before.
+/// The pause after the first failed attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause between two attempts to connect to one server, but for chance.
+/// The longest pause between two attempts to connect to one server, before the random part is added.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause after connections of one purpose that ended before they had proved themselves. There are two
-/// purposes, and together they are not to attempt more often than once a second.
+/// The longest pause after short-lived connections of one purpose. There are two purposes, which together make at most one
+/// attempt a second.
 const LONGEST_REST: Duration = Duration::from_secs(2);
-/// A connection that has lasted so long has proved itself, used or not.
+/// A connection that lasts this long counts as proved, used or not.
 pub(super) const PROVEN_AFTER: Duration = Duration::from_secs(10);
-/// How often an outage that goes on is logged again.
+/// How often a continuing outage is logged again.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Lines about connections that one client logs in a minute.
+/// The most lines about connections that one client logs in a minute.
 const MOST_LINES: u32 = 5;
-/// Servers that are remembered without being in use.
+/// The most unused servers that are remembered.
 const MOST_REMEMBERED: usize = 64;
 
-/// A pause that grows with the `number` of those before, and is up to half as long again: clients that lost their
-/// server at the same time do not come back at the same time.
+/// A pause that grows with the `number` of earlier ones. A random part of up to half of it keeps clients that lost their
+/// server together from reconnecting together.
 fn pause(number: u32, longest: Duration) -> Duration {
     let doubled = FIRST_PAUSE * 2_u32.pow(number.min(16));
     doubled.min(longest).mul_f64(1.0 + fastrand::f64() / 2.0)
@@ -57,7 +56,7 @@ impl Servers {
         })
     }
 
-    /// The attempts at the server at `endpoint`, whatever they are for.
+    /// The attempts to connect to the server at `endpoint`, for all purposes.
     pub(super) fn at(&self, endpoint: &Endpoint) -> Arc<Attempts> {
         let mut known = lock(&self.known);
         if known.len() > MOST_REMEMBERED {
@@ -81,25 +80,25 @@ pub(super) struct Attempts {
 #[derive(Default)]
 struct InVain {
     number: u32,
-    /// When the next one may begin.
+    /// When the next attempt may begin.
     next: Option<Instant>,
 }
 
 impl Attempts {
-    /// Completes when an attempt may begin, which counts as one in vain until the server is [`reached`](Self::reached).
+    /// Completes when an attempt may begin. The attempt counts as failed until the server is [`reached`](Self::reached).
     pub(super) async fn turn(&self) {
         loop {
             let reached = self.reached.notified();
             let Err(next) = self.take_turn() else { return };
             tokio::select! {
                 () = sleep_until(next) => {}
-                // What another purpose can reach, this one can.
+                // A success of another purpose shows that the server is reachable.
                 () = reached => {}
             }
         }
     }
 
-    /// The same, unless it would have to wait.
+    /// As [`turn`](Self::turn), but does not wait.
     pub(super) fn has_turn(&self) -> bool {
         self.take_turn().is_ok()
     }
@@ -124,7 +123,7 @@ impl Attempts {
     }
 }
 
-/// Why there are no answers; empty while there are some.
+/// Why the server does not answer; empty while it does.
 #[derive(Clone, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<Arc<Cause>>>>);
 
@@ -138,14 +137,14 @@ impl Trouble {
     }
 }
 
-/// What becomes of the connections of one purpose.
+/// The fate of the connections of one purpose.
 pub(super) struct Fortune {
     purpose: &'static str,
     servers: Arc<Servers>,
     pub(super) trouble: Trouble,
-    /// Connections in a row that ended before they had proved themselves.
+    /// The number of consecutive connections that ended before they were proved.
     unproven: u32,
-    /// Since there was a connection that has proved itself.
+    /// Since when there has been no proved connection.
     since: Option<Instant>,
     logged_at: Option<Instant>,
     lost: u64,
@@ -191,7 +190,7 @@ impl Fortune {
         pause(self.unproven, LONGEST_REST)
     }
 
-    /// There was no connection.
+    /// An attempt to connect failed.
     pub(super) fn failed(&mut self, server: &dyn fmt::Display, error: &Error) {
         self.failed += 1;
         self.gauges.failed();
@@ -217,7 +216,7 @@ impl Fortune {
         }
     }
 
-    /// The present connection has proved itself.
+    /// The present connection is proved.
     pub(super) fn is_proven(&mut self, server: &dyn fmt::Display) {
         self.unproven = 0;
         self.trouble.set(None);

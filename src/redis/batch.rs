@@ -1,4 +1,4 @@
-//! Operations that travel in one call, and what they have in common.
+//! Operations of one call, and their common batch key.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) fn batch_key(redis: &dyn Redis, request: &Request, durability: Durabi
     (script, redis.slot(key), durability)
 }
 
-/// Runs operations in one call. Runs each operation alone if the server refuses the batch. A refused operation, such as one on a lock
-/// without a right to its name, must not fail the rest.
+/// Runs operations in one call. Runs each operation alone if the server refuses the batch. A refused operation, such as one
+/// on a lock whose name the user has no right to, must not fail the rest.
 pub(super) async fn call_all(
     redis: &dyn Redis,
     script: &'static Script,
@@ -49,8 +49,8 @@ pub(super) async fn call_all(
     replies
 }
 
-/// Whether the rest of the batch might be answered without the operation that the server will not run: one that is not allowed, or
-/// one whose key is on the way to another node (P-R6).
+/// Whether one operation may have caused the refusal of the whole batch: the user lacks a right to it, or its key is moving
+/// to another node (P-R6).
 fn may_concern_one_operation(error: &CallError) -> bool {
     match error {
         CallError::Refused(Refusal::Failed { .. }) => true,

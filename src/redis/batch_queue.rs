@@ -77,8 +77,8 @@ impl<T, R> Queue<T, R> {
         Admission::Queued { reply, carrier }
     }
 
-    /// Removes operations whose callers have gone: without a connection, no flush removes them. The limit becomes twice what stays,
-    /// so the cost per operation is constant.
+    /// Removes operations whose callers have gone: without a connection, no flush removes them. The limit becomes twice the
+    /// number of the remaining operations, so the cost per operation is constant.
     fn remove_abandoned(&mut self) {
         self.waiting.retain(|(_, answer)| !answer.is_closed());
         self.look_at = FEW.max(2 * self.waiting.len());

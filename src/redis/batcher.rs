@@ -45,10 +45,10 @@ const MOST_ALONE: usize = 2;
 /// Lone operations per lane that report when they are sent. A batch cannot report that moment.
 const MOST_WITH_CALLBACK: usize = 8;
 
-/// With so many operations on their way, a further attempt waits for an answer first: each takes more than a kilobyte, which
-/// malloc does not give back.
+/// With this many operations under way, a further attempt first waits for an answer: each operation takes more than a
+/// kilobyte, which malloc does not return to the system.
 const CROWD: usize = 1_024;
-/// For how long it waits at most. The callers of those operations may be futures that are kept and not polled, or the server silent.
+/// The longest such wait. The callers of those operations may be futures that are not polled, or the server may be silent.
 const LONGEST_IN_CROWD: Duration = Duration::from_millis(100);
 
 /// The way of every operation to Redis.
@@ -152,17 +152,17 @@ impl Batcher {
         }
     }
 
-    /// Whether very many operations are on their way.
+    /// Whether so many operations are under way that further attempts wait.
     pub(crate) fn is_crowded(&self) -> bool {
         self.load.count.load(Ordering::SeqCst) >= CROWD
     }
 
-    /// Completes with the answer to an operation, in turn, or after a while, at `limit` at the latest.
+    /// Completes, in order of arrival, when an operation is answered; after a while, or at `limit`, without an answer.
     pub(crate) async fn lets_answers_come(&self, limit: Instant) {
         let mut answered = pin!(self.load.answered.notified());
         answered.as_mut().enable();
         let _behind = Behind::one_more(&self.load);
-        // An answer that came before this is not waited for.
+        // An earlier answer needs no wait.
         if self.is_crowded() {
             let longest = Instant::now() + LONGEST_IN_CROWD;
             let _ = timeout_at(limit.min(longest), answered).await;
@@ -238,12 +238,12 @@ impl Batcher {
         batch_key(&*self.redis, request, durability)
     }
 
-    /// How many replicas the server of `spec` has, including replicas that are down.
+    /// The number of replicas of the server of `spec`, including replicas that are down.
     pub(crate) fn replicas(&self, spec: &LockSpec) -> usize {
         self.redis.replicas(self.redis.slot(&spec.key))
     }
 
-    /// Why the server of `spec` does not answer, if it does not.
+    /// Why the server of `spec` does not answer; `None` if it does.
     pub(crate) fn trouble(&self, spec: &LockSpec) -> Option<Arc<Cause>> {
         self.redis.trouble(self.redis.slot(&spec.key))
     }
@@ -269,7 +269,7 @@ impl Batcher {
         self.redis.ping()
     }
 
-    /// Why some server does not answer, if one does not.
+    /// Why some server does not answer; `None` if all do.
     pub(crate) fn any_trouble(&self) -> Option<Arc<Cause>> {
         self.slots().find_map(|slot| self.redis.trouble(slot))
     }
@@ -316,7 +316,7 @@ impl Lane {
 #[derive(Default)]
 struct Load {
     count: AtomicUsize,
-    /// Attempts that wait for one of them to be answered.
+    /// Attempts that wait for an answer to one of these operations.
     behind: AtomicUsize,
     answered: Notify,
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{durability::Durability, wire::Request};
 
-/// The most operations of one call. More than in a batch: these have waited for each other anyway.
+/// The most operations of one call. More than in a batch: these operations have waited for each other anyway.
 const MOST_TOGETHER: usize = 128;
 /// How long the members of a bundle wait for the next one. Without a limit, two bundles of one owner could wait for each other.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);

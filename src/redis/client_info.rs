@@ -1,22 +1,22 @@
-//! What a server says of a connection, in answer to `CLIENT INFO`. Pure.
+//! Reads a server's description of a connection, the answer to `CLIENT INFO`. Pure.
 
 use super::{connection::Frame, frame};
 use crate::wire::Refusal;
 
-/// How the server names a connection.
+/// The identity of a connection at its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: String,
     pub(super) address: String,
 }
 
-/// What came of asking for a connection's identity.
+/// The result of a request for a connection's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
     Known(Identity),
-    /// The server is busy: it may tell later.
+    /// The server is busy: ask again later.
     NotNow,
-    /// It does not tell.
+    /// The server refuses to tell.
     Never,
 }
 
@@ -39,11 +39,11 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// How many channels the server has subscribed a connection to.
+/// The number of channels to which the server has subscribed a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subscriptions {
     pub(super) everywhere: usize,
-    /// Not all servers that have shards count these.
+    /// Not all servers with shards report this count.
     pub(super) of_shard: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Subscriptions {
 }
 
 impl Identity {
-    /// Reads `CLIENT INFO`. Connections over a unix socket all have the same address, and so none that is told apart.
+    /// Reads `CLIENT INFO`. All connections over a unix socket have the same address, which identifies none of them.
     pub(super) fn read(info: &str) -> Option<Self> {
         let (id, address) = (field(info, "id")?, field(info, "addr")?);
         (!address.ends_with(":0")).then(|| Self {

@@ -1,8 +1,8 @@
-//! A cluster: a connection for scripts to each node that has slots, and subscriptions by shard or anywhere.
+//! A cluster: a connection for scripts to each node that has slots, and subscriptions within shards or at any node.
 //!
-//! Not by a cluster client such as fred's, for the reasons in docs/pitfalls.md: with it one dead node holds up all (P-FR11),
-//! a subscription whose slot moves is lost without a word (P-FR12), and a redirection is followed only by allowing it to
-//! send scripts again (P-FR1).
+//! The crate does not use fred's cluster client, for the reasons in docs/pitfalls.md. There, one dead node blocks the whole
+//! client (P-FR11), a subscription whose slot moves is lost silently (P-FR12), and redirections need a setting that also
+//! repeats scripts (P-FR1).
 
 mod seeds;
 mod sharded;
@@ -42,7 +42,7 @@ use seeds::ANSWER_WAIT;
 use topology::Node;
 pub(super) use topology::Topology;
 
-/// How often one call follows from node to node.
+/// The most redirections that one call follows.
 const MOST_HOPS: usize = 5;
 
 /// One cluster.
@@ -83,7 +83,7 @@ impl Cluster {
             wants,
             rights,
         };
-        // The first calls then need not wait for a connection.
+        // The first calls then find a connection.
         let _ = timeout(ANSWER_WAIT, cluster.all_ready()).await;
         Ok((cluster, receiver))
     }
@@ -190,7 +190,7 @@ impl Redis for Cluster {
     fn heard_elsewhere(&self, channel: &Bytes) -> Option<BoxFuture<bool>> {
         let routes = self.topology.routes.borrow();
         let (question, nodes): (_, Vec<_>) = match self.topology.publishing {
-            // Within a shard, at the node that has the slot.
+            // Within a shard: at the node that has the slot.
             Publishing::Classic => {
                 let node = routes.node(hash_slot(channel));
                 ("SHARDNUMSUB", node.into_iter().collect())
@@ -202,7 +202,7 @@ impl Redis for Cluster {
         Some(Box::pin(async move {
             for open in open {
                 let answer = open.send("PUBSUB", args.clone()).await;
-                // A user without the right to ask learns nothing.
+                // The user has no right to ask.
                 if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {
                     return true;
                 }
@@ -232,17 +232,17 @@ impl Drop for Cluster {
     }
 }
 
-/// Where a redirection leads.
+/// The target of a redirection.
 #[derive(Debug, PartialEq, Eq)]
 enum Redirection {
     /// The slot has moved.
     Moved(Address),
-    /// What is not there any more is on its way.
+    /// The slot is moving: keys that are absent here may be at the target.
     Ask(Address),
 }
 
 impl Redirection {
-    /// Reads `MOVED 3999 127.0.0.1:6381` or `ASK ..`. Without a host it is the one that was asked.
+    /// Reads `MOVED 3999 127.0.0.1:6381` or `ASK ..`. Without a host, the host is that of the answering node.
     fn read(message: &str, asked: &Address) -> Option<Self> {
         let mut words = message.split(' ');
         let (kind, _slot, address) = (words.next()?, words.next()?, words.next()?);
@@ -262,7 +262,7 @@ impl Redirection {
 }
 
 impl Topology {
-    /// Runs operations of one slot, wherever that is.
+    /// Runs operations of one slot, and follows redirections.
     async fn call(
         self: &Arc<Self>,
         script: &'static Script,
@@ -290,7 +290,7 @@ impl Topology {
             hops += 1;
             match redirection {
                 Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
-                // A node that was asked for a part of the keys cannot say where the other keys are: the slot's owner can.
+                // A node that has only some keys of the slot does not know where the rest are. Its owner does.
                 Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_asking => {}
                 Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
                 _ => {
@@ -307,7 +307,7 @@ impl Topology {
         durability.waits(self.replicas(slot))
     }
 
-    /// Runs them at the owner of the slot; says where that was, and what it answered.
+    /// Runs operations at the owner of the slot. Returns the node and its answer.
     async fn run(
         self: &Arc<Self>,
         slot: HashSlot,
@@ -320,7 +320,7 @@ impl Topology {
             if self.waits(slot, durability) {
                 let durable = self.durable(&node, durability);
                 let mut answered = pin!(durable.run(script, operations.clone()));
-                // A connection on which `WAIT` may be on its way is silent for longer when all is well.
+                // A connection with a pending `WAIT` is silent for longer even if it works.
                 let _awaited = open.awaits();
                 tokio::select! {
                     biased;
@@ -336,7 +336,7 @@ impl Topology {
             }
             answer.map(Answered::from)
         };
-        // A node that has lost the slot runs nothing for it, or what it runs is not kept.
+        // A node that has lost the slot refuses the call, or its writes are lost.
         let answer = self.while_owner(slot, &node, running).await;
         let answer = answer.unwrap_or_else(|| Err("the slot has moved to another node".into()));
         match answer {
@@ -346,7 +346,7 @@ impl Topology {
         }
     }
 
-    /// Runs them at a node that has taken over some keys of a slot, and not yet the slot.
+    /// Runs operations at a node that has received some keys of a slot, but not yet the slot.
     async fn run_asking(
         &self,
         address: Address,
@@ -365,7 +365,7 @@ impl Topology {
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
         let open = open?;
-        // With its text, as a second ASKING would have to precede a second try.
+        // Sends the text: after a NOSCRIPT, another ASKING would be needed.
         let text = script.text_arriving(self.publishing);
         let (key, rest) = script.arriving(operations);
         let parts = [text, decimal(1), key].into_iter().chain(rest);
@@ -398,7 +398,7 @@ impl Topology {
             let node = self.owner(slot).await?;
             match self.while_owner(slot, &node, node.line.opened()).await {
                 Some(Ok(open)) => return Ok((node, open)),
-                // Not the node has left, but the client, or its runtime, has ended.
+                // The client or its runtime has ended; the node has not left.
                 Some(Err(Closed)) if !node.has_left() || self.closed.is_cancelled() => {
                     return Err(CallError::Closed);
                 }
@@ -435,7 +435,7 @@ impl Topology {
     }
 }
 
-/// What the fuzz targets reach.
+/// For the fuzz targets.
 #[cfg(test)]
 pub(super) mod fuzz {
     use super::{

@@ -1,4 +1,4 @@
-//! One connection, and how it is made, asked and ended.
+//! Makes, checks and ends one connection.
 
 use std::{
     sync::{
@@ -24,28 +24,28 @@ use super::{
 };
 use crate::error::{Cause, Error};
 
-/// How long a connection may take to open, and the handshake on it.
+/// How long a connection may take to open, its handshake included.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// The same where sentinels or nodes can tell that the server has been replaced.
+/// The same where sentinels or nodes report that a server has been replaced.
 const ASKED_WAIT: Duration = Duration::from_millis(1500);
 /// How long a `PING` may stay unanswered before its connection counts as broken.
 pub(super) const PING_WAIT: Duration = Duration::from_secs(2);
-/// The pause after the question where to connect to had no answer. The nodes that are asked have pauses of their own.
+/// The pause after no node named the server. The nodes have pauses of their own.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Says where a connection leads.
+/// Finds the server of a connection.
 pub(super) trait Locate: Send + Sync {
-    /// The server to connect to now; `None` is the one of the configuration.
+    /// The server to connect to now; `None` means that of the configuration.
     fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>>;
 
     /// Completes when the server is no longer at `address`.
     fn moved(&self, address: Option<&Address>) -> BoxFuture<String>;
 
-    /// Whether the server has to be asked if it is a master.
+    /// Whether the server must be asked for its role.
     fn is_asked(&self) -> bool;
 }
 
-/// The server is where the configuration says.
+/// The server is at the address of the configuration.
 struct Fixed;
 
 impl Locate for Fixed {
@@ -72,11 +72,11 @@ pub(super) struct Connector {
     wait: Duration,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
-    /// What to do about a user or password that is refused, or missing.
+    /// Advice for a user or password that is refused or missing.
     credentials: &'static str,
     locator: Arc<dyn Locate>,
     without_resp3: Arc<AtomicBool>,
-    /// Where the last attempt led.
+    /// The target of the last attempt.
     last: Arc<Mutex<Endpoint>>,
 }
 
@@ -99,7 +99,7 @@ impl Connector {
         self
     }
 
-    /// For commands that the server may take so long to answer, and everything behind them.
+    /// For commands that may take the server this long, and delay all later ones.
     pub(super) fn blocking(mut self, longest: Duration) -> Self {
         self.ping_wait = PING_WAIT + longest;
         self
@@ -111,7 +111,7 @@ impl Connector {
         self
     }
 
-    /// Connects to wherever `locator` says.
+    /// Connects to the server that `locator` names.
     pub(super) fn to(mut self, locator: Arc<dyn Locate>) -> Self {
         if locator.is_asked() {
             // A master that does not answer is about to be replaced.
@@ -127,7 +127,8 @@ impl Connector {
         self.connect_at(address, false).await
     }
 
-    /// Connects to the server at `address`, if there is one to choose; `in_turn` when an attempt may begin.
+    /// Connects to the server at `address`, or to that of the configuration. With `in_turn`, waits until an attempt may
+    /// begin.
     async fn connect_at(&self, address: Option<Address>, in_turn: bool) -> Result<Conn, Error> {
         let mut moved = self.locator.moved(address.as_ref());
         let mut server = self.server.clone();
@@ -164,7 +165,7 @@ impl Connector {
         self.last().clone()
     }
 
-    /// What becomes of connections for `purpose`.
+    /// The fate of connections for `purpose`.
     pub(super) fn fortune(&self, purpose: &'static str) -> Fortune {
         Fortune::new(purpose, &self.server.servers)
     }
@@ -184,7 +185,7 @@ impl Connector {
         connected.map_err(explained)
     }
 
-    /// Connects as often as it takes, at once and then with growing pauses. `None` when `closed` is cancelled.
+    /// Retries with growing pauses until it is connected. `None` when `closed` is cancelled.
     pub(super) async fn connect_until(
         &self,
         closed: &CancellationToken,
@@ -230,7 +231,7 @@ impl Connector {
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
         Ok(Conn {
             identity,
-            // In RESP2 a connection that has subscribed may ask for nothing else.
+            // In RESP2, a connection with subscriptions cannot send other commands.
             counts_subscriptions: version == Version::Resp3
                 && info.as_deref().and_then(Subscriptions::read).is_some(),
             ping_wait: self.ping_wait,
@@ -249,7 +250,7 @@ fn lacks_resp3(error: &ConnectError) -> bool {
     error.details.contains("unknown command") || error.details.contains("NOPROTO")
 }
 
-/// What a failed connect means, and what to do about it.
+/// The reason of a failed connection, and advice for the user.
 fn explain(
     ConnectError { kind, details }: ConnectError,
     encrypted: bool,
@@ -303,7 +304,7 @@ fn explain(
     }
 }
 
-/// An error that no other answer will follow, however often it is asked.
+/// An error that retries cannot change.
 pub(super) fn refusal(answer: &Frame) -> Option<Error> {
     let message = frame::error(answer)?;
     if message.contains("unknown command") {
@@ -324,7 +325,7 @@ fn is_master(role: &Frame) -> bool {
     frame::text_at(role, 0).as_deref() == Some("master")
 }
 
-/// Sends one command with arguments that are words; the answer may be an error frame.
+/// Sends one command of plain words. The answer may be an error frame.
 pub(super) async fn command(
     connection: &dyn Connection,
     name: &'static str,
@@ -341,18 +342,18 @@ pub(super) async fn command(
 pub(super) struct Conn {
     pub(super) connection: Arc<dyn Connection>,
     pub(super) identity: Asked,
-    /// Whether the server says on it how many channels it has subscribed to.
+    /// Whether the server can report the number of subscriptions.
     pub(super) counts_subscriptions: bool,
-    /// How long a `PING` on it may stay unanswered.
+    /// How long a `PING` may stay unanswered.
     pub(super) ping_wait: Duration,
-    /// What the server says it is, in answer to `HELLO`; empty where it was not asked.
+    /// The server's answer to `HELLO`; empty if it was not asked.
     mode: String,
     role: String,
     pub(super) router: Router,
 }
 
 impl Conn {
-    /// Refuses a server that is no master, or no longer one.
+    /// Refuses a server that is not a master, or no longer one.
     async fn check_master(&mut self) -> Result<(), Error> {
         let asking = command(&*self.connection, "ROLE", &[]);
         match timeout(PING_WAIT, self.router.run(asking)).await {
@@ -368,7 +369,7 @@ impl Conn {
         }
     }
 
-    /// Refuses a server that is not what its URL says: one that stands alone, or is the master of several.
+    /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica.
     pub(super) fn check_sort(&self) -> Result<(), Error> {
         match (&*self.mode, &*self.role) {
             ("sentinel", _) => Err(Error::config(
@@ -377,7 +378,7 @@ impl Conn {
             ("cluster", _) => Err(Error::config(
                 "the URL names a node of a cluster, which has some locks only: use redis-cluster://host:port",
             )),
-            // It may be a master soon.
+            // The replica may be promoted soon.
             (_, "replica" | "slave") => Err(Error::unavailable(
                 "the URL names a replica, which takes no locks: name its master, or all servers by redis-sentinel:// or \
                  redis-replicated://",
@@ -386,7 +387,7 @@ impl Conn {
         }
     }
 
-    /// Asks for `number` back. Anything else is no answer: replies have shifted (P-FR7).
+    /// Has the server echo `number`. Another answer shows that replies have shifted (P-FR7).
     pub(super) async fn ping(
         connection: &dyn Connection,
         number: u64,
@@ -398,7 +399,7 @@ impl Conn {
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
-            // A server that is busy, or that does not allow the question, is alive.
+            // A server that is busy or refuses the command is alive.
             Some(message) if message.starts_with("BUSY") || message.starts_with("NOPERM") => Ok(()),
             Some(message) => Err(message),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
@@ -406,7 +407,7 @@ impl Conn {
         }
     }
 
-    /// Asks for the identity of the connection.
+    /// Requests the identity of the connection.
     pub(super) async fn identify(connection: &dyn Connection) -> Result<Asked, String> {
         let asking = command(connection, "CLIENT", &["INFO"]);
         match timeout(PING_WAIT, asking).await {
@@ -415,7 +416,7 @@ impl Conn {
         }
     }
 
-    /// How many channels the server has subscribed the connection to.
+    /// The number of channels to which the server has subscribed the connection.
     pub(super) async fn subscriptions(
         connection: &dyn Connection,
     ) -> Result<Subscriptions, String> {
@@ -432,9 +433,9 @@ impl Conn {
         }
     }
 
-    /// Makes the server drop a broken connection of this client, so that nothing it still had to read is run later than
-    /// what is now repeated. Both its number and its address must fit: after a restart, another client has the number.
-    /// Without an answer, returns why there is none: the old connection may be alive.
+    /// Has the server kill a broken connection of this client. Otherwise the server could run unread commands of it after
+    /// their repetitions. Both number and address must match: after a restart, another client may have the number. An error
+    /// means that the old connection may be alive.
     pub(super) async fn kill(&mut self, old: &Identity) -> Result<(), String> {
         let words = ["KILL", "ID", &old.id, "ADDR", &old.address];
         let killing = self
@@ -453,9 +454,9 @@ impl Conn {
     }
 }
 
-/// What keeps a [`Conn`]'s connection open. Dropped, its socket closes and its calls fail.
+/// Keeps a [`Conn`]'s connection open. Its drop closes the socket, and the calls fail.
 pub(super) struct Router {
-    /// `None` once it has ended.
+    /// `None` once the connection has ended.
     ended: Option<BoxFuture<String>>,
     /// Completes when the connection is to the wrong server.
     moved: Option<BoxFuture<String>>,
@@ -482,7 +483,7 @@ impl Router {
         reason
     }
 
-    /// Runs `future` for as long as the connection lasts: what is asked after its end may stay unanswered.
+    /// Runs `future` until the connection ends: later commands may stay unanswered.
     pub(super) async fn run<T>(
         &mut self,
         future: impl Future<Output = Result<T, String>>,

@@ -11,11 +11,11 @@ pub(crate) struct ConnectError {
 pub(crate) enum ConnectErrorKind {
     /// The server refused the user or password.
     Credentials,
-    /// What answered does not speak the protocol.
+    /// The peer does not speak the protocol.
     NoRedis,
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     Config,
-    /// The network, or no answer in time.
+    /// A network error, or no answer in time.
     Network,
     /// The server cannot serve at the moment.
     Busy,
@@ -23,7 +23,7 @@ pub(crate) enum ConnectErrorKind {
 }
 
 impl ConnectError {
-    /// The time limits of a real connection ended at once.
+    /// A real connection would time out at once.
     pub(crate) fn paused_clock() -> Self {
         Self {
             kind: ConnectErrorKind::Config,
@@ -33,7 +33,7 @@ impl ConnectError {
         }
     }
 
-    /// Nothing would be sent for the user, and the server would take the connection for one of `default`.
+    /// The client would send no login, and the server would use `default` for the connection.
     pub(crate) fn no_password() -> Self {
         Self {
             kind: ConnectErrorKind::Config,

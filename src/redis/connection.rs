@@ -1,5 +1,5 @@
-//! What a connection is to this crate: commands out, frames and messages in. [`socket`](super::socket) makes real ones,
-//! [`test_util`](crate::test_util) those to a server in memory.
+//! The traits of a connection: commands out, frames and messages in. [`socket`](super::socket) makes real connections,
+//! [`test_util`](crate::test_util) connections to a server in memory.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{
     endpoint::{Address, Endpoint},
     fred::Tls,
 };
-/// A value as the server sends it, whichever version of the protocol carries it.
+/// A value of the server, in either version of the protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
-    /// Nothing is there.
+    /// No value.
     Null,
     /// An integer.
     Number(i64),
@@ -40,9 +40,9 @@ pub(crate) struct ServerConfig {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: Option<u32>,
-    /// What the connections are called at the server.
+    /// The name of the connections at the server.
     pub(crate) connection_name: Option<Arc<str>>,
-    /// Those that the same client connects to, with this one.
+    /// All servers to which the same client connects.
     pub(crate) servers: Arc<Servers>,
 }
 
@@ -81,24 +81,24 @@ pub(crate) enum Version {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectOptions {
     pub(crate) version: Version,
-    /// How long it may take to open.
+    /// How long opening may take.
     pub(crate) timeout: Duration,
     /// Messages that are kept for a receiver that is behind.
     pub(crate) messages: usize,
 }
 
-/// How sockets are opened, where a client says so.
+/// How sockets are opened, as far as the client sets it.
 #[derive(Clone, Default)]
 pub(crate) struct SocketOptions {
-    /// How connections are encrypted, instead of by the system's certificates.
+    /// The TLS settings, instead of the system's certificates.
     pub(crate) tls: Option<Tls>,
-    /// The longest that a connection may take to open.
+    /// The longest time that a connection may take to open.
     pub(crate) wait: Option<Duration>,
 }
 
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync {
-    /// Connects, and logs in. Dropping the future closes what was open.
+    /// Connects, and logs in. Dropping the future closes the connection.
     fn connect(
         &self,
         server: &ServerConfig,
@@ -110,7 +110,7 @@ pub(crate) trait Transport: Send + Sync {
         None
     }
 
-    /// Whether its servers are the same to every runtime.
+    /// Whether every runtime reaches the same servers.
     fn is_reached_from_anywhere(&self) -> bool {
         true
     }
@@ -124,11 +124,11 @@ pub(crate) trait Transport: Send + Sync {
 /// A connection that was just opened.
 pub(crate) struct Opened {
     pub(crate) connection: Arc<dyn Connection>,
-    /// Completes, with the reason, when the connection ends. Dropped, it ends the connection.
+    /// Completes with the reason when the connection ends. Dropping it ends the connection.
     pub(crate) ended: BoxFuture<String>,
-    /// What the server says of it, in answer to `CLIENT INFO`.
+    /// The server's answer to `CLIENT INFO`.
     pub(crate) info: Frame,
-    /// What it says of itself, in answer to `HELLO`; nothing, if it was not asked.
+    /// The server's answer to `HELLO`; empty if it was not asked.
     pub(crate) greeting: Frame,
 }
 
@@ -138,7 +138,7 @@ pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Frame, Arc<str>>
 /// An open connection to one server.
 pub(crate) trait Connection: Send + Sync {
     /// Sends one command; the answer may be an error frame. Commands are sent in the order in which their futures are first
-    /// polled, and one that is sent after the connection's end may stay unanswered.
+    /// polled. A command that is sent after the connection's end may stay unanswered.
     fn send(&self, name: &'static str, args: Vec<Bytes>) -> Answer<'_>;
 
     /// The messages that arrive from now on.
@@ -148,16 +148,16 @@ pub(crate) trait Connection: Send + Sync {
     fn quit(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// What a server sends by itself.
+/// Data that a server sends without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pushed {
     /// A message on a channel.
     Message {
-        /// Where it was published.
+        /// The channel.
         channel: Bytes,
-        /// What was published.
+        /// The payload.
         payload: Bytes,
     },
-    /// The receiver was behind, and messages are gone.
+    /// The receiver was behind, and messages were lost.
     Missed,
 }

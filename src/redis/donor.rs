@@ -1,4 +1,4 @@
-//! A caller's own client of fred, whose configuration is taken over.
+//! Reads the configuration of a caller's fred client.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Target {
     }
 }
 
-/// Takes over the address and the credentials of the caller's own client. Its connections stay its own.
+/// Copies the address and the credentials of the caller's client. Its connections are not used.
 fn target_of(donor: &FredClient) -> Target {
     let config = donor.client_config();
     let sockets = Arc::new(Sockets {

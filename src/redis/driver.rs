@@ -1,4 +1,4 @@
-//! The one task behind a socket: it writes commands, reads what comes back, and gives each answer to its command.
+//! The only task of a socket: it writes commands, reads frames, and gives each command its answer.
 
 use std::{
     collections::VecDeque,
@@ -27,12 +27,12 @@ use super::{
 };
 use crate::server_text;
 
-/// Room for what is read at once.
+/// The size of the read buffer.
 const READ_AT_ONCE: usize = 8 << 10;
-/// Bytes that wait for the socket before more commands are taken up.
+/// With more bytes than this waiting for the socket, the driver encodes no further commands.
 const MOST_UNSENT: usize = 256 << 10;
 
-/// A command, and where its answer goes.
+/// A command, and the receiver of its answer.
 pub(super) struct Request {
     pub(super) name: &'static str,
     pub(super) args: Vec<Bytes>,
@@ -44,7 +44,7 @@ type Answering = oneshot::Sender<Result<Frame, Arc<str>>>;
 /// A command that was sent.
 struct Pending {
     answer: Answering,
-    /// The channels that the server has yet to confirm, one by one; a command about none has an answer.
+    /// The channels that the server must still confirm, one by one; `None` for a command with an answer.
     unconfirmed: Option<Unconfirmed>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Driver {
     unread: BytesMut,
     decoder: Decoder,
     messages: Messages,
-    /// In RESP2 messages look like answers. A connection that never subscribes has none.
+    /// In RESP2, messages look like answers. A connection that never subscribes receives no messages.
     has_messages_in_lists: bool,
     version: Version,
 }
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until the connection ends, and says why it did.
+    /// Moves bytes until the connection ends, and returns the reason.
     pub(super) async fn run(mut self) -> String {
         let reason = poll_fn(|context| self.poll(context)).await;
         let cause: Arc<str> = reason.as_str().into();
@@ -102,7 +102,7 @@ impl Driver {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<String> {
-        // What a server says before it hangs up is read before the failure to write to it is noticed.
+        // Reads first: a server's last error explains a failed write.
         match self.read(context) {
             Err(reason) => return Poll::Ready(reason),
             Ok(()) => self.take_up(context),
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// Reads until there is no more for now.
+    /// Reads until no more data is available.
     fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         loop {
             self.unread.reserve(READ_AT_ONCE);
@@ -154,7 +154,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what the server sends by itself: a message, or that it has subscribed to a channel.
+    /// Handles a push: a message, or the confirmation of a subscription.
     fn pushed(&mut self, frames: &[Frame]) {
         let (Some(kind), Some(channel)) = (frames.first().and_then(text), frames.get(1)) else {
             return;
@@ -173,7 +173,7 @@ impl Driver {
         }) else {
             return;
         };
-        // A subscription that the server ends by itself looks the same, and is none of these unless it is asked for, too.
+        // A subscription that the server ends by itself looks the same. It confirms nothing unless a command asked for it.
         let mut channels = unconfirmed.channels.iter();
         let Some(index) = channels.position(|unconfirmed| unconfirmed == channel) else {
             return;
@@ -186,7 +186,7 @@ impl Driver {
         }
     }
 
-    /// Puts commands in front of the socket, all that have come.
+    /// Encodes all received commands for the socket.
     fn take_up(&mut self, context: &mut Context<'_>) {
         while self.unsent.len() < MOST_UNSENT
             && let Poll::Ready(Some(request)) = self.requests.poll_recv(context)
@@ -197,7 +197,7 @@ impl Driver {
 
     fn encode(&mut self, request: Request) {
         let Request { name, args, answer } = request;
-        // Nothing waits for this one any more, and the server need not hear of it.
+        // The caller has gone, so the command need not be sent.
         if answer.is_closed() {
             return;
         }
@@ -237,7 +237,7 @@ impl Driver {
     }
 }
 
-/// How a reason begins that says that a peer does not speak RESP as it should.
+/// The beginning of each reason for a peer that violates RESP.
 pub(super) const GARBAGE: &str = "the answer cannot be read";
 
 fn failed(error: &std::io::Error) -> String {
@@ -251,7 +251,7 @@ fn text(frame: &Frame) -> Option<&Bytes> {
     }
 }
 
-/// What the server calls it when it has done so for one channel.
+/// The server's name for the confirmation of one channel.
 fn confirmation(name: &str) -> Option<&'static [u8]> {
     Some(match name {
         "SUBSCRIBE" => b"subscribe",
@@ -262,7 +262,7 @@ fn confirmation(name: &str) -> Option<&'static [u8]> {
     })
 }
 
-/// Whether a list of a subscriber in RESP2 is what a push is in RESP3. The answer to a `PING` has two parts.
+/// Whether a subscriber's list in RESP2 corresponds to a push of RESP3. The answer to a `PING` has two parts.
 fn is_pushed(frames: &[Frame]) -> bool {
     let kinds: [&[u8]; 6] = [
         b"message",
@@ -276,14 +276,14 @@ fn is_pushed(frames: &[Frame]) -> bool {
     frames.len() == 3 && kind.is_some_and(|kind| kinds.contains(&&kind[..]))
 }
 
-/// Where messages go that a connection receives.
+/// The sender for the messages of a connection.
 pub(super) struct Messages {
     queue: mpsc::Sender<Pushed>,
     /// The queue was full.
     missed: Arc<AtomicBool>,
 }
 
-/// Where they are received.
+/// The receiver of these messages.
 pub(super) struct Received {
     queue: mpsc::Receiver<Pushed>,
     missed: Arc<AtomicBool>,
@@ -305,11 +305,11 @@ pub(super) fn messages(room: usize) -> (Messages, Received) {
 }
 
 impl Messages {
-    /// One for which there is no room is dropped, and the receiver is told.
+    /// Drops a message for which there is no room, and notifies the receiver of the loss.
     fn pass_on(&self, pushed: Pushed) {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(pushed) {
             self.missed.store(true, Ordering::SeqCst);
-            // There may be room by now, and nothing left to be received after which the receiver would look.
+            // The queue may be empty by now, so that no message would lead the receiver to check for a loss.
             let _ = self.queue.try_send(Pushed::Missed);
         }
     }
