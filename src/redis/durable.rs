@@ -1,4 +1,4 @@
-//! Calls that wait for replicas: on connections of their own, one for each [`Durability`], as `WAIT` holds up all behind it
+//! Calls that wait for replicas. Each [`Durability`] has a connection of its own, because `WAIT` delays all later commands
 //! (P-FR13).
 
 use std::{
@@ -30,9 +30,9 @@ use crate::{
     },
 };
 
-/// Calls that share a `WAIT`.
+/// The most calls that share a `WAIT`.
 const AT_ONCE: usize = 64;
-/// How long it is taken for granted how many replicas are connected.
+/// How long the number of connected replicas is cached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl From<Frame> for Answered<Frame> {
@@ -57,16 +57,16 @@ impl Answered<Frame> {
     }
 }
 
-/// How replicas are waited for.
+/// The way to wait for replicas.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
     pub(super) longest: Duration,
-    /// Until it is on their disks, and on the master's.
+    /// Until the write is on the replicas' disks and on the master's.
     pub(super) for_disk: bool,
 }
 
 impl Wait {
-    /// Waits once on `open`, where a script has been answered just before.
+    /// Waits once on `open`, right after a script's answer there.
     pub(super) async fn on(
         self,
         open: &Open,
@@ -85,7 +85,7 @@ impl Wait {
     }
 
     fn command(self, wanted: u32, longest: Duration) -> (&'static str, Vec<Bytes>) {
-        // Zero would be without an end.
+        // Zero would wait without a limit.
         let millis = longest.as_micros().div_ceil(1_000).max(1) as u64;
         let wanted = u64::from(wanted);
         let (name, args): (_, &[u64]) = match self.for_disk {
@@ -96,8 +96,8 @@ impl Wait {
     }
 }
 
-/// Whether `WAIT` has been refused because the server has no such command, or the user may not use it. Any other error,
-/// such as that the server is a replica by now, means that no replica has acknowledged.
+/// Whether the server refused `WAIT` because it lacks the command, or the user lacks the right. Any other error means that
+/// no replica has acknowledged; the server may have become a replica.
 fn is_lasting(message: &str) -> bool {
     let lasting = ["NOPERM", "unknown command", "appendonly is disabled"];
     lasting.iter().any(|lasting| message.contains(lasting))
@@ -107,7 +107,7 @@ struct Call {
     script: &'static Script,
     operations: Arc<[Operation]>,
     queued: Instant,
-    /// Its answer, once there is one.
+    /// The answer, once it has arrived.
     frame: Frame,
     done: oneshot::Sender<Result<Answered<Frame>, Arc<str>>>,
 }
@@ -117,7 +117,7 @@ struct Call {
 pub(super) struct Durables(Mutex<HashMap<Durability, Durable>>);
 
 impl Durables {
-    /// The one for calls that are to be so durable, which is made for the first of them.
+    /// The connection for calls of this durability. The first call opens it.
     pub(super) fn get(&self, durability: Durability, make: impl FnOnce() -> Durable) -> Durable {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         made.entry(durability).or_insert_with(make).clone()
@@ -129,7 +129,7 @@ impl Durables {
 pub(super) struct Durable(mpsc::UnboundedSender<Call>);
 
 impl Durable {
-    /// `listed` tells how many replicas there are, those that are down included.
+    /// `listed` returns the number of replicas, including replicas that are down.
     pub(super) fn start(
         line: ScriptConn,
         publishing: Publishing,
@@ -155,7 +155,7 @@ impl Durable {
         Self(calls)
     }
 
-    /// Runs the call and waits for replicas; without an answer, says why there is none.
+    /// Runs the call and waits for replicas. An error says why there is no answer.
     pub(super) async fn run(
         &self,
         script: &'static Script,
@@ -180,26 +180,26 @@ struct DurableWorker<L> {
     publishing: Publishing,
     /// How long a call may take to be acknowledged, including its wait behind earlier calls.
     longest: Duration,
-    /// `None` once the server has refused it.
+    /// `None` once the server has refused the command.
     wait: Option<Wait>,
     durability: Durability,
     listed: L,
-    /// The connection that the rest is about.
+    /// The connection to which the further fields belong.
     used: Option<Arc<Open>>,
     connected: Option<usize>,
     counted: Option<Instant>,
-    /// Scripts that have been sent on it.
+    /// The scripts that it has sent.
     sent: HashSet<usize>,
 }
 
 type Answer = Result<Frame, Arc<str>>;
 
-/// What became of a `WAIT`.
+/// The result of a `WAIT`.
 #[derive(Clone, Copy)]
 struct Waited {
-    /// How many replicas have what was written before, if the server says so.
+    /// The number of replicas that have all earlier writes, if the server reports it.
     by: Option<u32>,
-    /// There was an error: to wait on is in vain.
+    /// An error: further waiting is useless.
     failed: bool,
 }
 
@@ -208,7 +208,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         let mut batch = Vec::new();
         let line = self.line.clone();
         loop {
-            // A caller lives no longer than its client, whose end waits for this task.
+            // Each caller belongs to the client, and the client's end waits for this task.
             let called = tokio::select! {
                 biased;
                 called = calls.recv_many(&mut batch, AT_ONCE) => called,
@@ -220,7 +220,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             let Ok(open) = self.line.opened().await else {
                 return;
             };
-            // These callers are gone, and their calls have not been sent: their slot has moved meanwhile.
+            // The callers of these unsent calls have gone: the slot has moved meanwhile.
             batch.retain(|call: &Call| !call.done.is_closed());
             if batch.is_empty() {
                 continue;
@@ -238,7 +238,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
     }
 
-    /// Forgets what was known of another connection, which may have been to another server.
+    /// Forgets the state of another connection, which may have led to another server.
     fn use_connection(&mut self, open: &Arc<Open>) {
         let is_same = |used: &Arc<Open>| Arc::ptr_eq(used, open);
         if !self.used.as_ref().is_some_and(is_same) {
@@ -247,7 +247,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
     }
 
-    /// Sends all calls, and behind them a `WAIT`; answers each once enough replicas have it, or its time is over.
+    /// Sends all calls and then a `WAIT`. Answers each call once enough replicas have it, or at its deadline.
     async fn round(&mut self, open: &Open, calls: &mut Vec<Call>) -> Result<(), Arc<str>> {
         if self
             .counted
@@ -262,7 +262,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
         loop {
             if waited.by.is_some_and(|by| by < wanted) {
-                // Perhaps there are fewer than there were.
+                // The number of replicas may have fallen.
                 self.count(open).await?;
                 wanted = self.wanted();
             }
@@ -283,12 +283,12 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
     }
 
-    /// When a call is answered that too few replicas have acknowledged.
+    /// The deadline of a call that too few replicas have acknowledged.
     fn end(&self, call: &Call) -> Instant {
         call.queued + self.longest
     }
 
-    /// How long a `WAIT` for calls takes, until the first of them is to be answered.
+    /// How long a `WAIT` may take: until the first deadline of its calls.
     fn left(&self, calls: &[Call]) -> Duration {
         let first = calls.iter().map(|call| self.end(call)).min();
         first.map_or(Duration::ZERO, |end| {
@@ -296,7 +296,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         })
     }
 
-    /// The answers to the calls, and to a `WAIT` behind them.
+    /// The answers to the calls and to a following `WAIT`.
     async fn write(
         &mut self,
         open: &Open,
@@ -308,7 +308,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
             .iter()
             .map(|call| {
                 let text = call.script.text(publishing);
-                // By its text at first: one that the server does not know would cost a WAIT in vain.
+                // The first sending has the text: a NOSCRIPT would waste a WAIT.
                 match self.sent.insert(std::ptr::from_ref(call.script).addr()) {
                     true => ("EVAL", text.source.clone()),
                     false => ("EVALSHA", text.sha.clone()),
@@ -346,8 +346,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         self.durability.wanted(self.connected, (self.listed)())
     }
 
-    /// The answers to `calls`, and to a `WAIT` that lasts for `left`. `WAIT` is about what came before it on its own
-    /// connection (P-T4).
+    /// The answers to `calls` and to a `WAIT` of `left`. `WAIT` covers the earlier writes of its own connection (P-T4).
     async fn send(
         &mut self,
         open: &Open,
@@ -382,7 +381,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         Ok((frames, Waited { by, failed: false }))
     }
 
-    /// `WAIT`, in the form that the server knows.
+    /// `WAIT` or `WAITAOF`.
     fn wait_on<'a>(
         &self,
         open: &'a Open,
@@ -393,7 +392,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         Some(open.send(name, args))
     }
 
-    /// What comes after goes without.
+    /// Later calls do without.
     fn is_refused(&mut self, message: &str) {
         match &mut self.wait {
             Some(wait) if wait.for_disk => {
@@ -407,7 +406,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         }
     }
 
-    /// Asks how many replicas are connected.
+    /// Asks for the number of connected replicas.
     async fn count(&mut self, open: &Open) -> Result<(), Arc<str>> {
         let role = open.send("ROLE", Vec::new()).await?;
         if let (Some(message), None) = (frame::error(&role), self.counted) {
@@ -426,7 +425,7 @@ fn no_calls() -> std::iter::Empty<std::future::Ready<Answer>> {
     std::iter::empty()
 }
 
-/// Completes all, having begun each before the next.
+/// Polls all futures in order, and completes when all are complete.
 async fn in_order<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {

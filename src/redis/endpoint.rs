@@ -1,4 +1,4 @@
-//! Where a server listens, and what bytes travel over to it.
+//! The address of a server, and the transport to it.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::server_text;
 /// A host and a port.
 pub(crate) type Address = (String, u16);
 
-/// From the address that a node announces to the one that it is reached at from here.
+/// Maps the address that a node announces to the address at which this client reaches it.
 pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> Address + Send + Sync>;
 
 /// Where a server listens.
@@ -29,13 +29,13 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// The place of one that is not known yet: of a server that is asked for, or of a node of a cluster.
+    /// A placeholder for an unknown address: of a master that nodes will name, or of a node of a cluster.
     pub(crate) fn unknown() -> Self {
         Endpoint::Tcp((String::new(), 0))
     }
 }
 
-/// What bytes travel over.
+/// The transport of the bytes.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}

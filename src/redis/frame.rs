@@ -1,4 +1,4 @@
-//! From the frames of RESP to the replies that [`wire`](crate::wire) reads.
+//! Converts frames of RESP to the replies that [`wire`](crate::wire) reads.
 
 use super::{CallError, connection::Frame};
 use crate::hash::HashMap;
@@ -12,12 +12,12 @@ pub(super) fn error(frame: &Frame) -> Option<String> {
     }
 }
 
-/// Whether the server does not know the script, and so has run nothing.
+/// Whether the server does not know the script. It has run nothing then.
 pub(super) fn is_unknown_script(frame: &Frame) -> bool {
     matches!(frame, Frame::Error(message) if message.starts_with("NOSCRIPT"))
 }
 
-/// Text, whatever kind of string carries it.
+/// The text of a string of any type.
 pub(super) fn text(frame: &Frame) -> Option<String> {
     match frame {
         Frame::Text(text) | Frame::Status(text) => Some(String::from_utf8_lossy(text).into_owned()),
@@ -27,7 +27,7 @@ pub(super) fn text(frame: &Frame) -> Option<String> {
     }
 }
 
-/// The fields of a map, or of a list that alternates names and values as RESP2 has it.
+/// The fields of a map, or of RESP2's list of alternating names and values.
 pub(super) fn map(frame: &Frame) -> HashMap<String, String> {
     match frame {
         Frame::Map(pairs) => pairs
@@ -66,8 +66,8 @@ pub(super) fn number_at(frame: &Frame, index: usize) -> Option<i64> {
     }
 }
 
-/// How many replicas have acknowledged, by the answer to `WAIT`; or to `WAITAOF`, which tells first whether it is on the
-/// master's own disk: as long as it is not, the disks of replicas count for nothing.
+/// The number of replicas that have acknowledged, by the answer to `WAIT` or `WAITAOF`. `WAITAOF` first reports the
+/// master's own disk: until the master has the write there, replicas do not count.
 pub(super) fn acknowledgements(frame: &Frame) -> Option<u32> {
     let by = match frame {
         Frame::List(frames) => match frames.iter().map(number).collect::<Option<Vec<_>>>()?[..] {
@@ -91,8 +91,8 @@ pub(super) fn list_len_at(frame: &Frame, index: usize) -> Option<usize> {
     }
 }
 
-/// The replies to `operations` operations: of each a status, or a list of a status and a detail. Those of several come
-/// in one string, or one by one from the node that a slot is on its way to; that of a single one without a list around it.
+/// The replies to `operations` operations. Each is a status, or a list of a status and a detail. A single reply comes
+/// alone. Several replies come in one packed string, or in a list from a node to which a slot moves.
 pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, CallError> {
     if let Some(message) = error(&frame) {
         return Err(CallError::Refused(Refusal::from_message(message)));

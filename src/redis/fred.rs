@@ -1,5 +1,5 @@
-//! What connections use of the library fred: TLS, and the credentials of a caller's client. With [`donor`](super::donor), the
-//! only file that names it.
+//! The parts of the library fred that connections use: TLS, and the credentials of a caller's client. Only this file and
+//! [`donor`](super::donor) name the library.
 
 #[cfg(feature = "rustls")]
 use std::path::Path;
@@ -22,10 +22,10 @@ pub(crate) fn hash_slot(key: &[u8]) -> HashSlot {
     ::fred::util::redis_keyslot(key)
 }
 
-/// The client library that a caller may hand over a client of.
+/// The library of a client that a caller may pass.
 pub(crate) use ::fred::clients::Client as FredClient;
 
-/// A donor's own source of credentials.
+/// A fred client's own source of credentials.
 #[derive(Clone)]
 pub(super) struct Provider(pub(super) Arc<dyn ::fred::types::config::CredentialProvider>);
 
@@ -78,9 +78,9 @@ mod tls {
     #[derive(Clone)]
     pub(crate) struct Tls {
         connector: TlsConnector,
-        /// A donor's own server may have a name of its own for TLS.
+        /// A fred client's server may have its own name for TLS.
         own_name: Option<(Address, String)>,
-        /// What all servers' certificates are for, if not for the host that is connected to.
+        /// The name in all servers' certificates, if it is not the host.
         name: Option<String>,
     }
 
@@ -116,7 +116,7 @@ mod tls {
             })
         }
 
-        /// By the files and the name that a client gives.
+        /// Loads the files of a client's settings.
         pub(crate) fn of_settings(settings: &TlsSettings) -> Result<Self, Error> {
             let TlsSettings {
                 ca,
@@ -174,7 +174,7 @@ mod tls {
             Ok(TlsConnector::from(config))
         }
 
-        /// Begins to encrypt what goes over `socket`, to the server that has a certificate for `host`.
+        /// Starts TLS on `socket` with a server whose certificate is for `host`.
         pub(in crate::redis) async fn secure(
             &self,
             host: &str,
@@ -195,14 +195,14 @@ mod tls {
                     let secured = connector.connect(name.clone(), socket).await;
                     Ok(Box::new(secured.map_err(|error| refused(&error, &name))?))
                 }
-                // A donor's own features of fred may have another.
+                // Another TLS library may be enabled by the caller's features of fred.
                 #[allow(unreachable_patterns)]
                 _ => Err(failed("only TLS by rustls is known".into())),
             }
         }
     }
 
-    /// Why the server's certificate is refused, and what to do: an authority or a name does not become right by trying again.
+    /// Why the client refused the server's certificate, with advice. Retries do not correct an authority or a name.
     fn refused(error: &io::Error, name: &ServerName<'_>) -> ConnectError {
         use ::fred::rustls::{CertificateError as Problem, Error::InvalidCertificate};
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
@@ -233,16 +233,16 @@ mod tls {
     }
 }
 
-/// What a client says of TLS.
+/// A client's settings for TLS.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TlsSettings {
-    /// The certificates of the authorities that are trusted.
+    /// The certificates of the trusted authorities.
     pub(crate) ca: Option<PathBuf>,
     pub(crate) identity: Option<Identity>,
     pub(crate) server_name: Option<String>,
 }
 
-/// The certificate that the client shows, and its key. The files are in PEM.
+/// The client's certificate and its key. The files are in PEM.
 #[cfg_attr(
     not(feature = "rustls"),
     expect(dead_code, reason = "only TLS reads them")
@@ -306,7 +306,7 @@ mod tls {
     use super::{super::endpoint::Socket, Config, ConnectError, ConnectErrorKind, TlsSettings};
     use crate::error::Error;
 
-    /// What cannot be done without the feature `rustls`: nothing connects in plain text instead (P-FR15).
+    /// Refuses TLS without the feature `rustls`: the client never connects in plain text instead (P-FR15).
     #[derive(Clone)]
     pub(crate) struct Tls;
 

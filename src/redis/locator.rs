@@ -1,4 +1,4 @@
-//! Where the server is: at one address, or wherever the sentinels, or the servers themselves, say that the master is.
+//! Finds the server: at a fixed address, or the master that sentinels or the servers themselves report.
 
 use std::{
     fmt,
@@ -27,35 +27,35 @@ use super::{
 };
 use crate::error::Error;
 
-/// How often the nodes are asked whether the master is still where it was.
+/// How often the nodes are asked for the master.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The same while a failover goes on: until all clients have heard of it, they may lock on different servers.
+/// The same during a failover: until all clients know the new master, they may lock on different servers.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
-/// What the rest of the sentinels get once most have answered: the one that leads a failover knows of it first.
+/// How long the remaining sentinels have once most have answered: the leader of a failover knows of it first.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Sentinels that are asked, at most. One that names more than there can be does not have us connect to all of them.
+/// The most sentinels that are asked: a false sentinel must not make the client connect to any number.
 const MOST_KNOWN: usize = 32;
 
-/// How the master is found.
+/// The way to find the master.
 #[derive(Clone)]
 pub(super) enum Locator {
-    /// It is where the configuration says.
+    /// At the address of the configuration.
     Fixed,
-    /// By asking sentinels or nodes.
+    /// By requests to sentinels or servers.
     Asked(Arc<Nodes>),
 }
 
 /// The nodes that know the master.
 pub(super) struct Nodes {
     question: Question,
-    /// The credentials for the nodes; the address in it is not used.
+    /// The credentials for the nodes; its address is not used.
     server: ServerConfig,
     known: Mutex<Vec<Arc<Node>>>,
     map: Option<AddressMap>,
-    /// How many replicas there are, by the last answers.
+    /// The number of replicas, by the last answers.
     replicas: AtomicUsize,
-    /// What follows from the answers so far.
+    /// The conclusion from the answers so far.
     view: watch::Sender<Option<MasterView>>,
 }
 
@@ -86,7 +86,7 @@ impl Nodes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of those that a node speaks of.
+    /// Records the sentinels that a node mentions.
     fn learn(&self, peers: Vec<PeerSentinel>) {
         let mut known = self.known();
         for mut peer in peers {
@@ -107,7 +107,7 @@ impl Nodes {
         }
     }
 
-    /// Finds out where the master is; says too whether that may soon be somewhere else.
+    /// Finds the master, and returns whether it may soon be replaced.
     async fn locate(&self) -> (Result<Address, Error>, bool) {
         let asked = Instant::now();
         let (answers, error) = self.ask(asked).await;
@@ -116,7 +116,7 @@ impl Nodes {
         }
         let mut result = Err(Undecided::NoAnswer);
         let mut last = None;
-        // Two questions at a time change the view one after the other.
+        // Concurrent requests change the view one after the other.
         self.view.send_if_modified(|view| {
             result = answers.elect(asked, view.as_ref());
             last = view.as_ref().map(|view| view.master.clone());
@@ -126,7 +126,7 @@ impl Nodes {
         });
         let master = match (result, last, error) {
             (Ok(view), _, _) => Ok(view.master),
-            // While no node can be asked, the master is taken to be where it was: its connection broke, or the network.
+            // While no node answers, the client assumes that the master has not moved: its connection or the network broke.
             (Err(Undecided::NoAnswer), Some(last), _) => Ok(last),
             (Err(Undecided::NoAnswer), None, Some(error @ Error::Config { .. })) => Err(error),
             (Err(undecided), _, _) => Err(Error::unavailable(self.explain(undecided))),
@@ -134,8 +134,8 @@ impl Nodes {
         (master, answers.unsettled())
     }
 
-    /// Asks all at a time, and waits for all: a server speaks for itself. Sentinels speak for each other, so that of them
-    /// the most will do. One of the errors comes along.
+    /// Asks all nodes at once. Waits for all servers, because each reports itself alone; of sentinels, a majority is
+    /// enough. Returns one of the errors too.
     async fn ask(&self, asked: Instant) -> (Answers, Option<Error>) {
         let nodes = self.known().clone();
         let awake = nodes.iter().filter(|node| !node.rests());
@@ -190,7 +190,7 @@ impl Nodes {
 
 impl Locate for Locator {
     fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
-        // Boxed, as nodes that are asked are connected to by the same means.
+        // Boxed: connections to the nodes use this code recursively.
         match self.clone() {
             Locator::Fixed => Box::pin(std::future::ready(Ok(None))),
             Locator::Asked(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
@@ -238,11 +238,11 @@ impl Locator {
             }
         };
         let _: Option<()> = closed.run_until_cancelled(watching).await;
-        // The connections to them end here, and not with the last handle of the client.
+        // The connections to the nodes end here, not with the client's last handle.
         nodes.known().clear();
     }
 
-    /// How many replicas the master has, including those that are down, as far as sentinels or nodes know.
+    /// The number of the master's replicas, including replicas that are down, as far as sentinels or nodes know.
     pub(super) fn replicas(&self) -> usize {
         match self {
             Locator::Asked(nodes) => nodes.replicas.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Which of several answers about the master is right. Pure.
+//! Decides which of several answers about the master is right. Pure.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use tokio::time::Instant;
 
 use super::endpoint::Address;
 use crate::hash::{HashMap, HashSet};
-/// How long no sentinel must have reported a failover before those are believed that have not heard of it: then sentinels
-/// have been set up anew, and count from nothing.
+/// After this time without a report of the latest failover, the client believes sentinels that do not know it: they have
+/// been set up anew and count epochs from zero.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// What one sentinel says of the service.
+/// One sentinel's report of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The same, by whichever address the sentinel was asked.
+    /// The sentinel's identity, the same for each of its addresses.
     pub(super) sentinel: String,
     pub(super) master: Option<Address>,
     /// Grows with each failover.
     pub(super) epoch: u64,
-    /// How many sentinels there are, by this one's count.
+    /// The number of sentinels, by this one's count.
     pub(super) sentinels: usize,
-    /// How many replicas the master has, those that are down included.
+    /// The number of the master's replicas, including replicas that are down.
     pub(super) replicas: usize,
-    /// A failover is going on, or is about to.
+    /// A failover is under way or imminent.
     pub(super) unsettled: bool,
 }
 
-/// What one server says of itself.
+/// One server's report of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Role {
     pub(super) address: Address,
     pub(super) is_master: bool,
-    /// The history that its data is of: a master's own, or that of the master that it follows.
+    /// The history of its data: a master's own, or that of the master that it follows.
     pub(super) history: String,
-    /// The one that it was of before it became a master.
+    /// The history before it became a master.
     pub(super) before: Option<String>,
 }
 
@@ -43,12 +43,12 @@ pub(super) struct Answers {
     pub(super) roles: Vec<Role>,
 }
 
-/// Where the master is.
+/// The master's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MasterView {
     pub(super) master: Address,
     epoch: u64,
-    /// When the nodes were asked that reported so last.
+    /// The time of the last request that was answered so.
     asked: Instant,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct MasterView {
 pub(super) enum Undecided {
     NoAnswer,
     NoMaster,
-    /// Those that answer have not heard of the latest failover.
+    /// The answering nodes do not know the latest failover.
     Outdated,
-    /// Neither was promoted after the other, nor is it followed by more of the nodes.
+    /// No master was promoted out of the other's history, and none is followed by more nodes.
     TwoMasters(Address, Address),
 }
 
@@ -68,20 +68,20 @@ impl Answers {
         ids.len()
     }
 
-    /// How many replicas there are, those that are down included; of servers that speak for themselves, `servers` make up
-    /// the set-up.
+    /// The number of replicas, including replicas that are down. For servers that report themselves, `servers` is the size
+    /// of the set-up.
     pub(super) fn replicas(&self, servers: usize) -> Option<usize> {
         let listed = self.reports.iter().map(|report| report.replicas).max();
         listed.or((!self.roles.is_empty()).then(|| servers.saturating_sub(1)))
     }
 
-    /// More than half of the sentinels have answered.
+    /// Whether more than half of the sentinels have answered.
     pub(super) fn majority(&self) -> bool {
         let all = self.reports.iter().map(|report| report.sentinels).max();
         all.is_some_and(|all| self.heard() > all / 2)
     }
 
-    /// The answer may soon be another one.
+    /// Whether the answer may soon change.
     pub(super) fn unsettled(&self) -> bool {
         let disputed = |report: &Report| {
             report.unsettled
@@ -94,7 +94,7 @@ impl Answers {
         self.reports.iter().any(disputed) || (self.reports.is_empty() && masters != 1)
     }
 
-    /// Where the master is, by these answers to what was asked at `asked`, and by what was believed before.
+    /// Decides on the master by the answers to the request at `asked` and by the earlier view.
     pub(super) fn elect(
         &self,
         asked: Instant,
@@ -139,8 +139,8 @@ impl Answers {
         Ok(((*master).clone(), epoch))
     }
 
-    /// A master that was promoted out of another's history comes after it: an old master that wakes up is not believed. Else
-    /// the master that more of the nodes follow.
+    /// A master that was promoted out of another's history replaces it, so a resumed old master is not believed. Otherwise,
+    /// the master with more followers counts.
     fn master_by_roles(&self) -> Result<Address, Undecided> {
         let masters = || self.roles.iter().filter(|role| role.is_master);
         let replaced =

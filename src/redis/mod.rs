@@ -1,16 +1,17 @@
-//! The way to Redis, of which the rest of the crate sees [`Redis`]. A [`connection`] is a trait; [`socket`] implements it.
+//! Connections to Redis. The rest of the crate uses [`Redis`] alone. A [`connection`] is a trait; [`socket`] implements it.
 //!
-//! Connections are not made by fred, for the defects of fred 10.1 that `pitfalls` lists and for those that docs/design.md
-//! names under Reasons. How the rest of the list is kept out:
+//! The crate does not use fred's connections, because of the defects of fred 10.1 in docs/pitfalls.md and in docs/design.md
+//! under Reasons. This is how it avoids those of docs/pitfalls.md:
 //!
-//! - P-FR1, P-FR3, P-FR4, P-FR5: a connection never reconnects and never sends anything again. It ends with every call that it
-//!   still had. A new one takes its place, and the engine decides what is repeated.
-//! - P-FR14, P-FR16: scripts travel many operations in each call ([`Batcher`]), with one `EVAL` after a `NOSCRIPT`.
-//! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, whose one task subscribes; the answer is the
-//!   server's confirmation or its error ([`driver`], [`subscriptions`]). A lag wakes everybody.
-//! - P-FR11, P-FR12: a cluster is a connection per node, by a map of our own ([`cluster`]).
+//! - P-FR1, P-FR3, P-FR4, P-FR5: a connection never reconnects and never repeats a command. It ends with all its unanswered
+//!   calls. A new connection replaces it, and the engine decides what to repeat.
+//! - P-FR14, P-FR16: each script call carries many operations ([`Batcher`]); a `NOSCRIPT` leads to one `EVAL`.
+//! - P-FR6, P-FR7, P-FR8, P-FR9: subscriptions have a connection of their own, on which one task subscribes. The answer is
+//!   the server's confirmation or its error ([`driver`], [`subscriptions`]). A lag wakes all waiters.
+//! - P-FR11, P-FR12: a cluster has a connection per node, by the crate's own map of slots ([`cluster`]).
 //! - P-FR13: `WAIT` has a connection of its own ([`durable`]).
-//! - P-FR15: `TCP_NODELAY` is set, RESP3 is asked for, TLS that is not compiled in is refused ([`socket`], [`fred`]).
+//! - P-FR15: the crate refuses TLS that is not compiled in. It sets `TCP_NODELAY` and requests RESP3 ([`socket`],
+//!   [`fred`]).
 
 mod attempts;
 mod batch;

@@ -17,19 +17,19 @@ use super::{
 use crate::error::Error;
 use crate::hash::HashMap;
 
-/// How long a node may take to say what it knows.
+/// How long a node may take to answer.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(1);
-/// How long one that did not answer is left alone: each question would be another connection that it has to read.
+/// How long a silent node is not asked again: each request would open another connection that it must read.
 const REST: Duration = Duration::from_secs(2);
-/// How long a sentinel is kept that was only heard of, and that no sentinel mentions any more.
+/// How long a discovered sentinel is kept after its last mention.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What is asked of the nodes.
+/// The request to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Of sentinels: the master of this service.
+    /// To sentinels: where is the master of this service?
     MasterOf(String),
-    /// Of servers: are you the master?
+    /// To servers: are you the master?
     AreYou,
 }
 
@@ -40,21 +40,21 @@ pub(super) enum Answer {
 
 pub(super) struct Node {
     pub(super) address: Address,
-    /// Part of the configuration, as opposed to heard of.
+    /// Whether the configuration names it; else another node mentioned it.
     given: bool,
     standing: Mutex<Standing>,
     conn: tokio::sync::Mutex<Option<Conn>>,
 }
 
 struct Standing {
-    /// What a sentinel calls itself, once it is known.
+    /// The sentinel's own id, once it is known.
     id: Option<String>,
-    /// When it last answered, or was spoken of.
+    /// The time of its last answer or mention.
     seen: Instant,
     rests_until: Option<Instant>,
 }
 
-/// Another sentinel that one speaks of.
+/// Another sentinel that a sentinel mentions.
 pub(super) struct PeerSentinel {
     pub(super) id: String,
     pub(super) address: Address,
@@ -92,13 +92,14 @@ impl Node {
         self.given || self.standing().seen.elapsed() < KEPT
     }
 
-    /// Whether it left the last question unanswered, not long ago.
+    /// Whether it left a recent request unanswered.
     pub(super) fn rests(&self) -> bool {
         let until = self.standing().rests_until;
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Asks, and asks for further sentinels unless there are as many as are `known`. Dropping the future means that it took too long.
+    /// Asks the node, and asks for further sentinels unless it counts as many as are `known`. A drop of the future counts
+    /// as a timeout.
     pub(super) async fn ask(
         &self,
         question: &Question,
@@ -125,7 +126,7 @@ impl Node {
         server: &ServerConfig,
         known: usize,
     ) -> Result<(Answer, Vec<PeerSentinel>), Error> {
-        // Kept only if it is good for the next question.
+        // Keep the connection only if it works for the next request.
         let mut asked = match conn.take() {
             Some(conn) => conn,
             None => self.connect(question, server).await?,
@@ -167,9 +168,9 @@ impl Node {
         service: &str,
         known: usize,
     ) -> Result<Result<(Answer, Vec<PeerSentinel>), Error>, String> {
-        // While the replicas are being moved to the new master, MASTER has the epoch of the new one and the address of the
-        // old: the epoch comes from there, the address from the other. Together, and in this order: an address is at
-        // least as new as its epoch.
+        // While replicas move to the new master, MASTER returns the new epoch with the old address. The epoch comes from
+        // MASTER, the address from the other command. They are sent together in this order, so the address is at least as
+        // new as its epoch.
         let (master, address) = tokio::join!(biased;
             sentinel(connection, "MASTER", Some(service)),
             sentinel(connection, "GET-MASTER-ADDR-BY-NAME", Some(service)),
@@ -192,7 +193,7 @@ impl Node {
             return Ok(id);
         }
         let id = frame::text(&sentinel(connection, "MYID", None).await?);
-        // One that does not tell is known by its address.
+        // A sentinel that does not tell its id is identified by its address.
         let id = id.unwrap_or_else(|| format!("{}:{}", self.address.0, self.address.1));
         self.standing().id = Some(id.clone());
         Ok(id)
@@ -223,7 +224,7 @@ impl Node {
     }
 }
 
-/// Ends with a rest, unless it turns out to be none.
+/// Records a timeout when it is dropped, unless an answer came.
 struct Silence<'a> {
     node: &'a Node,
     is: bool,
@@ -244,7 +245,7 @@ async fn sentinel(
     conn::command(connection, "SENTINEL", &words).await
 }
 
-/// What `MASTER` and `GET-MASTER-ADDR-BY-NAME` tell together.
+/// Combines the answers of `MASTER` and `GET-MASTER-ADDR-BY-NAME`.
 fn report(sentinel: String, master: &Frame, address: &Frame) -> Report {
     let fields = frame::map(master);
     let number = |name: &str| fields.get(name).and_then(|number| number.parse().ok());
@@ -271,7 +272,7 @@ fn peer(fields: &HashMap<String, String>) -> Option<PeerSentinel> {
     })
 }
 
-/// What the fuzz target reaches.
+/// For the fuzz target.
 #[cfg(test)]
 pub(super) mod fuzz {
     use super::{Frame, frame, peer, refusal, report};

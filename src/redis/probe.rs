@@ -1,4 +1,4 @@
-//! What the command-line tool asks the servers of a URL beyond locks. It may be changed at any time.
+//! Requests of the command-line tool to the servers of a URL, beyond locks. This interface may change at any time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Host and port of a server.
 pub type Address = (String, u16);
 
-/// What sort of set-up a URL names.
+/// The kind of set-up that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetUp {
     /// One server.
     Single,
-    /// The master of this service, by the word of sentinels.
+    /// The master of this service, which sentinels name.
     Sentinel(String),
-    /// Whichever of some servers is the master.
+    /// The master among some servers.
     Replicated,
     /// A cluster.
     Cluster,
@@ -71,22 +71,22 @@ impl Probe {
         }
     }
 
-    /// What sort of set-up it is.
+    /// The kind of set-up.
     pub fn set_up(&self) -> &SetUp {
         &self.set_up
     }
 
-    /// The sentinels, servers or nodes that the URL names, if it is not one server alone.
+    /// The sentinels, servers or nodes that the URL names; none for a single server.
     pub fn given(&self) -> &[Address] {
         &self.given
     }
 
-    /// The user that servers are asked as, if the URL names one.
+    /// The user for the servers, if the URL names one.
     pub fn user(&self) -> Option<&str> {
         self.server.username.as_deref()
     }
 
-    /// Connects to the master, of a cluster to the first of the nodes that answers.
+    /// Connects to the master, or to the first node of a cluster that answers.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Probe {
         open(Connector::new(self.server.clone(), 1).to(Arc::new(self.locator.clone()))).await
     }
 
-    /// Connects to the server at `address`, whatever its role is.
+    /// Connects to the server at `address`, in any role.
     ///
     /// # Errors
     ///
@@ -146,12 +146,12 @@ impl std::fmt::Debug for Asked {
 }
 
 impl Asked {
-    /// Where the server is, to be shown.
+    /// The server's address, for display.
     pub fn place(&self) -> String {
         self.endpoint.to_string()
     }
 
-    /// Its host, unless it is reached by a unix socket.
+    /// The server's host; `None` for a unix socket.
     pub fn host(&self) -> Option<&str> {
         match &self.endpoint {
             Endpoint::Tcp((host, _)) => Some(host),

@@ -1,20 +1,19 @@
-//! The bytes of RESP, in its versions 2 and 3: commands out, values in. Pure.
+//! Encodes commands and decodes values of RESP, versions 2 and 3. Pure.
 //!
-//! The reader keeps its own stack and a budget, so that no bytes of a peer can exhaust the thread's stack or the memory of
-//! the process.
+//! The reader has its own stack and a budget: no bytes of a peer can exhaust the thread's stack or the process's memory.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::connection::Frame;
 use crate::server_text;
 
-/// How deep values may be nested. Answers to the commands of this crate have at most six levels.
+/// The deepest nesting of a value. Answers to the commands of this crate have at most six levels.
 const DEEPEST: usize = 32;
-/// Memory that one value may take.
+/// The most memory of one value.
 pub(super) const MOST_BYTES: usize = 32 << 20;
-/// Bytes of a line, which is what a number, a short text or an error is.
+/// The most bytes of a line: a number, a short text or an error.
 const LONGEST_LINE: usize = 64 << 10;
-/// Places that are set aside at once for the values of a list, whatever length it claims to have.
+/// The most elements that a list reserves at once, whatever length it claims.
 const MOST_AT_ONCE: usize = 64;
 
 /// Writes one command as an array of strings.
@@ -48,16 +47,16 @@ fn header(out: &mut BytesMut, marker: u8, mut number: usize) {
     out.put_slice(b"\r\n");
 }
 
-/// A whole value.
+/// A complete value.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decoded {
     /// The answer to a command.
     Reply(Frame),
-    /// What the server sends by itself.
+    /// Data without a request.
     Push(Vec<Frame>),
 }
 
-/// The bytes are no RESP, or more than any answer may be. Nothing after them can be read.
+/// The bytes are not RESP, or exceed the limits. No later byte can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Garbage(pub(super) &'static str);
 
@@ -66,7 +65,7 @@ pub(super) struct Garbage(pub(super) &'static str);
 pub(super) struct Decoder {
     /// The lists and maps that are not complete, outermost first.
     open: Vec<Collection>,
-    /// Memory that the value may still take.
+    /// The remaining memory of the value.
     left: usize,
 }
 
@@ -82,14 +81,14 @@ enum Kind {
     List,
     Map,
     Push,
-    /// Says something of the value behind it, which no command of this crate asks for.
+    /// An attribute of the next value, which no command of this crate requests.
     Attribute,
 }
 
-/// What stands at the beginning of the bytes.
+/// The first token of the bytes.
 enum Token {
     Frame(Frame),
-    /// So many frames follow.
+    /// This many frames follow.
     Begin(Kind, usize),
 }
 
@@ -101,7 +100,7 @@ impl Decoder {
         }
     }
 
-    /// The next value, if it has arrived as a whole. What has been read is taken out of `bytes`.
+    /// The next value, if it has arrived completely. Removes the read bytes from `bytes`.
     pub(super) fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Decoded>, Garbage> {
         while let Some(token) = self.token(bytes)? {
             self.take(size_of::<Frame>())?;
@@ -138,7 +137,7 @@ impl Decoder {
         })
     }
 
-    /// Puts a frame where it belongs; returns the value that it completes.
+    /// Adds a frame to the innermost collection. Returns the value that it completes.
     fn complete(&mut self, frame: Frame) -> Option<Decoded> {
         let Some(around) = self.open.last_mut() else {
             return Some(Decoded::Reply(frame));
@@ -153,7 +152,7 @@ impl Decoder {
 
     /// Closes the innermost collection, which is complete.
     ///
-    /// The call of `complete` and back is as deep as the collections are nested.
+    /// The recursion with `complete` is as deep as the collections are nested.
     fn close(&mut self) -> Option<Decoded> {
         let Collection { kind, frames, .. } = self.open.pop()?;
         match kind {
@@ -168,7 +167,7 @@ impl Decoder {
         }
     }
 
-    /// Takes one token out of `bytes`, if it has arrived.
+    /// Removes one token from `bytes`, if it has arrived.
     fn token(&mut self, bytes: &mut BytesMut) -> Result<Option<Token>, Garbage> {
         let Some(&marker) = bytes.first() else {
             return Ok(None);
@@ -198,7 +197,7 @@ impl Decoder {
                 self.take(length)?;
                 Token::Frame(frame)
             }
-            // No command of this crate is answered by any other.
+            // No command of this crate has an answer of another type.
             _ => Token::Frame(Frame::Null),
         };
         bytes.advance(behind);
@@ -212,7 +211,7 @@ impl Decoder {
             b'|' => (Kind::Attribute, 2),
             _ => (Kind::List, 1),
         };
-        // One that cannot become complete is not begun.
+        // Refuse a collection that cannot become complete.
         match size.checked_mul(each) {
             Some(frames) if frames <= self.left / size_of::<Frame>() => {
                 Ok(Token::Begin(kind, frames))
@@ -221,7 +220,7 @@ impl Decoder {
         }
     }
 
-    /// Takes a string of `size` bytes and its header out of `bytes`, if it has arrived.
+    /// Removes a string of `size` bytes and its header from `bytes`, if it has arrived.
     fn string(
         &mut self,
         bytes: &mut BytesMut,
@@ -246,18 +245,18 @@ impl Decoder {
     }
 }
 
-/// Copied, so that a small text does not keep a large buffer.
+/// Copies: a small text must not keep a large buffer.
 fn text(marker: u8, text: &[u8]) -> Frame {
     match marker {
         b'-' | b'!' => Frame::Error(server_text::shown(&String::from_utf8_lossy(text))),
         b'+' => Frame::Status(Bytes::copy_from_slice(text)),
-        // The first four say what kind of text it is.
+        // The first four bytes name the format of the text.
         b'=' => Frame::Text(Bytes::copy_from_slice(text.get(4..).unwrap_or_default())),
         _ => Frame::Text(Bytes::copy_from_slice(text)),
     }
 }
 
-/// How long the first line is, without its marker and its end.
+/// The length of the first line, without its marker and its end.
 fn line_length(bytes: &[u8]) -> Result<Option<usize>, Garbage> {
     let line = &bytes[1..bytes.len().min(LONGEST_LINE)];
     match line.windows(2).position(|end| end == b"\r\n") {
@@ -270,7 +269,7 @@ fn number(line: &[u8]) -> Option<i64> {
     std::str::from_utf8(line).ok()?.parse().ok()
 }
 
-/// A length, or none, as RESP2 writes what is not there. Lengths that come later are not asked for, and so not read.
+/// A length; `None` for RESP2's absent value. The crate requests no streamed values, so their lengths are not read.
 fn size(line: &[u8]) -> Result<Option<usize>, Garbage> {
     match number(line) {
         Some(-1) => Ok(None),

@@ -1,4 +1,4 @@
-//! Whether the user may announce releases: without that right a lock could be taken, and not be released.
+//! Whether the user may announce releases: without that right, a lock could be acquired but not released.
 
 use std::sync::{
     Arc,
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::wire::script::Publishing;
 
-/// Servers before 7 cannot tell.
+/// Servers before 7 cannot report it.
 const QUESTION: &str = "return redis.acl_check_cmd and not redis.acl_check_cmd(ARGV[1], ARGV[2], '0') and 'NOPERM' or 'OK'";
 
-/// What is known of the user's right to publish.
+/// The client's knowledge of the user's right to publish.
 #[derive(Clone)]
 pub(super) struct Rights(Option<Arc<AtomicBool>>);
 
@@ -27,13 +27,13 @@ impl Rights {
         Self((username != "default").then(Arc::default))
     }
 
-    /// Whether to [`ask`](Self::ask) before a lock is taken: until the answer is yes for one of them.
+    /// Whether to [`ask`](Self::ask) before an acquisition: until the answer is yes once.
     pub(super) fn is_unknown(&self) -> bool {
         let known = self.0.as_ref();
         known.is_some_and(|known| !known.load(Ordering::Relaxed))
     }
 
-    /// Whether the user may publish to `channel`. A server that does not say does not forbid it.
+    /// Whether the user may publish to `channel`. A server that cannot report it counts as permitting.
     pub(super) async fn ask(&self, open: &Open, publishing: Publishing, channel: Bytes) -> bool {
         let command = match publishing {
             Publishing::Classic => "PUBLISH",

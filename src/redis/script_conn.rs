@@ -1,4 +1,4 @@
-//! A connection for scripts that is opened again whenever it breaks.
+//! A connection for scripts that reopens whenever it breaks.
 
 use std::{
     future::poll_fn,
@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// How often a connection is looked at.
+/// How often a connection is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a quiet connection is left alone before a `PING`.
+/// How long a quiet connection gets no `PING`.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// A connection for scripts, as callers see it.
+/// A caller's handle to the connection for scripts.
 #[derive(Clone)]
 pub(super) struct ScriptConn {
     states: watch::Sender<State>,
@@ -54,7 +54,7 @@ enum State {
     Closed,
 }
 
-/// The line was closed for good.
+/// The connection is closed for good.
 #[derive(Debug)]
 pub(super) struct Closed;
 
@@ -88,7 +88,7 @@ impl ScriptConn {
         matches!(*self.states.borrow(), State::Up(_))
     }
 
-    /// Why there are no answers, if there are none.
+    /// Why the server does not answer; `None` if it does.
     pub(super) fn trouble(&self) -> Option<Arc<Cause>> {
         self.trouble.cause()
     }
@@ -109,7 +109,7 @@ impl ScriptConn {
         }
     }
 
-    /// Completes when the line is closed.
+    /// Completes when the connection is closed for good.
     pub(super) async fn closed(&self) {
         let mut states = self.states.subscribe();
         let _ = states
@@ -117,18 +117,18 @@ impl ScriptConn {
             .await;
     }
 
-    /// Waits until `old` has been replaced: by then the server has dropped it.
+    /// Waits until `old` is replaced. By then the server has dropped it.
     pub(super) async fn replaced(&self, old: &Arc<Open>) -> Result<(), Closed> {
         self.other_than(Some(old)).await.map(drop)
     }
 
-    /// Asks the server for a sign of life, once there is a connection.
+    /// Pings the server once there is a connection.
     pub(super) async fn ping(&self) -> Result<(), CallError> {
         let open = self.opened().await?;
         match open.send("PING", Vec::new()).await {
             Ok(answer) => match frame::error(&answer).map(Refusal::from_message) {
                 Some(refusal @ Refusal::Transient { .. }) => Err(CallError::Refused(refusal)),
-                // A user without the right to ask was answered as well.
+                // A refusal for lack of the right is an answer too.
                 _ => Ok(()),
             },
             Err(reason) => Err(CallError::Unanswered { reason }),
@@ -154,16 +154,17 @@ impl ScriptConn {
 /// An open connection for scripts.
 pub(super) struct Open {
     connection: Arc<dyn Connection>,
-    /// Asked again while the server does not tell, as it must be known when the connection breaks.
+    /// The identity of the connection. Requested again until the server tells it, because it is needed when the connection
+    /// breaks.
     identity: Mutex<Asked>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
-    /// A script was answered.
+    /// Whether a script was answered.
     proven: AtomicBool,
     proving: Notify,
-    /// Told when it leads to the wrong server.
+    /// Notified when the connection leads to the wrong server.
     wrong_server: Notify,
-    /// Cancelled when the connection has ended: a command sent after that may stay unanswered.
+    /// Cancelled when the connection has ended: a later command may stay unanswered.
     ended: CancellationToken,
     traffic: Traffic,
 }
@@ -186,7 +187,7 @@ impl Traffic {
     }
 
     fn sent(&self) -> InFlight<'_> {
-        // The first call after a quiet time starts the clock anew.
+        // The first call after a quiet time restarts the clock.
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             self.mark();
         }
@@ -203,7 +204,7 @@ impl Traffic {
         self.since.elapsed().saturating_sub(last)
     }
 
-    /// A `PING` is due: calls wait and no reply comes, or nothing has been heard for long.
+    /// Whether a `PING` is due: calls wait without a reply, or the connection has been quiet for long.
     fn is_suspicious(&self) -> bool {
         let waiting = self.in_flight.load(Ordering::Relaxed) > 0;
         self.silence() >= if waiting { LOOK_EVERY } else { PING_EVERY }
@@ -220,16 +221,16 @@ impl Drop for InFlight<'_> {
 }
 
 impl Open {
-    /// The connection is to be made anew: where it leads may be another server now.
+    /// Requests a new connection: the address may belong to another server now.
     pub(super) fn is_wrong_server(&self) {
-        // Not over and over, while there is no other.
+        // Only once, while there is no other server.
         if self.traffic.since.elapsed() >= LOOK_EVERY {
             self.wrong_server.notify_one();
         }
     }
 
-    /// An answer is awaited from the server by another connection, until what is returned is dropped: it is asked on this one
-    /// whether it is well.
+    /// Counts a call on another connection to the server until the result is dropped. Meanwhile, this connection pings the
+    /// server.
     pub(super) fn awaits(&self) -> InFlight<'_> {
         self.traffic.sent()
     }
@@ -243,7 +244,7 @@ impl Open {
         lock(&self.identity).clone()
     }
 
-    /// Runs `operations` of `script` in one call; without an answer, says why there is none.
+    /// Runs `operations` of `script` in one call. An error says why there is no answer.
     pub(super) async fn run(
         &self,
         script: &'static Script,
@@ -256,12 +257,12 @@ impl Open {
         if !frame::is_unknown_script(&answer) {
             return Ok(self.proved_by(answer));
         }
-        // The server runs a script that it does not know, or nothing: safe to send again at once (P-T1).
+        // A NOSCRIPT means that the server has run nothing: repeating at once is safe (P-T1).
         let answer = self.eval("EVAL", text.source.clone(), script, operations);
         Ok(self.proved_by(answer.await?))
     }
 
-    /// A connection on which a script was answered is a good one.
+    /// An answered script proves the connection.
     fn proved_by(&self, answer: Frame) -> Frame {
         if !self.proven.swap(true, Ordering::Relaxed) {
             self.proving.notify_one();
@@ -280,7 +281,7 @@ impl Open {
         self.send(name, arguments(text, script, operations))
     }
 
-    /// Sends one command; without an answer, says why there is none.
+    /// Sends one command. An error says why there is no answer.
     pub(super) async fn send(
         &self,
         name: &'static str,
@@ -320,7 +321,7 @@ fn arguments(text: Bytes, script: &Script, operations: &[Operation]) -> Vec<Byte
     arguments
 }
 
-/// Keeps a line's connection open.
+/// Keeps the connection of a handle open.
 struct Reconnector {
     connector: Connector,
     line: ScriptConn,
@@ -330,7 +331,7 @@ struct Reconnector {
 }
 
 impl Reconnector {
-    /// Lets callers use `conn`.
+    /// Makes `conn` available to callers.
     fn open(&self, conn: Conn) -> (Arc<Open>, Router) {
         let open = Arc::new(Open {
             connection: conn.connection,
@@ -357,7 +358,7 @@ impl Reconnector {
             let broken = broken(&open, &mut router, || self.fortune.is_proven(&endpoint));
             let Some(reason) = self.closed.run_until_cancelled(broken).await else {
                 self.line.states.send_replace(State::Closed);
-                // What is unanswered when the line closes is not waited for long.
+                // A closing connection waits only briefly for answers.
                 open.connection.quit().await;
                 open.ended.cancel();
                 return;
@@ -376,7 +377,7 @@ impl Reconnector {
         }
     }
 
-    /// Connects, and makes the server drop the connection that was there before.
+    /// Connects, and has the server kill the previous connection.
     async fn connect(&mut self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
         let identity = match old.map(Open::identity) {
             Some(Asked::Known(identity)) => Some(identity),
@@ -390,7 +391,8 @@ impl Reconnector {
             let Some(identity) = &identity else {
                 break conn;
             };
-            // A connection that breaks before its predecessor is dead has sent nothing: the next one kills the same one.
+            // A connection that breaks before its predecessor is dead has sent nothing. The next one kills that same
+            // predecessor.
             let Err(reason) = conn.kill(identity).await else {
                 break conn;
             };
@@ -409,7 +411,7 @@ impl Reconnector {
 }
 
 impl Drop for Reconnector {
-    /// Also when the runtime ends before the client does: no caller then waits for a connection that will not come.
+    /// Also runs when the runtime ends before the client: no caller may wait for a connection that will not come.
     fn drop(&mut self) {
         if let State::Up(open) = self.line.states.send_replace(State::Closed) {
             open.ended.cancel();
@@ -417,8 +419,8 @@ impl Drop for Reconnector {
     }
 }
 
-/// Completes, with the reason, when the connection has ended or its server has stopped answering.
-/// Tells once that it has proved itself.
+/// Completes with the reason when the connection has ended or its server has stopped answering. Reports once that the
+/// connection is proved.
 async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -> String {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     let mut number = 0;

@@ -1,4 +1,4 @@
-//! A single server, wherever it is: one connection for scripts, one for subscriptions.
+//! A single server or the master of a set-up: one connection for scripts, one for subscriptions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// How long both connections may take to open.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Messages that may wait for the dispatcher; beyond them, everybody is woken.
+/// The most messages that wait for the dispatcher. If there are more, all waiters are woken.
 pub(super) const MESSAGES: usize = 2048;
 
 /// One Redis or Valkey server.
@@ -128,7 +128,7 @@ impl Lines {
             Ok(frame) => {
                 let answers = Answered::from(frame).answers(count)?;
                 if answers.iter().any(|answer| answer.reply.is_of_a_replica()) {
-                    // Behind a name that moves, as managed services have, another one may be the master by now.
+                    // A managed service may have moved the host's name to another master.
                     open.is_wrong_server();
                 }
                 Ok(answers)

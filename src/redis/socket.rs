@@ -1,9 +1,8 @@
-//! Connections over TCP, TLS and unix sockets, in a RESP of our own.
+//! Connections over TCP, TLS and unix sockets, with the crate's own RESP.
 //!
-//! fred, which donates configurations, has no part in them: it sends the handshake as an inline command, with the
-//! credentials as they are; it logs what a server says, with the arguments that the server echoes; its decoder follows
-//! nested values by recursion, until the stack ends and with it the process; and it takes `CLUSTERDOWN` for the end of a
-//! connection.
+//! fred takes no part in them. It sends the handshake as an inline command with unescaped credentials. It logs servers'
+//! messages with the arguments that they echo. Its decoder recurses into nested values until the stack overflows and the
+//! process ends. It treats `CLUSTERDOWN` as the end of a connection.
 
 use std::{
     pin::Pin,
@@ -35,22 +34,22 @@ use super::{
 };
 use crate::{error::Error, server_text, wire::Refusal};
 
-/// How long closing waits for what is still on its way.
+/// How long a close waits for pending answers.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
 
-/// What a server says to one client too many, and hangs up.
+/// The server's error for a client beyond its limit, before it closes the connection.
 const TOO_MANY: &str = "max number of clients";
 
-/// How far tokio's clock has to be ahead of the machine's to be a paused one.
+/// A lead of tokio's clock over the machine's from which the clock counts as paused.
 const PAUSED_AHEAD: Duration = Duration::from_millis(500);
 
 /// Opens sockets.
 #[derive(Clone)]
 pub(super) struct Sockets {
     pub(super) tls: Option<Tls>,
-    /// Where credentials come from before each connection, if not from the configuration.
+    /// The source of credentials before each connection, if not the configuration.
     pub(super) provider: Option<Provider>,
-    /// The longest that a connection may take to open, if the client says so.
+    /// The longest time that a connection may take to open, if the client sets it.
     pub(super) wait: Option<Duration>,
 }
 
@@ -146,7 +145,7 @@ impl Transport for Sockets {
     }
 }
 
-/// The time by tokio's clock and by the machine's, which differ while a test has paused the first.
+/// The time by tokio's clock and by the machine's. They differ while a test has paused tokio's clock.
 struct Clocks(tokio::time::Instant, std::time::Instant);
 
 impl Clocks {
@@ -180,7 +179,7 @@ impl ConnectError {
         }
     }
 
-    /// What a server refused the handshake with.
+    /// The server's refusal of the handshake.
     fn refused(message: &str, password: Option<&str>) -> Self {
         const OF_CREDENTIALS: [&str; 4] = [
             "NOAUTH",
@@ -204,7 +203,7 @@ impl ConnectError {
     }
 }
 
-/// Logs in and chooses the version of the protocol; returns the answers to `HELLO` and `CLIENT INFO`.
+/// Logs in and negotiates the version of the protocol. Returns the answers to `HELLO` and `CLIENT INFO`.
 async fn log_in(
     open: &Open,
     server: &ServerConfig,
@@ -238,7 +237,7 @@ async fn log_in(
     if let Some(database) = server.database {
         ask("SELECT", &[&database.to_string()]).await?;
     }
-    // Both at once. A refusal is an answer too: a server need not show a name, nor the identity of a connection.
+    // Sends both commands at once. A refusal is an answer too: names and identities are optional.
     let naming = async {
         if let Some(name) = &server.connection_name {
             let words = [&b"SETNAME"[..], name.as_bytes()].map(Bytes::copy_from_slice);
@@ -248,7 +247,7 @@ async fn log_in(
     let asking = open.send("CLIENT", vec![Bytes::from_static(b"INFO")]);
     let ((), info) = tokio::join!(naming, asking);
     match info {
-        // A server without HELLO lets everybody connect, and says then that nothing else is allowed.
+        // A server without HELLO accepts each connection, and then refuses every command for lack of a login.
         Ok(Frame::Error(message)) if message.starts_with("NOAUTH") => {
             Err(ConnectError::refused(&message, password))
         }
@@ -257,7 +256,7 @@ async fn log_in(
     }
 }
 
-/// Refuses what is no answer to `HELLO`.
+/// Refuses a frame that is not an answer to `HELLO`.
 fn hello(answer: Frame) -> Result<Frame, ConnectError> {
     match answer {
         Frame::Map(_) => Ok(answer),
@@ -268,7 +267,7 @@ fn hello(answer: Frame) -> Result<Frame, ConnectError> {
     }
 }
 
-/// The task that moves a connection's bytes; completes when the connection ends. Dropped, it closes the socket, and calls
+/// The task that moves a connection's bytes. It completes when the connection ends. Its drop closes the socket, and calls
 /// fail.
 struct Moving(JoinHandle<String>);
 
@@ -290,7 +289,7 @@ impl Drop for Moving {
 /// An open connection.
 struct Open {
     requests: mpsc::UnboundedSender<Request>,
-    /// Until they are asked for.
+    /// `None` once a caller has taken them.
     received: Mutex<Option<Received>>,
 }
 

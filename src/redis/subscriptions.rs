@@ -20,27 +20,27 @@ use session::{AT_ONCE, Session};
 use wanted::Wanted;
 pub(super) use wanted::{Want, Wants};
 
-/// How many broken connections are remembered, to be killed: each of them broke before its predecessors were dead.
+/// The most broken connections that are remembered, to be killed. Each broke before its predecessors were dead.
 const MOST_ALIVE: usize = 8;
 
-/// Which channels these are.
+/// The scope of the channels.
 pub(super) enum Channels {
-    /// Those of a server.
+    /// The channels of a server.
     Everywhere,
-    /// Those of all nodes of a cluster, by way of any of them.
+    /// The channels of a whole cluster, through any node.
     OfCluster,
-    /// Those of a shard, which come and go with its slots.
+    /// The channels of a shard, which change with its slots.
     OfShard(Arc<dyn ShardMap>),
 }
 
-/// The map that says which node has a shard.
+/// The map of slots to nodes.
 pub(super) trait ShardMap: Send + Sync {
-    /// Has the map read again: a node seems to have lost slots.
+    /// Requests a new map: a node seems to have lost slots.
     fn request_refresh(&self);
 }
 
 impl Channels {
-    /// The server is not the one to ask, it seems.
+    /// Reports that this server seems to be the wrong one.
     fn request_refresh(&self) {
         if let Channels::OfShard(map) = self {
             map.request_refresh();
@@ -48,7 +48,7 @@ impl Channels {
     }
 }
 
-/// Subscribes, and reports what came of it.
+/// Subscribes, and reports the results.
 pub(super) struct Subscriber {
     pub(super) connector: Connector,
     pub(super) channels: Channels,
@@ -57,7 +57,7 @@ pub(super) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes and unsubscribes as `wants` say and passes the messages on, over one connection after the other.
+    /// Subscribes and unsubscribes by `wants` and passes on the messages, over one connection after the other.
     pub(super) async fn serve(self, first: Option<Conn>, mut wants: mpsc::UnboundedReceiver<Want>) {
         let mut wanted = Wanted::default();
         let mut fortune = self.connector.fortune("subscriptions");
@@ -68,8 +68,7 @@ impl Subscriber {
                 connecting.await
             }
         };
-        // Broken connections that the server may not know to be dead: one that lives on receives messages in vain, and counts as a
-        // listener.
+        // Broken connections that may still be alive at the server, where they count as listeners.
         let mut alive = VecDeque::new();
         while let Some(mut conn) = next {
             let listener = listen(&*conn.connection, self.events.clone());
@@ -80,7 +79,7 @@ impl Subscriber {
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
             let rest = match ended {
-                // Closed, or no caller is left that could want anything.
+                // The client is closed, or all callers have gone.
                 None | Some(None) => return conn.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
                     let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
@@ -108,7 +107,7 @@ impl Subscriber {
         }
     }
 
-    /// Serves until the connection breaks, and returns why; `None` when no caller can want anything any more.
+    /// Serves until the connection breaks, and returns the reason; `None` when all callers have gone.
     async fn use_conn(
         &self,
         conn: &mut Conn,
@@ -154,7 +153,7 @@ impl Subscriber {
                         Ok(true) => drop(self.events.send(Event::MessagesMissed)),
                         Ok(false) => {}
                     }
-                    // One that has nothing to listen to is as good as it can be.
+                    // A connection without channels has nothing to prove.
                     prove(true, &mut is_proven);
                 }
             }
@@ -162,10 +161,10 @@ impl Subscriber {
     }
 }
 
-/// How a connection has ended.
+/// The end of a connection.
 struct Ended {
     reason: String,
-    /// A subscription was confirmed on it.
+    /// Whether it confirmed a subscription.
     is_proven: bool,
 }
 

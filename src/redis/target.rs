@@ -24,13 +24,13 @@ pub(crate) struct Target {
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
     pub(super) map: Option<AddressMap>,
-    /// Whether connections are left to the background.
+    /// Whether the client connects in the background.
     pub(crate) lazy: bool,
-    /// What the client is called, if not by chance.
+    /// The client's id, if it is not random.
     pub(crate) client_id: Option<Uuid>,
 }
 
-/// The nodes that are asked for the master.
+/// The nodes that know the master.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) question: Question,
@@ -40,7 +40,7 @@ pub(super) struct Asked {
 }
 
 impl Target {
-    /// Whether another runtime could connect.
+    /// Whether another runtime can connect.
     pub(crate) fn is_reached_from_anywhere(&self) -> bool {
         self.server.transport.is_reached_from_anywhere()
     }
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// The master of `service`, by the word of the sentinels at `addresses`, which know users of their own.
+    /// The master of `service`, which the sentinels at `addresses` name. Sentinels have users of their own.
     pub(super) fn of_service(
         server: ServerConfig,
         service: String,
@@ -71,7 +71,7 @@ impl Target {
         Self::asking(server, Question::MasterOf(service), asking, addresses)
     }
 
-    /// Whichever of the servers at `addresses` is the master.
+    /// The master among the servers at `addresses`.
     pub(super) fn replicated(server: ServerConfig, addresses: Vec<Address>) -> Self {
         Self::asking(server.clone(), Question::AreYou, server, addresses)
     }
@@ -103,7 +103,7 @@ impl Target {
         }
     }
 
-    /// Has the server show the connections under this name.
+    /// Names the connections at the server.
     pub(crate) fn name_connections(&mut self, name: &str) {
         let name = Some(Arc::from(name));
         if let Some(asked) = &mut self.asked {
@@ -117,7 +117,7 @@ impl Target {
         if let Some(asked) = &mut self.asked
             && asked.question == Question::AreYou
         {
-            // The servers speak for themselves.
+            // Each server reports its own role.
             asked
                 .server
                 .log_in_as(username.clone(), Some(password.clone()));
@@ -169,7 +169,7 @@ impl Target {
         self.map = Some(map);
     }
 
-    /// The same, reached by other connections.
+    /// The same target with another connector.
     #[cfg(feature = "test-util")]
     pub(crate) fn over(mut self, transport: Arc<dyn super::connection::Transport>) -> Self {
         if let Some(asked) = &mut self.asked {

@@ -1,4 +1,4 @@
-//! From a URL to an address and credentials.
+//! Reads an address and credentials from a URL.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Target {
         parse(url)
     }
 
-    /// The master of `service`, by the word of the sentinels `nodes`.
+    /// The master of `service`, which the sentinels `nodes` name.
     pub(crate) fn sentinel(
         service: &str,
         nodes: impl IntoIterator<Item = impl AsRef<str>>,
@@ -27,7 +27,7 @@ impl Target {
         of_nodes("sentinel", [service], nodes)
     }
 
-    /// A `replicated` set-up, a `cluster` or `sentinel` ones of `nodes`, with what stands in the path of their URL.
+    /// A `replicated`, `cluster` or `sentinel` set-up of `nodes`, with the path of its URL.
     pub(crate) fn several(
         set_up: &str,
         path: &[&str],
@@ -37,9 +37,9 @@ impl Target {
     }
 }
 
-/// Reads a URL. No part of it comes back in an error: it may carry a password.
+/// Reads a URL. No error contains a part of it: it may carry a password.
 pub(super) fn parse(text: &str) -> Result<Target, Error> {
-    // The parser would leave them out, and with them a part of a password.
+    // The parser would drop these characters, and with them a part of a password.
     let text = text.trim();
     if text.contains(['\t', '\r', '\n']) {
         return Err(Error::config(
@@ -88,7 +88,7 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
     }
 }
 
-/// A URL, and what its parser leaves out.
+/// A URL, and details that its parser drops.
 struct Given {
     url: Url,
     has_empty_password: bool,
@@ -102,7 +102,7 @@ impl std::ops::Deref for Given {
     }
 }
 
-/// Whether the URL says that the password is empty, as in `redis://user:@host`, and not that there is none.
+/// Whether the URL has an empty password, as in `redis://user:@host`, instead of none.
 fn has_empty_password(text: &str) -> bool {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn has_empty_password(text: &str) -> bool {
     })
 }
 
-/// Whether what should be a port is none, and an `@` comes later: a password has ended the host's part of the URL.
+/// Whether the port is invalid and an `@` follows: a character of a password has ended the host's part of the URL.
 fn ends_in_its_password(text: &str) -> bool {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -126,7 +126,7 @@ fn ends_in_its_password(text: &str) -> bool {
         && port.is_some_and(|(host, port)| host.is_empty() || !is_port(port))
 }
 
-/// The target that a URL with these nodes, and this path, would name.
+/// The target of a URL with these nodes and this path.
 pub(super) fn of_nodes<'a>(
     set_up: &str,
     path: impl IntoIterator<Item = &'a str>,
@@ -144,7 +144,7 @@ pub(super) fn of_nodes<'a>(
                 "some nodes are to be reached by TLS and some without: give all of them rediss://, or none",
             ));
         }
-        // A user, a path or a query there would be lost without a word.
+        // A user, a path or a query of a node would be lost silently.
         let is_plain = !host.is_empty() && !host.contains(['@', '/', '?', '#']);
         if !is_plain || !matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {
             return Err(Error::config(
@@ -170,7 +170,7 @@ pub(super) fn of_nodes<'a>(
     parse(url.as_str())
 }
 
-/// Where sentinels listen unless told otherwise.
+/// The default port of sentinels.
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
@@ -277,7 +277,7 @@ fn path(url: &Url) -> impl Iterator<Item = &str> {
     url.path_segments().into_iter().flatten()
 }
 
-/// The number that is left of a path; none in an empty one.
+/// The database number of the rest of a path; `None` for an empty rest.
 fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<Option<u32>, Error> {
     let number = match path.next().unwrap_or_default() {
         "" => None,
@@ -298,7 +298,7 @@ fn bad_database() -> Error {
 
 fn host(url: &Url) -> Result<String, Error> {
     match url.host() {
-        // A resolver would look up the brackets of `[::1]`.
+        // A resolver would treat the brackets of `[::1]` as part of a name.
         Some(url::Host::Ipv6(address)) => Ok(address.to_string()),
         Some(host) => Ok(host.to_string()),
         None => Err(Error::config("the URL names no host")),
@@ -329,7 +329,7 @@ fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
     Ok(addresses)
 }
 
-/// The values of a parameter. A plus sign is one, as elsewhere in a URL: passwords have some.
+/// The values of a parameter. A plus sign is no space, as elsewhere in a URL: passwords may contain one.
 fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = Result<String, Error>> + 'a {
     let pairs = url.query().unwrap_or_default().split('&');
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -337,7 +337,7 @@ fn query<'a>(url: &'a Url, key: &'a str) -> impl Iterator<Item = Result<String, 
     values.map(|(_, value)| decoded(value, "query"))
 }
 
-/// The value of a parameter that may be there once.
+/// The value of a parameter that may occur once.
 fn parameter(url: &Url, key: &str) -> Result<Option<String>, Error> {
     let mut values = query(url, key);
     match (values.next().transpose()?, values.next()) {
@@ -346,7 +346,8 @@ fn parameter(url: &Url, key: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// A misspelt parameter would be none. Its name is not told: it may be the rest of a password.
+/// Refuses unknown parameters: a misspelt one would be ignored. The error does not contain the name, which may be the rest
+/// of a password.
 fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
     let query = url.query().unwrap_or_default();
     let mut names = query
@@ -368,7 +369,7 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
     }))
 }
 
-/// A part of a URL, its percent escapes read.
+/// A part of a URL, with percent escapes decoded.
 fn decoded(part: &str, which: &str) -> Result<String, Error> {
     let mut escapes = part.split('%').skip(1);
     let is_hex = |escape: &str| escape.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;

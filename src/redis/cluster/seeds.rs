@@ -1,4 +1,4 @@
-//! Asking nodes on connections that are made for it: those of a URL, or all that were ever heard of.
+//! Asks nodes over temporary connections: the nodes of a URL, or all known nodes.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ use crate::{
     },
 };
 
-/// How long a node may take to connect, or to answer: every other node can be asked as well.
+/// How long a node may take to connect, or to answer. Any other node can answer too.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_millis(1500);
 
 pub(super) fn connector(server: &ServerConfig, address: &Address, messages: usize) -> Connector {
     Connector::new(server.at(address.clone()), messages).within(ANSWER_WAIT)
 }
 
-/// What the first of several nodes that answers says.
+/// The answer of the first of several nodes.
 pub(super) struct FirstAnswer {
     pub(super) listed: Vec<Listed>,
-    /// Whether it can publish to a shard.
+    /// Whether the node can publish to a shard.
     pub(super) has_shards: bool,
 }
 
-/// Asks all of `addresses` at a time.
+/// Asks all of `addresses` at once.
 pub(super) async fn first_answer(
     server: &ServerConfig,
     addresses: &[Address],
@@ -43,7 +43,7 @@ pub(super) async fn first_answer(
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(answer) => return Ok(answer),
-            // What has to be corrected says more than what may pass.
+            // A configuration error tells the user more than a temporary one.
             Err(_) if matches!(error, Error::Config { .. }) => {}
             Err(new) => error = new,
         }
@@ -99,7 +99,7 @@ fn no_answer(message: Option<String>) -> Error {
     }
 }
 
-/// What a node answered to `CLUSTER NODES`.
+/// A node's answer to `CLUSTER NODES`.
 pub(super) fn read(answer: &Frame, asked: &Address) -> Option<Vec<Listed>> {
     match frame::error(answer) {
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! Which node listens to which channel, where messages stay in a shard.
+//! Subscribes to each channel at the node of its slot, where messages stay within a shard.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::redis::{
 
 type Done = oneshot::Sender<Result<(), CallError>>;
 
-/// A channel that is subscribed to, or is to be.
+/// A channel with a present or requested subscription.
 struct Placed {
-    /// The node that it is subscribed to at, if its slot has one.
+    /// The node of its subscription, if its slot has one.
     node: Option<Arc<Node>>,
-    /// The number of the first question to that node; answers to earlier ones are about an earlier subscription.
+    /// The number of the first request to that node. Answers to earlier requests concern an earlier subscription.
     first: u64,
     asking: Vec<Done>,
-    /// Messages may have been lost on the way to its present node.
+    /// Whether messages may have been lost on its move to the present node.
     moved: bool,
 }
 
-/// A node's connection for subscriptions; dropped, it ends.
+/// A node's connection for subscriptions. Its drop ends the connection.
 struct Listener {
     node: Arc<Node>,
     wants: mpsc::UnboundedSender<Want>,
     _closed: DropGuard,
 }
 
-/// How a subscription at one node went.
+/// The result of a subscription at one node.
 struct Answer {
     number: u64,
     channel: Bytes,
@@ -50,11 +50,11 @@ struct ShardSubscriptions {
     placed: HashMap<Bytes, Placed>,
     listeners: Vec<Listener>,
     answers: FuturesUnordered<BoxFuture<Option<Answer>>>,
-    /// How often a node has been asked to subscribe.
+    /// The number of requests to subscribe, to all nodes.
     asked: u64,
 }
 
-/// Subscribes at the nodes that have the channels' slots, and after them when they move.
+/// Subscribes at the nodes of the channels' slots, and follows slots that move.
 pub(super) async fn serve(
     topology: Arc<Topology>,
     mut wants: mpsc::UnboundedReceiver<Want>,
@@ -119,7 +119,7 @@ impl ShardSubscriptions {
         }
     }
 
-    /// Asks the node that has the channel's slot, and no other any more.
+    /// Subscribes at the node of the channel's slot, and unsubscribes at the previous one.
     fn place(&mut self, channel: Bytes) {
         let owner = self.owner(&channel);
         let Some(placed) = self.placed.get_mut(&channel) else {
@@ -176,7 +176,7 @@ impl ShardSubscriptions {
         }
     }
 
-    /// The slots have moved: what listens at the wrong node listens at the right one from now on.
+    /// Slots have moved: moves the subscriptions at wrong nodes to the right ones.
     fn follow(&mut self) {
         let has_moved = |(channel, placed): (&Bytes, &Placed)| {
             (!is_same(&placed.node, &self.owner(channel))).then(|| channel.clone())

@@ -1,4 +1,4 @@
-//! The owner of each slot, by what the nodes of a cluster report. Pure.
+//! The owner of each slot, by the reports of a cluster's nodes. Pure.
 
 use std::ops::RangeInclusive;
 
@@ -10,25 +10,25 @@ use crate::{
 /// The slots of a cluster.
 pub(super) const SLOTS: usize = crate::redis::SLOTS as usize;
 
-/// Nodes of a cluster that are taken up, at most; Redis itself is made for 1,000.
+/// The most nodes that are read from one report. Redis itself is designed for 1,000.
 const MOST_LISTED: usize = 2_000;
-/// Nodes that are remembered, at most, with those that are gone.
+/// The most nodes that are remembered, including nodes that are gone.
 const MOST_KNOWN: usize = 10_000;
 
-/// A node, as a line of `CLUSTER NODES` has it.
+/// A node, from a line of `CLUSTER NODES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
     id: String,
-    /// By number and, where it has one, by name.
+    /// Its IP address and, if it has one, its host name.
     addresses: Vec<Address>,
     /// The node that it follows, if it is a replica.
     master: Option<String>,
-    /// Of two nodes that claim a slot, the one of the later epoch has it.
+    /// Of two nodes that claim a slot, the one with the later epoch owns it.
     epoch: u64,
     slots: Vec<RangeInclusive<HashSlot>>,
 }
 
-/// Reads what the node at `asked` answered to `CLUSTER NODES`. What makes no sense is left out.
+/// Reads the answer of the node at `asked` to `CLUSTER NODES`. Leaves out malformed lines.
 pub(super) fn read(text: &str, asked: &Address) -> Vec<Listed> {
     text.lines()
         .filter_map(|line| read_line(line, &asked.0))
@@ -54,7 +54,7 @@ fn read_line(line: &str, asked: &str) -> Option<Listed> {
     })
 }
 
-/// `ip:port@bus[,name[,more=..]]`. A node that does not know its own address yet is where it was asked.
+/// `ip:port@bus[,name[,more=..]]`. A node that does not know its own address yet is at `asked`.
 fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
     let mut parts = text.split(',');
     let (host, port) = parts.next()?.split('@').next()?.rsplit_once(':')?;
@@ -67,14 +67,14 @@ fn read_addresses(text: &str, asked: &str) -> Option<Vec<Address>> {
     Some(hosts.map(|host| (host.to_owned(), port)).collect())
 }
 
-/// `7` or `0-5460`; what is on the way, in brackets, is still with the node that it leaves.
+/// `7` or `0-5460`. A moving slot, in brackets, still belongs to the node that it leaves.
 fn read_slots(word: &str) -> Option<RangeInclusive<HashSlot>> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     (usize::from(last) < SLOTS).then_some(first..=last)
 }
 
-/// What a node is called in a [`SlotMap`].
+/// The number of a node in a [`SlotMap`].
 pub(super) type NodeIndex = usize;
 
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub(super) struct SlotMap {
     owners: Vec<Option<Owner>>,
     nodes: Vec<Known>,
     numbers: HashMap<String, NodeIndex>,
-    /// What was taken up last.
+    /// The last report.
     heard: Vec<Listed>,
 }
 
@@ -96,11 +96,11 @@ struct Owner {
 struct Known {
     id: String,
     addresses: Vec<Address>,
-    /// The latest epoch that it was listed with.
+    /// The latest epoch of the node in any report.
     epoch: u64,
-    /// The node that it follows, or followed last.
+    /// The node that it follows or last followed.
     followed: Option<String>,
-    /// The master whose slots it has taken over.
+    /// The master whose slots it took over.
     succeeded: Option<String>,
     replicas: usize,
 }
@@ -115,8 +115,8 @@ impl SlotMap {
         }
     }
 
-    /// Whether to [`hear`](Self::hear) it would change nothing: they are asked far more often than anything changes, and
-    /// there are many slots.
+    /// Whether [`hear`](Self::hear) would change nothing. Reports are far more frequent than changes, and there are many
+    /// slots.
     pub(super) fn has_heard(&self, listed: &[Listed]) -> bool {
         self.heard == listed
     }
@@ -140,31 +140,32 @@ impl SlotMap {
         (0..has.len()).filter(|node| has[*node]).collect()
     }
 
-    /// Where a node is: by name, if that is asked for and it has one.
+    /// The address of a node: its host name, if that is wanted and exists.
     pub(super) fn address(&self, node: NodeIndex, by_name: bool) -> &Address {
         let addresses = &self.nodes[node].addresses;
         let last = addresses.len() - 1;
         &addresses[if by_name { last } else { 0 }]
     }
 
-    /// How many replicas a node has, those that are down included.
+    /// The number of a node's replicas, including replicas that are down.
     pub(super) fn replicas(&self, node: NodeIndex) -> usize {
         self.nodes[node].replicas
     }
 
-    /// All addresses that have been heard of.
+    /// All known addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.nodes.iter().map(|node| &node.addresses[0])
     }
 
-    /// The node that announces itself at `address`, the latest of them.
+    /// The latest node that announces `address`.
     pub(super) fn at(&self, address: &Address) -> Option<NodeIndex> {
         let mut nodes = self.nodes.iter();
         nodes.rposition(|node| node.addresses.contains(address))
     }
 
-    /// Takes up what a node reports of all nodes. A node that was paused, or is cut off, reports a stale view; configuration epochs reveal
-    /// it. A node that is gone for good owns nothing, however late its epochs were. `is_up` tells which nodes can be reached.
+    /// Applies one node's report of all nodes. A node that was paused or is cut off reports a stale view; configuration
+    /// epochs reveal it. A node that is gone for good owns nothing, however late its epochs were. `is_up` tells which nodes
+    /// can be reached.
     pub(super) fn hear(&mut self, listed: &[Listed], is_up: impl Fn(NodeIndex) -> bool) {
         let ids: HashSet<&str> = listed.iter().map(|node| &*node.id).collect();
         let unlisted = |node: &Known| !ids.contains(&*node.id);
@@ -197,7 +198,7 @@ impl SlotMap {
         for node in listed {
             self.count_replicas(node, listed);
         }
-        // A node that the report leaves out, and that can be reached, may be gone the next time.
+        // A reachable node that the report leaves out may be unreachable at the next report.
         let in_doubt = absent
             .iter()
             .zip(&gone)
@@ -209,15 +210,15 @@ impl SlotMap {
         };
     }
 
-    /// Counts the replicas of `node`; and the master that it has taken over from, until that one follows it, or is forgotten: it is
-    /// listed as a master without slots meanwhile, and has to be counted among the nodes that are down.
+    /// Counts the replicas of `node`. The master that it took over from counts too, until that master follows it or is
+    /// forgotten: meanwhile it is listed as a master without slots, and is one of the replicas that are down.
     fn count_replicas(&mut self, node: &Listed, listed: &[Listed]) {
         let Some(index) = self.know(node) else {
             return;
         };
         let known = &mut self.nodes[index];
         if node.epoch < known.epoch {
-            // Said by one that has slept.
+            // The report of a paused node.
             return;
         }
         known.epoch = node.epoch;
@@ -232,14 +233,14 @@ impl SlotMap {
         known.replicas = listed.iter().filter(counts).count();
     }
 
-    /// Whether another node is where this one was.
+    /// Whether another node has this one's address.
     fn is_replaced(&self, index: NodeIndex, listed: &[Listed]) -> bool {
         let was = &self.nodes[index].addresses;
         let is_there = |other: &Listed| other.addresses.iter().any(|address| was.contains(address));
         listed.iter().any(is_there)
     }
 
-    /// The owner of `slot` itself says that the node at `address` has it now, which it knows best. Says whether that node
+    /// Applies the redirection of `slot`'s owner to the node at `address`: the owner knows best. Returns whether that node
     /// is known.
     pub(super) fn moved(&mut self, slot: HashSlot, address: &Address) -> bool {
         let Some(node) = self.at(address) else {
@@ -251,7 +252,7 @@ impl SlotMap {
         true
     }
 
-    /// A node's number, if there is room for it.
+    /// The number of a node, if there is room for it.
     fn know(&mut self, listed: &Listed) -> Option<NodeIndex> {
         let known = self.numbers.get(&listed.id).copied();
         if known.is_none() && self.nodes.len() >= MOST_KNOWN {

@@ -1,4 +1,4 @@
-//! Where the slots are, and a connection to each node that has some.
+//! The map of the slots, and a connection to each node that has slots.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -33,23 +33,23 @@ use crate::{
     wire::script::Publishing,
 };
 
-/// How often the nodes are asked for the owners of the slots, while nothing seems to have changed.
+/// How often the nodes are asked for the owners of the slots, without signs of a change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same while a node is out of reach, or a slot without an owner.
+/// The same while a node is unreachable, or a slot has no owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// The shortest time between two looks.
+/// The shortest time between two requests.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long the remaining nodes are waited for after the first answer.
+/// How long the remaining nodes have after the first answer.
 const GRACE: Duration = Duration::from_millis(100);
-/// How many of the nodes are asked at a time.
+/// The number of nodes that are asked at a time.
 const ASKED: usize = 3;
-/// How long a connection for what is on its way to another node is kept without use.
+/// How long an unused connection for keys of moving slots is kept.
 const ASKING_KEPT: Duration = Duration::from_secs(10);
 
-/// Connections for what is on its way to another node, at most: a node may name any address.
+/// The most connections for keys of moving slots: a node may name any address.
 const MOST_ASKING: usize = 64;
 
-/// The present way to each slot.
+/// The connection to the owner of each slot.
 pub(super) struct Routes {
     map: SlotMap,
     nodes: HashMap<NodeIndex, Arc<Node>>,
@@ -57,16 +57,16 @@ pub(super) struct Routes {
 
 /// A node that has slots.
 pub(super) struct Node {
-    /// As announced.
+    /// The address that it announces.
     pub(super) announced: Address,
-    /// Where it is reached from here.
+    /// The address at which this client reaches it.
     pub(super) address: Address,
     pub(super) line: ScriptConn,
     durables: Durables,
     closed: CancellationToken,
 }
 
-/// A connection of its own to a node, for calls that an `ASKING` precedes: nothing must come between the two.
+/// A separate connection to a node, for calls after an `ASKING`: no other command may come between the two.
 pub(super) struct AskingConn {
     pub(super) line: ScriptConn,
     pub(super) op_lock: tokio::sync::Mutex<()>,
@@ -74,14 +74,14 @@ pub(super) struct AskingConn {
     closed: CancellationToken,
 }
 
-/// What is known of a cluster, and kept up to date.
+/// The client's view of a cluster, which it keeps up to date.
 pub(in crate::redis) struct Topology {
     server: ServerConfig,
     map: Option<AddressMap>,
     pub(super) publishing: Publishing,
     pub(super) routes: watch::Sender<Arc<Routes>>,
     asking_conns: Mutex<HashMap<Address, Arc<AskingConn>>>,
-    /// The node that was chosen last where any will do.
+    /// The last node that was chosen for calls to any node.
     any: Mutex<Option<Address>>,
     refresh_requests: Notify,
     events: mpsc::UnboundedSender<Event>,
@@ -95,7 +95,7 @@ impl Routes {
         self.nodes.get(&self.map.owner(slot)?)
     }
 
-    /// Whether there is a way to every slot.
+    /// Whether every slot has a connection.
     fn is_whole(&self) -> bool {
         self.map.is_whole() && self.nodes.values().all(|node| node.line.is_up())
     }
@@ -106,7 +106,7 @@ impl Routes {
 }
 
 impl Node {
-    /// It has no slots any more.
+    /// Whether the node has no slots any more.
     pub(super) fn has_left(&self) -> bool {
         self.closed.is_cancelled()
     }
@@ -129,13 +129,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ShardMap for Topology {
-    /// Something does not fit: the nodes are asked soon.
+    /// Requests a new view soon, after a contradiction.
     fn request_refresh(&self) {
         self.refresh_requests.notify_one();
     }
 }
 
-/// Any node of the cluster will do.
+/// A locator for any node of the cluster.
 impl Locate for Topology {
     fn locate(&self) -> BoxFuture<Result<Option<Address>, Error>> {
         let located = self.any_node().map(Some);
@@ -196,7 +196,7 @@ impl Topology {
         topology
     }
 
-    /// A node that can be reached, it seems, and another than the last time, if there is one.
+    /// A node that seems reachable; another one than last time, if there is one.
     fn any_node(&self) -> Option<Address> {
         let routes = self.routes.borrow().clone();
         let mut last = lock(&self.any);
@@ -209,7 +209,7 @@ impl Topology {
         last.clone()
     }
 
-    /// The settings of a connection to any node; the address in them is not used.
+    /// The settings of a connection to any node. Their address is not used.
     pub(super) fn server(&self) -> &ServerConfig {
         &self.server
     }
@@ -219,7 +219,7 @@ impl Topology {
         connector(&self.server, address, messages)
     }
 
-    /// The owner of `slot` says that the node at `address`, as announced, has it now.
+    /// Applies a redirection: the owner of `slot` names the node that announces `address` as the new owner.
     pub(super) fn moved(&self, slot: HashSlot, address: &Address) {
         self.change(|map| {
             map.moved(slot, address);
@@ -227,7 +227,7 @@ impl Topology {
         self.request_refresh();
     }
 
-    /// Changes the map, and the ways by it. Where slots have moved, what they have is to be looked at.
+    /// Changes the map, and the connections by it. Has the holds of moved slots verified.
     fn change(&self, change: impl FnOnce(&mut SlotMap)) {
         let mut moved = HashSet::default();
         self.routes.send_if_modified(|routes| {
@@ -255,7 +255,7 @@ impl Topology {
         }
     }
 
-    /// The nodes that own slots; a node that owns none any more is dropped, and its connection with it.
+    /// Sets the nodes that own slots. A node without slots is dropped, and its connection with it.
     fn nodes(
         &self,
         map: &SlotMap,
@@ -273,7 +273,7 @@ impl Topology {
         for old in old.values() {
             let stays = |node: &Arc<Node>| Arc::ptr_eq(node, old);
             if !nodes.values().any(stays) {
-                // The calls that wait for its answers are to go to another node.
+                // Pending calls to it must go to another node.
                 old.closed.cancel();
             }
         }
@@ -290,7 +290,7 @@ impl Topology {
         let line = self.line(self.connector(&address, 1), &closed);
         let (opening, events) = (line.clone(), self.events.clone());
         self.tasks.spawn(async move {
-            // What the node has of what is held is to be looked at.
+            // The holds on the node's slots must be verified.
             if opening.opened().await.is_ok() {
                 let _ = events.send(Event::Reconnected);
             }
@@ -309,7 +309,7 @@ impl Topology {
         ScriptConn::keep(connector, None, events, closed, &self.tasks)
     }
 
-    /// The connection to `node` for calls that wait for so many replicas.
+    /// The connection to `node` for calls of this durability.
     pub(super) fn durable(self: &Arc<Self>, node: &Arc<Node>, durability: Durability) -> Durable {
         node.durables.get(durability, || {
             let connector = self.connector(&node.address, 1).blocking(self.wait.longest);
@@ -324,14 +324,14 @@ impl Topology {
         })
     }
 
-    /// How many replicas the owner of `slot` has, those that are down included.
+    /// The number of replicas of the owner of `slot`, including replicas that are down.
     pub(super) fn replicas(&self, slot: HashSlot) -> usize {
         let routes = self.routes.borrow();
         let owner = routes.map.owner(slot);
         owner.map_or(0, |node| routes.map.replicas(node))
     }
 
-    /// The same of the node that announces itself at `address`.
+    /// The same for the node that announces `address`.
     pub(super) fn replicas_at(&self, address: &Address) -> usize {
         let routes = self.routes.borrow();
         let node = routes.map.at(address);
@@ -345,8 +345,7 @@ impl Topology {
         }
     }
 
-    /// The connection for `ASKING` to the node that announces itself at `address`.
-    /// There are only so many.
+    /// The connection for `ASKING` to the node that announces `address`; `None` if there are too many.
     pub(super) fn asking_conn(&self, address: &Address) -> Option<Arc<AskingConn>> {
         let mut asking_conns = lock(&self.asking_conns);
         if asking_conns.len() >= MOST_ASKING && !asking_conns.contains_key(address) {
@@ -384,7 +383,7 @@ impl Topology {
         let _: Option<()> = self.closed.run_until_cancelled(watching).await;
     }
 
-    /// Asks some of the nodes that can be asked, or else every known node.
+    /// Asks some of the reachable nodes, or every known node if none is reachable.
     async fn look(&self) {
         let routes = self.routes.borrow().clone();
         let mut up: Vec<_> = routes
@@ -407,7 +406,7 @@ impl Topology {
             if let Some(listed) = answer {
                 heard = true;
                 self.hear(&listed);
-                // One that is silent does not hold up the next look.
+                // A silent node must not delay the next view.
                 until = until.min(Instant::now() + GRACE);
             }
         }
@@ -419,7 +418,7 @@ impl Topology {
             .addresses()
             .map(|address| self.mapped(address))
             .collect();
-        // They are not asked more often than their connections may be attempted.
+        // Requests to them are no more frequent than attempts to connect may be.
         let servers = &self.server.servers;
         addresses.retain(|address| servers.at(&Endpoint::Tcp(address.clone())).has_turn());
         if let Ok(first) = first_answer(&self.server, &addresses).await {

@@ -1,4 +1,4 @@
-//! One connection's worth of subscribing. Nothing else uses the connection, and one change at a time is on its way.
+//! The subscriptions of one connection. Nothing else uses the connection, and one change is under way at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::redis::{
     script_conn::PING_EVERY,
 };
 
-/// Channels in one `SUBSCRIBE`, or `SSUBSCRIBE` on their way at a time.
+/// The most channels in one `SUBSCRIBE`, or of `SSUBSCRIBE`s under way at a time.
 pub(super) const AT_ONCE: usize = 256;
-/// How often a shard is asked whether all subscriptions are still there: the server ends one whose slot has moved (P-W7).
+/// How often a shard's subscriptions are verified: the server ends a subscription whose slot has moved (P-W7).
 const COUNT_EVERY: Duration = Duration::from_millis(500);
 
 const NO_ANSWER: &str = "no answer to a change of subscriptions";
 
-/// The message of the error that was answered, if one was.
+/// The message of an error answer.
 fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<String>, String> {
     let answer = answer.map_err(|_| NO_ANSWER)?;
     let answer = answer.map_err(|reason| reason.as_ref().to_owned())?;
@@ -35,11 +35,11 @@ fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<S
 pub(super) struct Session<'a> {
     connection: Arc<dyn Connection>,
     channels: &'a Channels,
-    /// The server can be asked how many channels it has subscribed to.
+    /// Whether the server can report the number of subscriptions.
     counts: bool,
-    /// Those that it should have.
+    /// The channels that the connection should have.
     subscribed: HashSet<Bytes>,
-    /// Those whose slot the server does not have, or not yet.
+    /// The channels whose slot the server does not have, or not yet.
     missing: HashSet<Bytes>,
     has_subscribed: bool,
     pings: u64,
@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
                     let unsubscribed = self.connection.send("UNSUBSCRIBE", channels).await;
                     unsubscribed.map(drop)
                 }
-                // Those of one command would have to be of one slot.
+                // All channels of one command would have to be in one slot.
                 Channels::OfShard(_) => {
                     let each = channels
                         .into_iter()
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
         unsubscribed.map_err(|reason| reason.as_ref().to_owned())
     }
 
-    /// Subscribes to several at a time. The answer says that the server has done so.
+    /// Subscribes to several channels at a time. The answer is the server's confirmation.
     async fn subscribe_in_batches(
         &mut self,
         channels: &[Bytes],
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
             let together = self.connection.send("SUBSCRIBE", channels.to_vec());
             match answered(timeout(conn::PING_WAIT, together).await)? {
                 None => self.subscribed.extend(channels.iter().cloned()),
-                // One of them is refused, and with it all.
+                // One refused channel makes the server refuse all.
                 Some(message) if message.starts_with("NOPERM") => {
                     self.subscribe_one_by_one("SUBSCRIBE", channels, wanted)
                         .await?;
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Subscribes to each by a command of its own: one that is refused costs no other.
+    /// Subscribes to each channel by a command of its own, so that a refusal affects no other channel.
     async fn subscribe_one_by_one(
         &mut self,
         command: &'static str,
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Those of one command would have to be of one slot.
+    /// Subscribes to each channel alone: all channels of one command would have to be in one slot.
     async fn subscribe_to_shard(
         &mut self,
         channels: &[Bytes],
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// When to [`look`](Self::look) next.
+    /// The time of the next [`look`](Self::look).
     pub(super) fn next_look(&self) -> Instant {
         let idle = self.subscribed.is_empty() && self.missing.is_empty();
         let rest = match self.channels {
@@ -191,12 +191,12 @@ impl<'a> Session<'a> {
         self.looked + rest
     }
 
-    /// Sees to it that all is as it should be; says whether messages may have been missed.
+    /// Verifies and repairs the subscriptions. Returns whether messages may have been lost.
     pub(super) async fn look(&mut self, wanted: &mut Wanted) -> Result<bool, String> {
         self.looked = Instant::now();
         match self.channels {
             Channels::Everywhere => return self.ping(conn::PING_WAIT).await.map(|()| false),
-            // Messages between nodes that are well have to come by it, and another would do as well.
+            // The node must relay messages from healthy nodes; any other node can replace it.
             Channels::OfCluster => return self.ping(COUNT_EVERY).await.map(|()| false),
             Channels::OfShard(_) => {}
         }
@@ -207,7 +207,8 @@ impl<'a> Session<'a> {
         Ok(self.missing.len() < missing.len())
     }
 
-    /// Fails if the shard has ended a subscription. One that cannot be asked answers a `PING`; then only the map tells.
+    /// Fails if the shard has ended a subscription. A server without that report answers a `PING`; then only the map of
+    /// slots shows a move.
     async fn look_for_all(&mut self) -> Result<(), String> {
         if !self.counts {
             return self.ping(conn::PING_WAIT).await;

@@ -1,4 +1,4 @@
-//! What should be subscribed to. Pure.
+//! The wanted subscriptions. Pure.
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -11,7 +11,7 @@ use crate::{
     wire::Refusal,
 };
 
-/// A change to what is subscribed to.
+/// A change of the subscriptions.
 #[derive(Debug)]
 pub(in crate::redis) enum Want {
     Subscribe {
@@ -27,7 +27,7 @@ pub(in crate::redis) enum Want {
     },
 }
 
-/// Where wants are sent, which are taken up in that order.
+/// The sender of wants, which are applied in order.
 pub(in crate::redis) struct Wants(mpsc::UnboundedSender<Want>);
 
 impl Wants {
@@ -36,7 +36,7 @@ impl Wants {
         (Self(wants), wanted)
     }
 
-    /// Completes when the server has confirmed it.
+    /// Completes when the server has confirmed the subscription.
     pub(in crate::redis) fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>> {
         let (done, answer) = oneshot::channel();
         let _ = self.0.send(Want::Subscribe { channel, done });
@@ -48,22 +48,22 @@ impl Wants {
     }
 }
 
-/// The channels to subscribe to, and the callers that wait for that.
+/// The wanted channels, and the callers that wait for confirmations.
 #[derive(Debug)]
 pub(super) struct Wanted {
     channels: HashSet<Bytes>,
-    /// Those of `channels` that the server has not confirmed on the present connection.
+    /// The channels that the server has not confirmed on the present connection.
     unconfirmed: HashSet<Bytes>,
     asking: Vec<(Bytes, oneshot::Sender<Result<(), CallError>>)>,
     lines: Seldom,
 }
 
-/// What the server has to be told.
+/// The changes to send to the server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) subscribe: Vec<Bytes>,
     pub(super) unsubscribe: Vec<Bytes>,
-    /// What need not be unsubscribed from.
+    /// The channels of which the server has already ended the subscription.
     pub(super) forget: Vec<Bytes>,
 }
 
@@ -79,7 +79,7 @@ impl Default for Wanted {
 }
 
 impl Wanted {
-    /// Takes up `wants` in order; says what changes once all of them are in.
+    /// Applies `wants` in order. Returns the resulting changes.
     pub(super) fn take_up(&mut self, wants: impl IntoIterator<Item = Want>) -> Change {
         let mut touched = HashSet::default();
         let mut forget = Vec::new();
@@ -102,7 +102,7 @@ impl Wanted {
                 Want::Forget { channel } => {
                     self.channels.remove(&channel);
                     self.unconfirmed.remove(&channel);
-                    // They are not told that it is in place: elsewhere it is asked for anew.
+                    // Its callers receive no confirmation: they ask anew elsewhere.
                     self.asking.retain(|(asked, _)| *asked != channel);
                     touched.remove(&channel);
                     forget.push(channel);
@@ -122,8 +122,8 @@ impl Wanted {
         self.channels.contains(channel) && !self.unconfirmed.contains(channel)
     }
 
-    /// Everything, for a connection that has nothing yet. `late` came while there was none: a channel that it forgets must
-    /// not be subscribed to first, as nothing would end that subscription.
+    /// All wanted channels, for a new connection. `late` arrived while there was no connection. A channel that `late`
+    /// forgets must not be subscribed to: nothing would end that subscription.
     pub(super) fn everything(&mut self, late: impl IntoIterator<Item = Want>) -> Change {
         self.unconfirmed = self.channels.clone();
         self.take_up(late);
@@ -133,7 +133,7 @@ impl Wanted {
         }
     }
 
-    /// All that is wanted is in place, but for `missing`.
+    /// All wanted channels are subscribed to, except `missing`.
     pub(super) fn confirmed(&mut self, missing: &HashSet<Bytes>) {
         self.unconfirmed = self.channels.intersection(missing).cloned().collect();
         let is_confirmed = |(channel, _): &mut (Bytes, _)| !missing.contains(channel);
@@ -141,12 +141,12 @@ impl Wanted {
             let _ = done.send(Ok(()));
         }
         if self.asking.is_empty() {
-            // The room of thousands that have begun to wait at the same moment.
+            // Frees the memory of thousands of callers that began to wait at once.
             self.asking = Vec::new();
         }
     }
 
-    /// The server refused to subscribe to `channel`. Nothing is remembered: names are many, and rights may change.
+    /// The server refused to subscribe to `channel`. Does not remember the refusal: names are many, and rights may change.
     pub(super) fn refuse(&mut self, channel: &Bytes) {
         let shown = server_text::shown(&String::from_utf8_lossy(channel));
         match self.lines.may_log() {
