@@ -45,7 +45,7 @@ async fn an_error_answers_the_subscription_it_is_about_and_no_other_command() {
         let refused = peer.ask("SUBSCRIBE", &["a"]);
         let ping = peer.ask("PING", &["1"]);
         let confirmed = peer.ask("SUBSCRIBE", &["b", "c"]);
-        // The commands are out before the answers come.
+        // All commands are sent before the answers arrive.
         peer.stream.read_exact(&mut [0; 80]).await.unwrap();
         let (push, text) = match version {
             Version::Resp2 => ("*3", "*2\r\n$4\r\npong\r\n$1\r\n1\r\n"),

@@ -45,7 +45,7 @@ impl From<Frame> for Answered<Frame> {
 }
 
 impl Answered<Frame> {
-    /// What came of each of the `operations` operations of the call.
+    /// The answer to each of the `operations` operations of the call.
     pub(super) fn answers(self, operations: usize) -> Result<Vec<Answered>, CallError> {
         let acknowledged = self.acknowledged;
         let answered = |reply| Answered {

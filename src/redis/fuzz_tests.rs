@@ -100,7 +100,7 @@ fn changed(random: &mut fastrand::Rng, seeds: &[&[u8]], words: &[&[u8]]) -> Vec<
                 let seed = seeds[random.usize(..seeds.len())];
                 bytes.splice(at..at, seed.iter().copied());
             }
-            // Many of one kind, as an attacker sends them to exhaust something.
+            // Many tokens of one kind, as an attacker sends them to exhaust a resource.
             _ => {
                 let word = words[random.usize(..words.len())].repeat(random.usize(..2_000));
                 bytes.splice(at..at, word);
@@ -208,7 +208,7 @@ fn urls() {
         let text = String::from_utf8_lossy(bytes);
         match url::parse(&text) {
             Ok(target) => drop(black_box(format!("{target:?}"))),
-            // Schemes and errors of the parser itself are shown, and nothing else.
+            // An error shows only schemes and the parser's own errors.
             Err(error) => assert!(error.to_string().len() < 1_000 + text.len(), "{error}"),
         }
     });

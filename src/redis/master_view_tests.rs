@@ -96,7 +96,7 @@ fn an_earlier_failover_is_not_believed_again() {
     assert_eq!(believed(&stale, Some(&before)), Err(Undecided::Outdated));
     let most = reports(&[("2", "old", 4), ("3", "old", 4)]);
     assert_eq!(believed(&most, Some(&before)), Err(Undecided::Outdated));
-    // Sentinels that were set up anew count from nothing: the most of them are right in the end.
+    // Sentinels that were set up anew count epochs from zero: in the end, their majority is right.
     let later = before.asked + FORGOTTEN_AFTER;
     assert!(most.elect(later, Some(&before)).is_ok());
     assert_eq!(stale.elect(later, Some(&before)), Err(Undecided::Outdated));
@@ -123,7 +123,7 @@ fn of_two_masters_the_one_that_was_promoted_later_is_right() {
     for order in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
         assert_eq!(believed(&roles(&order), None), Ok(at("new")));
     }
-    // However many still follow the old one.
+    // Even if more nodes still follow the old master.
     let answers = roles(&[old, new, replica("a", "x"), replica("b", "x")]);
     assert_eq!(believed(&answers, None), Ok(at("new")));
     assert!(answers.unsettled());

@@ -76,37 +76,38 @@ use crate::{
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What travels together is of one slot: on a cluster that of its keys, elsewhere always the same.
+/// Operations of one call have one slot: on a cluster, that of their keys; elsewhere, always the same.
 pub(crate) type HashSlot = u16;
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 const SLOTS: HashSlot = 16_384;
 
-/// A reply, and by how many replicas what it is about was acknowledged, if that was asked.
+/// A reply, and the acknowledgements of replicas, if the call waited for them.
 #[derive(Debug, Clone)]
 pub(crate) struct Answered<T = Reply> {
     pub(crate) reply: T,
     pub(crate) acknowledged: Option<Acknowledged>,
 }
 
-/// One logical Redis server, and no more of it than locks need.
+/// One logical Redis server, limited to the features that locks need.
 pub(crate) trait Redis: Send + Sync {
     /// The slot of a key.
     fn slot(&self, key: &[u8]) -> HashSlot;
 
-    /// Whether names have to keep all their keys and channels in one slot.
+    /// Whether all keys and channels of a name must be in one slot.
     fn is_cluster(&self) -> bool {
         false
     }
 
-    /// Whether a script that publishes is told of all listeners. On a cluster, nodes forward messages, and count their own listeners only.
+    /// Whether a script that publishes receives the number of all listeners. On a cluster, nodes forward messages, but
+    /// count only their own listeners.
     fn counts_listeners(&self) -> bool {
         true
     }
 
-    /// Runs `operations` of one script and one slot in one call, and waits for replicas as `durability` says. There are as
-    /// many replies as operations.
+    /// Runs `operations` of one script and one slot in one call, and waits for replicas by `durability`. Returns one reply
+    /// per operation.
     ///
-    /// Dropping the future may leave the call on its way.
+    /// A drop of the future may leave the call under way.
     fn call(
         &self,
         script: &'static Script,
@@ -114,52 +115,53 @@ pub(crate) trait Redis: Send + Sync {
         durability: Durability,
     ) -> BoxFuture<Result<Vec<Answered>, CallError>>;
 
-    /// How many replicas are listed for `slot`, where there is a list. A call that waits for any has a connection of
-    /// its own.
+    /// The number of replicas that are listed for `slot`, if there is a list. A call that waits for replicas uses another
+    /// connection.
     fn replicas(&self, slot: HashSlot) -> usize;
 
-    /// Completes once there is a connection to send on to `slot`.
+    /// Completes once there is a connection for `slot`.
     fn ready(&self, slot: HashSlot) -> BoxFuture<()>;
 
     /// Whether [`ready`](Self::ready) would complete at once.
     fn is_ready(&self, slot: HashSlot) -> bool;
 
-    /// Why there are no answers from `slot`, if there are none.
+    /// Why the server of `slot` does not answer; `None` if it does.
     fn trouble(&self, slot: HashSlot) -> Option<Arc<Cause>>;
 
-    /// Asks all servers that scripts go to for a sign of life; completes when each has answered.
+    /// Pings all servers that receive scripts. Completes when each has answered.
     fn ping(&self) -> BoxFuture<Result<(), CallError>>;
 
-    /// Whether the user may publish to `channel`, of `slot`; `None` if that is known, or need not be.
+    /// Asks whether the user may publish to `channel`, in `slot`; `None` if the client knows already, or need not know.
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
 
-    /// Whether clients listen to `channel` by the other of the two ways in which messages travel. `None` where there is one way.
+    /// Whether clients listen to `channel` by the other way of publishing (`PUBLISH` or `SPUBLISH`). `None` if there is
+    /// only one way.
     fn heard_elsewhere(&self, _channel: &Bytes) -> Option<BoxFuture<bool>> {
         None
     }
 
-    /// Subscribes to `channel`; completes when the server has confirmed it, however many connections that takes.
+    /// Subscribes to `channel`, on new connections if need be. Completes when the server has confirmed it.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<Result<(), CallError>>;
 
     /// Ends the subscription to `channel`, in the background.
     fn unsubscribe(&self, channel: Bytes);
 
-    /// Closes the connections. What is still on its way answers [`CallError::Closed`].
+    /// Closes the connections. Pending calls return [`CallError::Closed`].
     fn close(&self) -> BoxFuture<()>;
 }
 
-/// What happens on the connections by itself.
+/// An event of the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A message on a channel.
     Message { channel: Bytes, payload: Bytes },
     /// Messages may have been lost. All subscriptions are in place again.
     MessagesMissed,
-    /// Scripts go to a new connection: what the server had may be gone.
+    /// Scripts have a new connection: the server may have lost holds.
     Reconnected,
-    /// The same for some slots of a cluster, which have another owner now.
+    /// The same for some slots of a cluster, which have a new owner.
     Moved(HashSet<HashSlot>),
-    /// Messages to these may have been lost.
+    /// Messages to these channels may have been lost.
     MissedIn(HashSet<HashSlot>),
 }
 
@@ -168,7 +170,7 @@ pub(crate) type Events = mpsc::UnboundedReceiver<Event>;
 /// Why a call has no replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallError {
-    /// The connection broke: the server may have run it, or not, but no longer will.
+    /// The connection broke. The server may have run the call, but will not run it later.
     Unanswered { reason: Arc<str> },
     /// The server refused the whole call.
     Refused(Refusal),
@@ -176,7 +178,7 @@ pub(crate) enum CallError {
     Closed,
 }
 
-/// The tasks behind the connections, on the runtime that they were begun on: calls may come from elsewhere.
+/// The tasks of the connections, on the runtime that started them. Calls may come from other runtimes.
 #[derive(Clone)]
 struct Tasks {
     tracker: TaskTracker,
@@ -195,7 +197,7 @@ impl Tasks {
         self.tracker.spawn_on(task, &self.runtime);
     }
 
-    /// Completes when all have ended.
+    /// Completes when all tasks have ended.
     fn ended(&self) -> BoxFuture<()> {
         self.tracker.close();
         let tracker = self.tracker.clone();
@@ -205,9 +207,9 @@ impl Tasks {
 
 pub(crate) type Connected = (Arc<dyn Redis>, Events);
 
-/// Connects to what `target` names.
+/// Connects to the servers of `target`.
 ///
-/// Boxed: what connecting takes is deep enough for the compiler to give up on the futures of its callers.
+/// Boxed: the nested futures of a connect exceed the compiler's limits in its callers.
 pub(crate) fn connect(mut target: Target, config: &Config) -> BoxFuture<Result<Connected, Error>> {
     let wait = Wait {
         longest: config.replica_wait,

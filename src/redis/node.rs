@@ -299,7 +299,7 @@ mod tests {
         Frame::List(words.iter().map(text).collect())
     }
 
-    /// As a sentinel was seen to answer that leads a failover, for three seconds.
+    /// The answers of a sentinel that leads a failover, as observed for three seconds.
     #[test]
     fn while_the_replicas_are_moved_the_new_master_is_named_already() {
         let fields = "ip 127.0.0.1 port 7000 flags master,failover_in_progress config-epoch 1 num-other-sentinels 2 \

@@ -75,7 +75,7 @@ fn no_bytes_exhaust_the_stack_or_the_memory() {
     ] {
         assert_eq!(read(header.as_bytes()), Err(large), "{header:?}");
     }
-    // Together they are too much, each by itself is not.
+    // Together the values exceed the limit; each alone does not.
     let string = format!("${}\r\n{}\r\n", 1 << 20, "x".repeat(1 << 20));
     let several = format!("*40\r\n{}", string.repeat(40));
     assert_eq!(read(several.as_bytes()), Err(large));

@@ -159,7 +159,7 @@ mod tests {
         assert!(check("Gebühr {42} 🔒").is_ok());
     }
 
-    /// What a cluster hashes of a key: its hash tag, or else all of it.
+    /// The part of a key that a cluster hashes: its hash tag, or else the whole key.
     fn hashed(key: &str) -> &str {
         let tag = key
             .find('{')
@@ -168,7 +168,7 @@ mod tests {
         tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
     }
 
-    /// The slot of a key: CRC-16/XMODEM of that, modulo 16384.
+    /// The slot of a key: CRC-16/XMODEM of the hashed part, modulo 16384.
     fn slot(key: &str) -> u16 {
         crc16(hashed(key).as_bytes()) % 16384
     }
@@ -185,7 +185,7 @@ mod tests {
         bytes.iter().flat_map(bits).fold(0, feed)
     }
 
-    /// All keys and channels that kinds of lock make of `name`.
+    /// The keys and channels of all kinds of lock for `name`.
     fn made_of(name: &str) -> Vec<String> {
         let owner = "57339a48-91c1-4d3a-9f5d-1d0a4f6f7ab1:42";
         let prefixes = [
@@ -245,7 +245,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_made_of_a_name_shares_its_slot_unless_braces_are_odd(name in "[ab:{}]{1,8}") {
-            // Not by slots alone: what is hashed can differ and have one slot by chance, once in 16384.
+            // Compares more than slots: different hashed parts share a slot by chance, once in 16384.
             let alike = made_of(&name).iter().all(|key| hashed(key) == hashed(&name));
             prop_assert_eq!(shares_slot(&name), alike);
             prop_assert!(!alike || in_one_slot(&name));

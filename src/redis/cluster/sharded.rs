@@ -246,7 +246,7 @@ mod tests {
         wire::script::Publishing,
     };
 
-    /// Of nodes that were never reached.
+    /// Nodes that were never reached.
     fn subscriptions() -> ShardSubscriptions {
         let nodes = "aaa 127.0.0.1:1@2 master - 0 0 1 connected 0-16383\n\
                      bbb 127.0.0.1:3@4 master - 0 0 2 connected\n";

@@ -419,7 +419,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
             "aaa h:1@1 master - 0 0 9 connected 0-9\nbbb h:2@1 master - 0 0 8 connected 10-19\n";
         let owner = |map: &SlotMap, slot| map.nodes[map.owner(slot).unwrap()].id.clone();
         let owners = |map: &SlotMap| [owner(map, 0), owner(map, 10)];
-        // Another cluster on one of the ports.
+        // Another cluster listens on one of the ports.
         let new = "ccc h:1@1 master - 0 0 1 connected 0-19\n";
         let mut map = map_of(old);
         map.hear(&read(new, &at("h", 1)), |_| true);
@@ -432,7 +432,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
         map.hear(&read(new, &at("h", 1)), |node| node != 1);
         assert_eq!(owners(&map), ["ccc", "ccc"]);
         assert_eq!(map.at(&at("h", 1)), Some(2));
-        // A node that was paused before the rest came knows nothing of them.
+        // A node that was paused before the rest joined does not know them.
         let asleep = "aaa h:7@1 master - 0 0 1 connected 0-19\n";
         let mut map = map_of(old);
         map.hear(&read(asleep, &at("h", 7)), |_| true);
