@@ -51,7 +51,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes what was open.
+    /// Dropping the future closes its connections.
     ///
     /// # Redisson
     ///
@@ -407,7 +407,7 @@ impl LockClientBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes what was open.
+    /// Dropping the future closes its connections.
     pub async fn build(self) -> Result<LockClient, Error> {
         let (own_runtime, retry_start) = (self.own_runtime, self.retry_start);
         let (target, config) = self.into_target()?;

@@ -9,7 +9,7 @@ pub(crate) enum Wake {
     All,
 }
 
-/// Reads a message; one that no Redisson sends wakes no waiter.
+/// Reads a message. A message that Redisson never sends wakes no waiter.
 pub(crate) fn read(payload: &[u8]) -> Option<Wake> {
     match payload {
         b"0" => Some(Wake::One),
