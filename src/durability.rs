@@ -88,7 +88,7 @@ impl Durability {
     }
 }
 
-/// How many replicas have what a call wrote, and how many were to.
+/// The number of replicas that have a call's writes, and the number that was required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     pub(crate) by: u32,
