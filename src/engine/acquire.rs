@@ -195,9 +195,10 @@ impl Acquisition<'_> {
         {
             engine.verify(vec![tenure]);
         }
-        if engine.batcher.is_crowded() {
+        let load = engine.batcher.load();
+        if load.is_crowded() {
             let limit = engine.answer_deadline(self.deadline);
-            Box::pin(engine.batcher.lets_answers_come(limit)).await;
+            Box::pin(load.lets_answers_come(limit)).await;
         }
         if let Some(pause) = &self.pause {
             pause.trying();

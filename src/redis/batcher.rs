@@ -7,27 +7,19 @@
 
 use std::{
     future::poll_fn,
-    pin::pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     task::Poll,
-    time::Duration,
 };
 
 use futures_util::future::Either;
-use tokio::{
-    runtime::Handle,
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::runtime::Handle;
 
 use super::{
     Answered, BoxFuture, CallError, HashSlot, Redis,
     batch::{BatchKey, batch_key, call_all},
     batch_queue::{Admission, Queue},
     bundle::{self, SendPermit},
+    load::{CountedInLoad, Load},
 };
 use crate::{
     durability::Durability,
@@ -44,12 +36,6 @@ use crate::{
 const MOST_ALONE: usize = 2;
 /// Lone operations per lane that report when they are sent. A batch cannot report that moment.
 const MOST_WITH_CALLBACK: usize = 8;
-
-/// With this many operations under way, a further attempt first waits for an answer: each operation takes more than a
-/// kilobyte, which malloc does not return to the system.
-const CROWD: usize = 1_024;
-/// The longest such wait. The callers of those operations may be futures that are not polled, or the server may be silent.
-const LONGEST_IN_CROWD: Duration = Duration::from_millis(100);
 
 /// The way of every operation to Redis.
 pub(crate) struct Batcher {
@@ -152,21 +138,9 @@ impl Batcher {
         }
     }
 
-    /// Whether so many operations are under way that further attempts wait.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.load.count.load(Ordering::SeqCst) >= CROWD
-    }
-
-    /// Completes, in order of arrival, when an operation is answered; after a while, or at `limit`, without an answer.
-    pub(crate) async fn lets_answers_come(&self, limit: Instant) {
-        let mut answered = pin!(self.load.answered.notified());
-        answered.as_mut().enable();
-        let _behind = Behind::one_more(&self.load);
-        // An earlier answer needs no wait.
-        if self.is_crowded() {
-            let longest = Instant::now() + LONGEST_IN_CROWD;
-            let _ = timeout_at(limit.min(longest), answered).await;
-        }
+    /// The operations on their way.
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
     }
 
     /// The runtime of the carriers.
@@ -309,56 +283,6 @@ impl std::fmt::Debug for Batcher {
 impl Lane {
     fn locked(&self) -> MutexGuard<'_, Queue<Operation, Result<Answered, CallError>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The operations of the client for which a caller waits.
-#[derive(Default)]
-struct Load {
-    count: AtomicUsize,
-    /// Attempts that wait for an answer to one of these operations.
-    behind: AtomicUsize,
-    answered: Notify,
-}
-
-/// Counts one operation in the load until its drop.
-struct CountedInLoad<'a>(&'a Load);
-
-impl<'a> CountedInLoad<'a> {
-    /// Returns the load with this operation.
-    fn new(load: &'a Load) -> (Self, usize) {
-        let before = load.count.fetch_add(1, Ordering::Relaxed);
-        (Self(load), before + 1)
-    }
-}
-
-impl Drop for CountedInLoad<'_> {
-    fn drop(&mut self) {
-        let Load {
-            count,
-            behind,
-            answered,
-        } = self.0;
-        count.fetch_sub(1, Ordering::SeqCst);
-        if behind.load(Ordering::SeqCst) > 0 {
-            answered.notify_one();
-        }
-    }
-}
-
-/// An attempt that waits for the answer to one of many operations.
-struct Behind<'a>(&'a AtomicUsize);
-
-impl<'a> Behind<'a> {
-    fn one_more(load: &'a Load) -> Self {
-        load.behind.fetch_add(1, Ordering::SeqCst);
-        Self(&load.behind)
-    }
-}
-
-impl Drop for Behind<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

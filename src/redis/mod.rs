@@ -31,6 +31,7 @@ mod frame;
 mod fred;
 #[cfg(test)]
 mod fuzz_tests;
+mod load;
 mod locator;
 mod master_view;
 mod node;
