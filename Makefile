@@ -159,8 +159,9 @@ test-all: ## Everything: `make test` in full, all servers, all versions of Redis
 	@$(if $(JAVA),,echo "left out: INTEROP=skip: every test against Java")
 	@echo "make test-all: passed"
 
-lint: ## Formatting, references and links of pages, and clippy, warnings denied
+lint: ## Formatting, references and links of pages, seeded bugs that apply, and clippy, warnings denied
 	$(CARGO) fmt --all --check
+	tools/simulate-mutants.sh --check
 	$(CARGO) test --quiet -p pages
 	$(CARGO) run --quiet -p pages
 	$(CARGO) clippy $(PACKAGES) --all-targets -- -D warnings

@@ -2,7 +2,9 @@
 # Builds the simulator with one seeded bug after the other (tests/sim/mutants/*.patch), in a copy of the working tree under
 # target/, and says how many histories each needs until one breaks a rule. Fails if a bug survives or a patch does not apply.
 #
-#   tools/simulate-mutants.sh
+#   tools/simulate-mutants.sh [--check]
+#
+# --check only says which patches do not apply to the working tree.
 #
 # A bug in a script takes no build: the simulator reads the changed file when it starts (scripts_at_run_time.diff). Histories
 # come first, as their number says how hidden a bug is; then the single tests, and at last the rest of the histories.
@@ -18,11 +20,15 @@ most=${MUTANT_HISTORIES:-20000}
 seconds=${MUTANT_SECONDS:-600}
 only=${ONLY:-.}
 here=$PWD/target/mutants
-source=$here/source
+source=$here/${1:+checked-}source
 tree=$here/tree
 table=$here/table
+if [[ ${1-} == --check ]] && ! command -v patch >/dev/null; then
+  echo "left out: without the program patch, whether each seeded bug applies"
+  exit
+fi
 mkdir -p "$here"
-: >"$table"
+[[ -n ${1-} ]] || : >"$table"
 
 # As quick to build as to run: optimized a little, in many parts that are built again only where they change.
 profile=(--profile mutants --config 'profile.mutants.inherits="release"' --config 'profile.mutants.opt-level=1'
@@ -37,6 +43,17 @@ done | xargs -0 cp -p --parents -t "$source"
 
 patch --quiet --directory "$source" --strip 1 --no-backup-if-mismatch \
   <"$source/tests/sim/mutants/scripts_at_run_time.diff" || exit 1
+
+if [[ ${1-} == --check ]]; then
+  failed=0
+  for patch in "$source"/tests/sim/mutants/*.patch; do
+    patch --quiet --dry-run --directory "$source" --strip 1 --forward --no-backup-if-mismatch <"$patch" >/dev/null || {
+      echo "tests/sim/mutants/$(basename "$patch"): does not apply"
+      failed=1
+    }
+  done
+  exit $failed
+fi
 
 # Undoes what an earlier bug has left. A file that is as it should be keeps its time, so that nothing is built twice; one
 # that is not gets the present time, so that it is.

@@ -143,13 +143,14 @@ impl Engine {
     /// (P-R1), and a silent node delays no other (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
         // In an order that a simulation repeats.
-        let mut by_key: BTreeMap<_, (Durability, Vec<Renewal>)> = BTreeMap::new();
+        let mut by_key: BTreeMap<_, (Durability, Vec<(Renewal, Request)>)> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
-            let (script, slot, _) = self.batcher.batch_key(&renewal.request(), durability);
+            let request = renewal.request();
+            let (script, slot, _) = self.batcher.batch_key(&request, durability);
             let entry = by_key.entry((script, slot, durability.key()));
             let (_, renewals) = entry.or_insert_with(|| (durability, Vec::new()));
-            renewals.push(renewal);
+            renewals.push((renewal, request));
         }
         let most = self.config.watchdog_batch_size;
         for (durability, mut renewals) in by_key.into_values() {
@@ -168,14 +169,18 @@ impl Engine {
         }
     }
 
-    async fn renew(self: Arc<Self>, renewals: Vec<Renewal>, durability: Durability) {
-        // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
-        let turns: Vec<_> = renewals
+    async fn renew(self: Arc<Self>, batch: Vec<(Renewal, Request)>, durability: Durability) {
+        let (renewals, requests): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let turns = renewals
             .iter()
-            .map(|renewal| (renewal, renewal.tenure.entry().op_lock.try_lock().ok()))
-            .filter(|(renewal, op_lock)| renewal.may_go(op_lock.is_some()))
-            .filter(|(renewal, _)| renewal.is_due())
-            .collect();
+            .zip(requests)
+            .filter_map(|(renewal, request)| {
+                // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
+                let op_lock = renewal.tenure.entry().op_lock.try_lock().ok();
+                let goes = renewal.may_go(op_lock.is_some()) && renewal.is_due();
+                goes.then_some(((renewal, op_lock), request))
+            });
+        let (turns, requests): (Vec<_>, Vec<_>) = turns.unzip();
         let Some((first, _)) = turns.first() else {
             return;
         };
@@ -183,7 +188,6 @@ impl Engine {
         if !self.batcher.is_ready(&first.tenure.spec) {
             return;
         }
-        let requests = turns.iter().map(|(renewal, _)| renewal.request()).collect();
         let sent = Instant::now();
         let answers = self.batcher.run_together(requests, durability).await;
         for ((renewal, _op_lock), answer) in turns.iter().zip(answers) {
