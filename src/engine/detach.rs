@@ -21,8 +21,14 @@ use super::Engine;
 use crate::error::Error;
 
 pin_project! {
-    /// A future, and until when its caller waits for it: in one box, as each attempt has one.
-    struct Timed<F: ?Sized> {
+    /// A future that may be carried on, and until when its caller waits for it. All of it is in one box: a waiting task has a pointer.
+    struct Carried<F: ?Sized> {
+        begun: bool,
+        // Told of the drop.
+        caller: Option<Caller>,
+        engine: Arc<Engine>,
+        // A client that closes waits for what is carried on.
+        _closing: TaskTrackerToken,
         #[pin]
         timer: Sleep,
         #[pin]
@@ -30,19 +36,13 @@ pin_project! {
     }
 }
 
+type BoxCarried<T> = Pin<Box<Carried<dyn Future<Output = T> + Send>>>;
+
 /// A future that is carried on when it is dropped before its end (invariant 3). It completes with `None` at its deadline, and is to be
 /// dropped then.
 ///
 /// It runs inside its caller's own future: no task is spawned on the way that ends well.
-pub(super) struct DetachOnDrop<T: Send + 'static> {
-    timed: Option<Pin<Box<Timed<dyn Future<Output = T> + Send>>>>,
-    begun: bool,
-    /// Told of the drop.
-    caller: Option<Caller>,
-    engine: Arc<Engine>,
-    /// A client that closes waits for what is carried on.
-    _closing: TaskTrackerToken,
-}
+pub(super) struct DetachOnDrop<T: Send + 'static>(Option<BoxCarried<T>>);
 
 /// What a carried future and its caller let each other know.
 #[derive(Debug, Clone, Default)]
@@ -110,9 +110,7 @@ impl<T: Send + 'static> DetachOnDrop<T> {
         until: Instant,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        let mut carried = Self::boxed(engine, until, None, future);
-        carried.begun = true;
-        carried
+        Self::boxed(engine, until, None, future)
     }
 
     fn boxed(
@@ -121,14 +119,14 @@ impl<T: Send + 'static> DetachOnDrop<T> {
         caller: Option<Caller>,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Self {
-        let timer = sleep_until(until);
-        Self {
-            timed: Some(Box::pin(Timed { timer, future })),
-            begun: false,
+        Self(Some(Box::pin(Carried {
+            begun: caller.is_none(),
             caller,
-            _closing: engine.tasks.token(),
             engine: engine.clone(),
-        }
+            _closing: engine.tasks.token(),
+            timer: sleep_until(until),
+            future,
+        })))
     }
 }
 
@@ -150,31 +148,32 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.begun = true;
         // As any future of an `async fn`.
-        let timed = self.timed.as_mut().expect("polled after its end");
-        let timed = timed.as_mut().project();
-        if let Poll::Ready(output) = timed.future.poll(context) {
-            self.timed = None;
+        let carried = self.0.as_mut().expect("polled after its end");
+        let carried = carried.as_mut().project();
+        *carried.begun = true;
+        if let Poll::Ready(output) = carried.future.poll(context) {
+            self.0 = None;
             return Poll::Ready(Some(output));
         }
-        timed.timer.poll(context).map(|()| None)
+        carried.timer.poll(context).map(|()| None)
     }
 }
 
 impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
-        if let Some(mut timed) = self.timed.take().filter(|_| self.begun) {
-            if let Some(caller) = &self.caller {
+        if let Some(mut carried) = self.0.take().filter(|carried| carried.begun) {
+            if let Some(caller) = &carried.caller {
                 caller.leave();
                 // What its task has sent is dropped with it, now.
                 if caller.0.has_task.load(Ordering::Relaxed) {
                     return;
                 }
             }
+            let engine = carried.engine.clone();
             // What the future yields is dropped in its turn: a hold is given back.
-            self.engine.jobs.push(async move {
-                drop(poll_fn(|context| timed.as_mut().project().future.poll(context)).await);
+            engine.jobs.push(async move {
+                drop(poll_fn(|context| carried.as_mut().project().future.poll(context)).await);
             });
         }
     }

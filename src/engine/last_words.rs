@@ -18,7 +18,7 @@ use super::{Engine, holds::Tenure};
 use crate::{
     config::Config,
     durability::Durability,
-    error::LostReason,
+    error::{Error, LostReason},
     redis::{self, Batcher, Target},
     wire::Request,
 };
@@ -129,6 +129,13 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .push(request);
         self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
+    }
+
+    /// Takes over the request of a task that still ran while the runtime ended around it, and took its connection away.
+    pub(super) fn owe_if_closed(&self, error: &Error, request: impl FnOnce() -> Request) {
+        if *error == Error::Closed {
+            self.owe(request());
+        }
     }
 
     /// Runs these and what is owed, if the runtime has ended and its tasks with it. Returns whether it has.

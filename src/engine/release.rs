@@ -19,7 +19,7 @@ use crate::{
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
     redis::SendPermit,
-    wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, presence},
+    wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, Request, presence},
 };
 
 /// How often the last reader to leave has ready tasks go first.
@@ -379,6 +379,7 @@ impl Engine {
                 if left.0 == 0 {
                     self.wakeups.hold_is_over(&tenure.spec);
                 }
+                self.owe_if_closed(&error, || release_to(&tenure.spec, tenure.entry(), left.0));
                 // As far as is known, the server counts it still.
                 let on_server = tenure.on_server();
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
@@ -592,6 +593,7 @@ impl Engine {
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {
+                self.owe_if_closed(&error, || release_to(spec, entry, left.0));
                 let name = &spec.name;
                 match self.lines.left.may_log() {
                     Some(untold) => {
@@ -613,10 +615,14 @@ struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_entry()) {
-            let (spec, owner) = (&tenure.spec, &tenure.entry().owner);
-            engine.owe(spec.protocol.release(spec, owner, None, 0));
+            engine.owe(release_to(&tenure.spec, tenure.entry(), 0));
         }
     }
+}
+
+/// A release that leaves `holds`.
+fn release_to(spec: &LockSpec, entry: &OwnerEntryRef, holds: u32) -> Request {
+    spec.protocol.release(spec, &entry.owner, None, holds)
 }
 
 /// What the server answered to a release.

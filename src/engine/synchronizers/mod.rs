@@ -327,6 +327,9 @@ impl Operation {
         let (engine, site) = (&self.engine, &self.site);
         let answered = engine.until_answered_or_given_up(site, &self.request).await;
         self.is_over = true;
+        if let Err(error) = &answered {
+            engine.owe_if_closed(error, || self.request.clone());
+        }
         answered
     }
 }
