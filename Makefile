@@ -298,9 +298,9 @@ run-failovers:
 		interop "$(TOPOLOGY_ROUNDS) failovers" --nocapture losses,echo "failovers: INTEROP=skip: left out, failovers beside Java")
 
 differential: ## The server in memory beside redis-server and Valkey, DIFFERENTIAL_ROUNDS of 100 commands and scripts each
-	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
+	DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) $(CARGO) test $(PACKAGES) --test sim -- the_in_memory_server_answers_as_a_real_one
 	@server=$$(tools/get-valkey.sh) && set -x && REDIS_SERVER="$$server" DIFFERENTIAL_ROUNDS=$(DIFFERENTIAL_ROUNDS) \
-		$(CARGO) test $(PACKAGES) --test sim -- a_real_server_does_the_same
+		$(CARGO) test $(PACKAGES) --test sim -- the_in_memory_server_answers_as_a_real_one
 
 models: ## Models of what passes between threads, under loom (ONLY=part of their names, PREEMPTIONS=5)
 	$(if $(PREEMPTIONS),LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS)) $(CARGO) test $(PACKAGES) --test models -- \

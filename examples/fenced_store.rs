@@ -167,6 +167,6 @@ fn ensure(observed: bool, otherwise: &str) -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn all_that_is_said_is_observed() {
+async fn the_story_of_the_example_is_observed() {
     play().await.unwrap();
 }

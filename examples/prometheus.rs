@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_prometheus_server_reads_what_the_locks_did() {
+    async fn a_prometheus_server_reads_the_gauges_of_the_locks() {
         let handle = recorder().unwrap();
         let redis = Server::start().await;
         let client = LockClient::connect(redis.url()).await.unwrap();

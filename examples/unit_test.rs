@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_server_refuses_is_an_error() {
+    async fn a_request_that_the_server_refuses_is_an_error() {
         let server = InMemoryRedis::new();
         let billing = billing(&server).await;
         server.fail_next(1);

@@ -142,7 +142,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn it_is_read_from_a_configuration() {
+    fn durability_is_read_from_a_configuration() {
         let read = |text| serde_json::from_str::<Durability>(text).unwrap();
         assert_eq!(read(r#""majority""#), Durability::Majority);
         assert_eq!(read(r#"{"replicas": 2}"#), Durability::Replicas(2));

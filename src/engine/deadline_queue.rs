@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_again_is_due_once() {
+    fn an_item_that_is_set_again_is_due_once() {
         let now = Instant::now();
         let at = |millis| Some(now + Duration::from_millis(millis));
         let (mut queue, mut first, mut second) = (DeadlineQueue::default(), None, None);

@@ -90,7 +90,7 @@ fn p_r8_a_short_inner_lease_shortens_nothing_and_leaves_the_watchdog_in_force() 
 }
 
 #[test]
-fn p_r8_a_renewal_never_shortens_what_an_inner_lease_asked_for() {
+fn p_r8_a_renewal_never_shortens_the_lease_of_an_inner_hold() {
     let clock = Clock::new();
     let mut holding = Holding::new(clock.at(0));
     holding.grant(one(), clock.at(0), &lease(WATCHDOG), true);
@@ -133,7 +133,7 @@ fn a_watched_hold_inside_a_fixed_one_is_renewed_only_while_it_lasts() {
 }
 
 #[test]
-fn what_the_clock_has_ended_no_late_renewal_brings_back() {
+fn a_late_renewal_does_not_revive_a_hold_that_the_clock_has_ended() {
     let clock = Clock::new();
     let mut holding = Holding::new(clock.at(0));
     holding.grant(one(), clock.at(0), &lease(1_000), true);
@@ -317,7 +317,7 @@ fn readers_join_and_leave_while_the_server_counts_one() {
 }
 
 #[test]
-fn what_readers_may_not_join() {
+fn readers_do_not_join_a_fixed_old_closed_or_lost_hold() {
     let clock = Clock::new();
     let open = |millis, watched| {
         let mut holding = Holding::new(clock.at(0));

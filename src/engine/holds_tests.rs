@@ -89,7 +89,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
 }
 
 #[test]
-fn a_token_is_cancelled_by_a_loss_before_or_after_it_is_asked_for() {
+fn a_token_is_cancelled_whether_made_before_or_after_the_loss() {
     let owners = OwnerTable::default();
     let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (tenure, _) = grant(&owners, &entry, None);
@@ -113,7 +113,7 @@ fn ask(owner: Owner) -> AcquireRequest {
 
 /// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
 #[test]
-fn what_is_passed_on_keeps_the_field_it_was_granted_to() {
+fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     let owners = OwnerTable::default();
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
     let [entry, of_two] = [one, two].map(|owner| owners.enter(&"a".into(), owner));

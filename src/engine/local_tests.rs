@@ -53,7 +53,7 @@ fn is_to_ask(lock: &Lock, (id, signal): &One) -> bool {
 const WINDOW: Duration = Duration::from_millis(2);
 
 #[test]
-fn one_asks_and_the_rest_wait_in_order() {
+fn one_waiter_asks_and_the_rest_wait_in_order() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
@@ -142,7 +142,7 @@ fn lock_passes_in_order_until_the_row_is_over() {
 }
 
 #[test]
-fn wish_that_is_not_met_ends_the_row_for_the_rest_as_well() {
+fn a_waiter_that_cannot_accept_ends_the_hand_offs_for_those_behind_it() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
     grant(&lock, owner, 1, now + WINDOW).unwrap();
     let strict = Owner::new();
@@ -174,7 +174,7 @@ fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
 }
 
 #[test]
-fn all_of_an_owner_have_the_lock_together() {
+fn all_waiting_tasks_of_an_owner_enter_together() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now + WINDOW).unwrap();
@@ -238,7 +238,7 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
 }
 
 #[test]
-fn row_that_is_waited_behind_for_long_is_asked_about_now_and_then() {
+fn a_tenure_with_long_waiters_is_verified_now_and_then() {
     let (lock, now) = (Lock::default(), Instant::now());
     grant(&lock, Owner::new(), 1, now).unwrap();
     wait(&lock, Owner::new());
@@ -251,7 +251,7 @@ fn row_that_is_waited_behind_for_long_is_asked_about_now_and_then() {
 
 /// Pollers elsewhere, and listeners that were not counted, find the lock free now and then.
 #[tokio::test(start_paused = true)]
-async fn chain_without_a_gap_leaves_one_in_the_end() {
+async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
     let (lock, began) = (Lock::default(), Instant::now());
     wait_behind(&lock);
     let (mut number, mut now) = (1, began);

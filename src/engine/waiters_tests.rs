@@ -57,7 +57,7 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
 }
 
 #[test]
-fn p_w2_what_happens_during_a_try_is_seen_by_one_or_by_all() {
+fn p_w2_a_message_during_attempts_makes_one_waiter_or_all_try_again() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     let ids = [1, 2].map(|signal| waiters.join(&spec, signal));
     let rests =
@@ -128,7 +128,7 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
 }
 
 #[test]
-fn no_answer_makes_it_poll_without_a_pause() {
+fn a_waiter_polls_with_a_pause_whatever_the_answer() {
     let (mut waiters, spec) = (Waiters::new(POLL_FLOOR, true), spec("a"));
     let id = waiters.join(&spec, 1);
     let (start, mut now, mut attempts) = (Instant::now(), Instant::now(), 0);

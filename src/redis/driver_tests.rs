@@ -80,7 +80,7 @@ async fn an_error_answers_the_subscription_it_is_about_and_no_other_command() {
 }
 
 #[tokio::test]
-async fn what_comes_before_the_end_is_told_and_every_call_hears_why() {
+async fn a_connection_that_ends_fails_its_calls_with_the_reason() {
     for (said, reason) in [
         ("", "the server closed the connection"),
         ("*1\r\n", "the server closed the connection"),
@@ -113,7 +113,7 @@ async fn an_answer_to_nothing_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn messages_for_which_there_is_no_room_are_missed_and_told() {
+async fn messages_without_room_in_the_buffer_are_reported_as_missed_once() {
     let mut peer = peer(Version::Resp3, 2);
     let message = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n0\r\n";
     let ping = peer.ask("PING", &[]);

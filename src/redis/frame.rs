@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_masters_disk_is_not_acknowledged() {
+    fn a_write_that_is_not_on_the_masters_disk_is_not_acknowledged() {
         assert_eq!(acknowledgements(&int(2)), Some(2));
         assert_eq!(acknowledgements(&array(vec![int(1), int(2)])), Some(2));
         assert_eq!(acknowledgements(&array(vec![int(0), int(2)])), Some(0));

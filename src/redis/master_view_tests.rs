@@ -64,7 +64,7 @@ fn the_latest_failover_counts() {
 }
 
 #[test]
-fn of_one_failover_the_most_are_right_and_then_the_present_master() {
+fn sentinels_at_one_epoch_elect_by_majority_and_a_tie_keeps_the_present_master() {
     let answers = reports(&[("1", "a", 1), ("2", "b", 1), ("3", "b", 1)]);
     assert_eq!(believed(&answers, None), Ok(at("b")));
     let tied = reports(&[("1", "a", 1), ("2", "b", 1)]);
@@ -117,7 +117,7 @@ fn unknown_verdicts() {
 
 /// P-T5, where there are no sentinels.
 #[test]
-fn of_two_masters_the_one_that_was_promoted_later_is_right() {
+fn the_master_that_was_promoted_later_is_elected() {
     let old = master("old", "x", "");
     let new = master("new", "y", "x");
     for order in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
@@ -130,7 +130,7 @@ fn of_two_masters_the_one_that_was_promoted_later_is_right() {
 }
 
 #[test]
-fn of_strangers_the_one_with_more_followers_is_right_and_else_none() {
+fn unrelated_masters_are_elected_by_their_followers_or_not_at_all() {
     let strangers = [master("a", "x", ""), master("b", "y", "z")];
     let undecided = Err(Undecided::TwoMasters(at("a"), at("b")));
     assert_eq!(believed(&roles(&strangers), None), undecided);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_the_right_to_ask_is_told() {
+    fn a_node_that_refuses_the_user_is_a_configuration_error() {
         let error = |text: &str| Frame::Error(text.into());
         assert!(matches!(
             refusal(&error("NOAUTH log in")),

@@ -87,7 +87,7 @@ fn no_bytes_exhaust_the_stack_or_the_memory() {
 }
 
 #[test]
-fn the_limit_is_of_one_value_and_not_of_a_connection() {
+fn the_size_limit_is_per_value_and_not_per_connection() {
     let string = format!("${}\r\n{}\r\n", MOST_BYTES / 2, "x".repeat(MOST_BYTES / 2));
     let mut bytes = BytesMut::from(string.repeat(3).as_bytes());
     let mut decoder = Decoder::new();
@@ -98,7 +98,7 @@ fn the_limit_is_of_one_value_and_not_of_a_connection() {
 }
 
 #[test]
-fn what_is_no_resp_is_refused() {
+fn bytes_that_are_not_resp_are_refused() {
     for garbage in [
         &b"HTTP/1.1 400 Bad Request\r\n"[..],
         b"SSH-2.0\r\n",

@@ -102,7 +102,7 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
 }
 
 #[test]
-fn what_was_read_is_shown_without_secrets() {
+fn a_parsed_url_is_shown_without_secrets() {
     for url in [
         "redis://app:s3cret@host/3",
         "redis-sentinel://app:s3cret@host/m?sentinelUsername=s3cret&sentinelPassword=s3cret",
@@ -304,7 +304,7 @@ fn credentials_are_as_they_are_written() {
 }
 
 #[test]
-fn databases_are_what_the_server_says_they_are() {
+fn a_url_may_name_any_database_number() {
     assert_eq!(
         parse("redis://host/256").unwrap().server.database,
         Some(256)

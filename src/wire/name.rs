@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_made_of_a_name_shares_its_slot_unless_braces_are_odd(name in "[ab:{}]{1,8}") {
+        fn keys_derived_from_a_name_share_its_slot_unless_braces_are_odd(name in "[ab:{}]{1,8}") {
             // Compares more than slots: different hashed parts share a slot by chance, once in 16384.
             let alike = made_of(&name).iter().all(|key| hashed(key) == hashed(&name));
             prop_assert_eq!(shares_slot(&name), alike);

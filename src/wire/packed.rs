@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_listed_can_be_read(args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40)) {
+        fn a_written_list_can_be_read(args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..40)) {
             let args: Vec<Bytes> = args.into_iter().map(Bytes::from).collect();
             let list = list(args.iter());
             let mut rest = &list[..];

@@ -84,7 +84,7 @@ async fn exported() -> Shown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_table_of_gauges_is_what_the_exporter_shows() {
+async fn the_table_of_gauges_matches_the_exporter() {
     let mut told = BTreeMap::new();
     let page = read("docs/metrics.md");
     for row in table(&page, "| name | sort | labels | counts |") {
@@ -210,7 +210,7 @@ fn queries(json: &serde_json::Value) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_query_names_what_the_exporter_shows() {
+async fn every_query_names_exported_gauges() {
     let exported = exported().await;
     let dashboard: serde_json::Value =
         serde_json::from_str(&read("docs/grafana-dashboard.json")).unwrap();
@@ -366,7 +366,7 @@ fn log_lines() -> Lines {
 }
 
 #[test]
-fn the_table_of_log_lines_is_what_the_code_logs() {
+fn the_table_of_log_lines_matches_the_code() {
     let mut told = Lines::new();
     for row in table(
         &read("docs/operations.md"),

@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn one_after_the_other_is_good() {
+fn tenures_without_an_overlap_are_good() {
     let mut story = Story::default();
     for spot in [A, B, A] {
         let hold = story.enters(spot);
@@ -140,7 +140,7 @@ fn holds_on_different_locks_are_not_counted() {
 }
 
 #[test]
-fn what_was_dropped_may_still_count() {
+fn dropped_holds_may_still_count() {
     for left in [Released::Fully, Released::StillHeld { holds: 1 }] {
         let mut story = Story::default();
         let (outer, inner) = (story.enters(A), story.enters(A));
@@ -267,7 +267,7 @@ fn nothing_is_lost_before_its_time() {
 }
 
 #[test]
-fn what_is_lost_at_once_has_run_out() {
+fn a_hold_that_is_lost_at_once_has_run_out() {
     let lost = What::Failed(Trouble::Lost(LostReason::Expired));
     let mut story = Story::default();
     story.asks(A).pass(1000).tell(A, lost.clone()).is_good();
@@ -275,7 +275,7 @@ fn what_is_lost_at_once_has_run_out() {
 }
 
 #[test]
-fn what_is_lost_is_told_although_its_owner_enters_again() {
+fn a_loss_is_reported_although_its_owner_has_acquired_again() {
     let mut story = Story::default();
     let old = story.enters(A);
     story.asks(A).pass(1000);
@@ -285,7 +285,7 @@ fn what_is_lost_is_told_although_its_owner_enters_again() {
 }
 
 #[test]
-fn no_inner_hold_shortens_what_a_guard_said() {
+fn an_inner_hold_does_not_shorten_the_validity_of_a_guard() {
     let short = Duration::from_millis(100);
     let mut story = Story::default();
     let outer = story.asks(A).had(A, short, true, None);
@@ -449,7 +449,7 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
 }
 
 #[test]
-fn what_does_not_end_is_seen() {
+fn an_acquisition_that_hangs_or_fails_without_a_limit_is_found() {
     let mut story = Story::default();
     story.asks(A).tell(A, What::Failed(Trouble::Hung));
     story.breaks("failed: Hung");

@@ -8,7 +8,7 @@ use crate::stage::{AMPLE, LONG, Version};
 use crate::worker::Lock;
 
 /// Of itself, or because it is told to. Without this, what runs on both clusters could be the same twice.
-pub async fn both_listen_to_one_kind(version: Version) {
+pub async fn both_languages_subscribe_to_one_sort_of_channel(version: Version) {
     let stage = version.stage().await;
     let expected = match version.on {
         Topology::Cluster => [0, 1],

@@ -3,7 +3,7 @@
 
 macro_rules! channels {
     ($version:ident) => {
-        suite! { $version: channels::both_listen_to_one_kind }
+        suite! { $version: channels::both_languages_subscribe_to_one_sort_of_channel }
     };
 }
 

@@ -140,12 +140,12 @@ const CHILD_URL: &str = "REDISSON_LOCK_TEST_EXIT_URL";
 /// The process ends right behind the drop of the last use, and with it the client's thread. The test runs itself again as a
 /// child process.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_dropped_before_the_process_ends_is_released() {
+async fn a_guard_dropped_before_the_process_ends_is_released() {
     if let Ok(url) = std::env::var(CHILD_URL) {
         return plainly(move || drop_and_exit(&url)).await;
     }
     let server = Server::start().await;
-    let this = "blocking::what_is_dropped_before_the_process_ends_is_released";
+    let this = "blocking::a_guard_dropped_before_the_process_ends_is_released";
     for _ in 0..5 {
         let child = tokio::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this, "--nocapture"])
@@ -160,7 +160,7 @@ async fn what_is_dropped_before_the_process_ends_is_released() {
 
 /// What a thread keeps to its end is dropped when nothing of tokio's is left on it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_thread_local_keeps_is_released() {
+async fn a_guard_in_a_thread_local_is_released() {
     thread_local! {
         static KEPT: std::cell::RefCell<Option<Guard<Reentrant>>> = const { std::cell::RefCell::new(None) };
     }
@@ -332,7 +332,7 @@ async fn a_shutdown_ends_the_calls_of_all_threads() {
 
 /// `spawn_blocking`, a task, an owner that is handed on: what surrounds a call changes nothing but the thread.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_works_on_the_threads_of_a_runtime() {
+async fn blocking_calls_work_on_the_threads_of_a_runtime() {
     let server = Server::start().await;
     let url = server.url();
     let client = tokio::task::spawn_blocking(move || LockClient::connect(url).unwrap())
@@ -410,7 +410,7 @@ async fn a_client_with_its_own_runtime_outlives_the_one_it_was_built_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_connected_says_so() {
+async fn connect_reports_a_bad_url_and_an_unreachable_server() {
     plainly(|| {
         let error = LockClient::connect("nonsense").unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{error:?}");

@@ -115,7 +115,7 @@ async fn a_server_that_wants_certificates() {
 }
 
 #[tokio::test]
-async fn files_that_are_none_of_what_they_should_be() {
+async fn files_without_the_expected_certificate_or_key_are_refused() {
     let files = Server::start().await;
     make_certificates(files.dir());
     let file = |name: &str| files.dir().join(name);

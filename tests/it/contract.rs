@@ -39,46 +39,49 @@ macro_rules! contract {
                 scopes_in_one_join_exclude_each_other a_spawned_task_is_another_owner handles_on_one_name_are_one_lock
                 names_are_locks_of_their_own;
             waiting: a_release_lets_a_waiter_of_another_client_in a_release_lets_a_waiter_of_the_same_client_in
-                releases_let_every_waiter_in a_dropped_guard_lets_a_waiter_in a_lease_that_runs_out_lets_a_waiter_in nothing_is_left_of_a_wait;
+                releases_let_every_waiter_in a_dropped_guard_lets_a_waiter_in a_lease_that_runs_out_lets_a_waiter_in
+                nothing_is_left_of_a_wait;
             limits: a_busy_lock_is_none_at_once a_wait_ends_at_its_limit_and_not_before
                 a_wait_of_zero_does_not_wait a_wait_that_no_clock_can_count_waits a_wait_at_the_end_of_the_clock_waits
-                a_release_at_about_the_limit_is_told_right a_holders_short_lease_does_not_end_a_wait;
-            fixed_lease: it_runs_out_and_its_holder_hears_of_it_first it_is_not_renewed
-                its_end_fires_token_and_future a_late_unlock_harms_no_successor
+                a_release_at_about_the_limit_grants_a_hold_or_leaves_none a_holders_short_lease_does_not_end_a_wait;
+            fixed_lease: a_fixed_lease_runs_out_and_its_holder_knows_first a_lock_with_a_fixed_lease_is_not_renewed
+                the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future a_late_unlock_harms_no_successor
                 validity_ends_before_the_servers_lease a_lease_is_no_longer_than_asked_for;
             watchdog: a_hold_outlives_many_leases a_hold_at_rest_is_renewed_in_time
                 a_released_hold_is_renewed_no_more many_holds_are_renewed_side_by_side;
-            force: it_frees_and_says_whether_it_did holders_of_its_client_hear_of_it_at_once
-                holders_elsewhere_hear_of_it_at_their_renewal it_lets_a_waiter_in
+            force: force_unlock_frees_the_lock_and_says_whether_it_was_held
+                force_unlock_reports_the_loss_to_holders_of_its_client_at_once
+                holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal force_unlock_wakes_a_waiter
                 a_forced_out_holder_harms_no_successor a_lock_whose_key_was_overwritten_is_lost;
-            foreign: what_is_no_lock_of_this_kind_is_refused_and_left_alone what_replaced_a_held_lock_is_left_alone
+            foreign: data_of_another_kind_is_refused_and_left_alone foreign_data_that_replaced_a_held_lock_is_left_alone
                 a_waiter_hears_that_the_lock_became_something_else every_other_kind_is_excluded_or_refused
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
-            queries: a_free_lock a_held_lock a_strangers_lock_without_expiry asking_leaves_nothing
+            queries: a_free_lock a_held_lock a_strangers_lock_without_expiry queries_leave_nothing
                 a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;
             guards: unlock_needs_a_hold_of_ones_own a_hold_in_a_guard_is_not_for_unlock another_task_may_unlock_a_guard
                 a_dropped_guard_is_released a_guard_may_be_dropped_in_another_task
                 a_guard_may_be_dropped_outside_of_any_runtime an_unlock_that_is_dropped_goes_on
                 a_cancelled_token_harms_nothing;
             leaks: a_leaked_hold_is_unlocked_by_its_owner a_leaked_hold_goes_on_and_is_renewed
-                another_task_cannot_unlock_it another_task_can_as_the_same_owner a_leaked_lease_runs_out
-                a_leaked_hold_that_was_forced_out;
+                another_task_cannot_unlock_a_leaked_hold another_task_can_unlock_a_leaked_hold_as_the_same_owner
+                a_leaked_lease_runs_out a_leaked_hold_that_was_forced_out_is_lost;
             running: the_result_comes_back_and_the_lock_is_free a_lost_hold_stops_the_body
                 a_body_that_ends_unprotected_is_an_error a_dropped_run_releases a_panic_inside_releases
-                it_can_be_spawned it_excludes;
+                the_future_of_run_can_be_spawned run_excludes_other_owners;
             shutdown: dropped_guards_are_released_and_live_ones_reported every_operation_is_closed_afterwards
-                waiters_hear_that_it_is_closed nothing_stays_connected it_may_be_asked_for_again
+                waiters_end_with_an_error_when_the_client_closes shutdown_closes_all_connections
+                shutdown_may_be_called_again
                 clones_end_together_and_other_clients_go_on the_last_clone_releases_and_disconnects
                 locks_and_guards_keep_the_client_going a_client_without_its_runtime_answers;
             types: every_public_type_shows_itself_and_travels futures_travel
-                what_a_waiting_task_holds_is_small nothing_shows_a_password;
+                the_future_of_a_wait_is_small nothing_shows_a_password;
         }
     };
     // The holder may take it again.
     (@reentrant $subject:ident) => {
         contract! { @tests $subject;
-            exclusion: branches_of_one_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
-            reentry: counts_are_exact_here_and_on_the_server every_way_in_is_a_way_back_in
+            exclusion: the_branches_of_a_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
+            reentry: counts_are_exact_here_and_on_the_server every_acquire_method_is_reentrant
                 guards_may_end_in_any_order no_other_owner_enters_before_the_last_guard_ends
                 a_tenth_hold_is_counted_like_the_first;
             waiting: the_end_of_a_nested_hold_wakes_no_waiter;
@@ -86,9 +89,9 @@ macro_rules! contract {
                 a_long_lease_inside_ends_with_its_hold a_watched_hold_goes_on_after_a_lease_inside
                 a_lease_runs_out_after_a_watched_hold_inside watched_lease_watched lease_watched_lease
                 the_outer_hold_may_end_first;
-            force: every_nested_hold_is_lost entering_again_what_was_forced_open;
+            force: every_nested_hold_is_lost an_acquisition_after_a_force_unlock_is_not_a_second_hold;
             guards: a_dropped_inner_guard_leaves_the_outer_one dropped_unlocks_go_on_in_their_order;
-            leaks: leaked_holds_and_guards_are_told_apart;
+            leaks: unlock_releases_leaked_holds_and_no_guards;
             running: the_body_enters_again;
             shutdown: nested_and_leaked_holds_are_counted;
         }
@@ -96,8 +99,8 @@ macro_rules! contract {
     // The holder is refused a second hold.
     (@once $subject:ident) => {
         contract! { @tests $subject;
-            once: every_way_in_is_refused_to_its_holder a_refusal_costs_the_hold_nothing
-                branches_of_one_join_are_refused_each_other a_hold_that_ended_is_no_obstacle
+            once: every_acquire_method_is_refused_to_the_holder a_refusal_costs_the_hold_nothing
+                the_branches_of_a_join_are_one_owner_and_the_second_is_refused a_hold_that_ended_is_no_obstacle
                 every_kind_of_end_lets_its_owner_in_again;
         }
     };
@@ -116,7 +119,8 @@ macro_rules! contract {
     // Many may hold it at once.
     (@shared $subject:ident) => {
         contract! { @tests $subject;
-            sharing: many_hold_it_at_once a_rival_enters_after_the_last a_rival_keeps_them_all_out;
+            sharing: many_owners_hold_a_shared_lock_at_once a_rival_enters_after_the_last_holder
+                a_rival_excludes_all_holders_of_a_shared_lock;
         }
     };
     (@tests $subject:ident; $($area:ident: $($test:ident)+;)+) => {

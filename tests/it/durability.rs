@@ -80,7 +80,7 @@ async fn a_single_server_waits_for_no_replica_unless_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_redisson_a_set_up_with_replicas_waits_for_one() {
+async fn auto_waits_for_one_replica_as_redisson_does() {
     let set_up = asleep_for_long(2).await;
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert!(acknowledged(&client).await >= Some(1));
@@ -91,7 +91,7 @@ async fn as_redisson_a_set_up_with_replicas_waits_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_redisson_without_a_replica_that_is_connected_none_is_waited_for() {
+async fn auto_waits_for_no_replica_if_none_is_connected() {
     let set_up = Replicated::start(1).await;
     let client = connect(&set_up.url(), config(Durability::Auto)).await;
     assert_eq!(acknowledged(&client).await, Some(1));
@@ -145,7 +145,7 @@ async fn a_nested_hold_that_too_few_have_leaves_the_outer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_too_few_have_is_kept_where_asked_for() {
+async fn a_hold_on_too_few_replicas_is_kept_without_the_replica_check() {
     let set_up = asleep_for_long(1).await;
     let mut config = hasty(Durability::All);
     config.check_replicas = false;
@@ -156,7 +156,7 @@ async fn what_too_few_have_is_kept_where_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_fr13_no_other_command_waits_behind_it() {
+async fn p_fr13_no_other_command_waits_behind_a_replica_wait() {
     let set_up = asleep_for_long(1).await;
     let client = connect(&alone(&set_up), config(Durability::Local)).await;
     set_up.servers[1].pause();
@@ -176,7 +176,7 @@ async fn p_fr13_no_other_command_waits_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_share_a_wait() {
+async fn many_acquisitions_share_a_wait_for_replicas() {
     let set_up = Replicated::start(1).await;
     let server = &set_up.servers[0];
     let client = connect(&alone(&set_up), config(Durability::All)).await;
@@ -256,7 +256,7 @@ async fn p_t1_a_script_that_is_forgotten_is_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t4_where_wait_or_role_is_refused_it_goes_on_without() {
+async fn p_t4_an_acquisition_succeeds_where_wait_or_role_is_refused() {
     let set_up = Replicated::start(1).await;
     for (forbidden, expected) in [("-wait", None), ("-role", Some(1))] {
         let rules = [

@@ -23,7 +23,7 @@ fn named(leader: Result<Option<Leader>, Error>) -> Option<(String, i64)> {
 }
 
 #[tokio::test]
-async fn one_leads_and_the_next_follows_when_it_resigns() {
+async fn the_next_candidate_leads_when_the_leader_resigns() {
     let (server, one, other) = bed().await;
     let (here, there) = (one.election("leaders"), other.election("leaders"));
     assert_eq!(here.leader().await, Ok(None));

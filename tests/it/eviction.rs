@@ -52,7 +52,7 @@ async fn client(server: &Server) -> LockClient {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t6_an_evicted_lock_is_anybodys_and_its_holder_hears_of_it() {
+async fn p_t6_an_evicted_lock_is_free_and_its_holder_loses_it() {
     for policy in POLICIES {
         let server = small_server(policy).await;
         let name = unique_name("evicted");

@@ -52,7 +52,7 @@ async fn a_fixed_lease_of_every_kind_is_lengthened_and_never_shortened() {
 
 /// The holder relies on the new lease, and what an inner hold leaves is the new one too.
 #[tokio::test]
-async fn an_outer_hold_keeps_what_it_was_extended_to() {
+async fn an_outer_hold_keeps_its_extended_lease() {
     let (_server, client) = bed().await;
     let lock = client.reentrant_lock("a");
     let outer = lock.with_lease(SHORT).lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn an_outer_hold_keeps_what_it_was_extended_to() {
 
 /// Renewals go on, and keep no more than the watchdog's lease: what an inner hold leaves is the end that was promised.
 #[tokio::test]
-async fn a_renewed_hold_keeps_what_it_was_extended_to() {
+async fn a_renewed_hold_keeps_its_extended_lease() {
     let (_server, client) = bed().await;
     let lock = client.reentrant_lock("a");
     let outer = lock.lock().await.unwrap();
@@ -89,7 +89,7 @@ async fn a_renewed_hold_keeps_what_it_was_extended_to() {
 }
 
 #[tokio::test]
-async fn what_is_lost_is_not_extended() {
+async fn a_lost_hold_is_not_extended() {
     let (server, client) = bed().await;
     let lock = client.reentrant_lock("a").with_lease(LONG);
     let guard = lock.lock().await.unwrap();

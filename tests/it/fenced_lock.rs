@@ -294,7 +294,7 @@ async fn p_m7_a_counter_that_is_lost_starts_again() {
 
 /// A release is told where Redisson's waiters listen, once.
 #[tokio::test]
-async fn a_release_is_told() {
+async fn a_fenced_release_is_announced_once() {
     let gate = Gate::new().await;
     let client = gate.witness.a_client().await;
     let channel = format!("redisson_lock__channel:{{{}}}", gate.name);

@@ -14,7 +14,7 @@ async fn demand(server: &Server, replicas: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_t2_what_a_master_without_replicas_refuses_is_tried_again() {
+async fn p_t2_operations_refused_by_a_master_without_replicas_are_tried_again() {
     let server = Server::start().await;
     let mut config = watched(Duration::from_secs(30));
     config.command_wait = Duration::from_millis(300);

@@ -118,7 +118,7 @@ async fn costs_scripts<K: Kind>(
 
 /// One asks for all waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_come_together_do_not_all_ask() {
+async fn one_task_of_a_client_asks_for_all_that_arrive_together() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let others = connect(&server.url(), woken_only()).await;
@@ -248,7 +248,7 @@ async fn another_process_has_its_share_beside_a_crowd() {
 /// The next one's try is on its way when the client closes: what it is granted is given back before the client has closed,
 /// and no hold stays behind that the report does not name.
 #[tokio::test]
-async fn what_is_granted_while_the_client_closes_is_given_back() {
+async fn a_hold_granted_while_the_client_closes_is_released() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let client = connect(&proxy.url(), woken_only()).await;

@@ -29,13 +29,13 @@ macro_rules! hazards {
         hazards! { @tests $subject;
             connections: many_cuts_while_locks_are_taken refused_connections_are_tried_again_until_they_are_not
                 a_server_that_became_a_replica_is_left;
-            drops: p_a3_futures_dropped_leave_nothing p_a2_what_a_timed_out_try_was_granted_is_given_back;
+            drops: p_a3_futures_dropped_leave_nothing p_a2_a_hold_granted_to_a_timed_out_attempt_is_released;
             losses: p_a1_p_a5_five_percent_of_replies_are_lost five_percent_of_requests_are_lost
                 requests_and_replies_are_lost_and_late p_a1_a_lost_acquire_counts_once p_a5_a_lost_unlock_is_no_loss
                 p_a5_a_lost_unlock_of_a_leaked_hold_is_no_loss p_a5_an_unlock_sent_again_leaves_the_next_holder_alone;
             outages: a_server_that_starts_over_empty_is_noticed_at_once
                 a_hold_is_never_believed_in_once_its_key_has_expired
-                p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back;
+                p_a11_a_short_attempt_ends_in_time_and_its_late_grant_is_released;
             permissions: p_fr7_refused_subscriptions_mix_nothing_up p_a10_out_of_memory_holds_are_renewed_and_released;
             renewals: a_lost_look_after_a_reconnection_is_repeated p_a4_a_late_release_spares_the_next_hold;
             starvation: an_owner_that_drops_and_locks_again_lets_the_rest_in;
@@ -60,14 +60,15 @@ macro_rules! hazards {
             drops: p_a3_dropped_waiters_leave_no_subscription;
             permissions: one_refused_channel_leaves_the_rest_their_messages a_server_without_resp3_wakes_waiters_too;
             starving: a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most;
-            waking: p_w5_two_waiters_of_one_process_are_both_woken p_w3_a_woken_waiter_that_gives_up_passes_it_on
+            waking: p_w5_two_waiters_of_one_process_are_both_woken
+                p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on
                 p_w3_a_patient_waiter_among_impatient_ones_gets_in;
         }
     };
     // Every release is announced, with or without a waiter.
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
-            permissions: p_a9_a_user_without_channels_is_told_and_takes_nothing;
+            permissions: p_a9_a_user_without_channels_gets_an_error_and_takes_nothing;
         }
     };
     // Waiters listen to one channel, not each to its own.
@@ -79,7 +80,7 @@ macro_rules! hazards {
     // Waiters ask seldom, as they are sure to be told.
     (@patient $subject:ident) => {
         hazards! { @tests $subject;
-            starvation: p_w9_a_hand_over_costs_a_few_tries_however_many_come;
+            starvation: p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait;
             waking: p_a7_a_key_without_expiry_is_polled;
         }
     };
@@ -90,7 +91,7 @@ macro_rules! hazards {
             drops: p_a3_a_thousand_futures_dropped_leave_nothing p_a3_tasks_aborted_at_any_time_leave_nothing;
             outages: a_server_stopped_for_less_than_a_lease_costs_nothing
                 a_server_stopped_for_more_than_a_lease_costs_the_hold a_partition_ends_the_hold_before_the_server_does
-                what_a_stall_held_back_does_no_harm_when_it_arrives;
+                requests_that_arrive_after_a_stall_do_no_harm;
             permissions: p_r1_refused_renewals_are_tried_again;
             renewals: p_r1_bad_entries_cost_no_other_lock_a_renewal p_r1_lost_renewals_are_sent_again
                 p_r2_a_renewal_that_races_a_release_revives_nothing;

@@ -9,7 +9,7 @@ use testbed::{Clustered, Server, eventually};
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_client_lists_what_it_holds_and_may_rely_on() {
+async fn a_client_lists_its_holds_with_their_validity() {
     let server = Server::start().await;
     let config = Config::default().with_name_prefix("app:");
     let builder = LockClient::builder().url(server.url()).config(config);
@@ -102,7 +102,7 @@ async fn a_client_knows_whether_it_is_connected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_blocking_side_says_it_too() {
+async fn the_blocking_client_lists_its_holds_too() {
     let server = Server::start().await;
     let url = server.url();
     let program = move || {

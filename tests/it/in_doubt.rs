@@ -18,7 +18,7 @@ fn config(durability: Durability) -> Config {
 
 /// However much waits for the connection with it: that travels together, and goes on when its callers have gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_up_in_an_outage_is_not_done_after_it() {
+async fn an_operation_given_up_in_an_outage_is_not_executed_after_it() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let mut short = Config::default();
@@ -152,7 +152,7 @@ async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgemen
 
 /// What too few have is given back, however long the master refuses to: it was left to its lease at the first refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_too_few_have_is_given_back_once_that_can_be_written() {
+async fn a_hold_on_too_few_replicas_is_released_once_the_master_accepts_writes() {
     let server = Server::start().await;
     let client = connect(&server.url(), config(Durability::Replicas(1))).await;
     let name = unique_name("refused");

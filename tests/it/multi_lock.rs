@@ -29,7 +29,7 @@ async fn exist(server: &Server, names: &[String]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_are_taken_and_all_are_released() {
+async fn a_multi_lock_takes_and_releases_all_members() {
     let (server, client) = bed().await;
     let names = names(3);
     let lock = client.multi_lock(&names);
@@ -45,7 +45,7 @@ async fn all_are_taken_and_all_are_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_is_taken_is_enough_to_be_busy_and_leaves_nothing() {
+async fn a_multi_lock_with_a_held_member_is_busy_and_leaves_nothing() {
     let (server, client) = bed().await;
     let names = names(5);
     let taken = client.reentrant_lock(&names[3]).owned_by(&Owner::new());
@@ -66,7 +66,7 @@ async fn one_that_is_taken_is_enough_to_be_busy_and_leaves_nothing() {
 
 /// Nothing is held while it waits, and a message, not a poll, brings it in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_waits_for_the_one_that_refused_and_is_woken() {
+async fn a_multi_lock_waits_for_the_member_that_refused_and_is_woken() {
     let (server, client) = bed().await;
     let names = names(4);
     let taken = client.reentrant_lock(&names[2]).owned_by(&Owner::new());
@@ -323,7 +323,7 @@ async fn run_releases_and_stops_its_body_at_a_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_is_refused_before_anything_is_sent() {
+async fn an_invalid_multi_lock_is_refused_and_leaves_nothing() {
     let (server, client) = bed().await;
     server.reset_calls().await;
     let none = client.multi_lock([""; 0]).lock().await;

@@ -168,7 +168,7 @@ async fn a_hold_outlives_the_loss_of_a_minority_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_contend_and_one_is_inside() {
+async fn contending_owners_of_a_red_lock_exclude_each_other() {
     let fleet = Fleet::new(3).await;
     let room = Arc::<Room>::default();
     let mut tasks = JoinSet::new();

@@ -115,7 +115,7 @@ async fn a_foreign_release_is_noticed_without_a_message() {
 
 /// Among ourselves a release is told.
 #[tokio::test]
-async fn our_own_release_is_told() {
+async fn a_release_is_announced_to_waiters_of_this_library() {
     let latch = Latch::new().await;
     let [holder, waiter] = [
         latch.witness.a_client().await,
@@ -288,7 +288,7 @@ async fn other_shapes_are_refused_both_ways() {
 
 /// It is not reentrant, and says so without asking.
 #[tokio::test]
-async fn its_owner_may_not_take_it_again() {
+async fn a_simple_lock_is_refused_to_its_own_holder() {
     let latch = Latch::new().await;
     let lock = latch.lock(&latch.witness.a_client().await);
     let guard = lock.lock().await.unwrap();
@@ -303,7 +303,7 @@ async fn its_owner_may_not_take_it_again() {
 
 /// Lost replies and requests: neither a second hold, nor "not held", nor another's value gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_twice_is_done_once() {
+async fn a_request_sent_again_after_a_loss_is_executed_once() {
     let latch = Latch::new().await;
     let proxy = Proxy::start(latch.witness.server.port()).await;
     let lock = latch.lock(&connect(&proxy.url(), watched(SOON * 3)).await);

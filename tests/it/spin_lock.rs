@@ -115,7 +115,7 @@ async fn a_long_pause_ends_with_the_limit_and_with_the_lease() {
 
 /// Waiting takes no subscription: what it is not told it need not hear.
 #[tokio::test]
-async fn it_asks_and_does_not_listen() {
+async fn a_spin_lock_polls_and_does_not_subscribe() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(only_messages()).await;
     turnstile.java_enters("60000").await;
@@ -132,7 +132,7 @@ async fn it_asks_and_does_not_listen() {
 
 /// Unlike Redisson's, our release is announced on the channel, once per release and not for an inner hold.
 #[tokio::test]
-async fn a_release_is_told_to_listeners() {
+async fn a_spin_release_is_announced_once() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     let lock = turnstile.lock(&client);

@@ -62,7 +62,7 @@ pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() 
 }
 
 /// Waiters that were trying saw every release and tried again, which fed itself: a hundred tries per hand-over.
-pub async fn p_w9_a_hand_over_costs_a_few_tries_however_many_come<S: Subject>() {
+pub async fn p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait<S: Subject>() {
     const COMERS: u64 = 1_000;
     let server = Server::start().await;
     let client = connect(&server, GENEROUS).await;

@@ -35,7 +35,7 @@ fn hear_all(cluster: &Cluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_a_takeover_has_lost_is_told_before_its_renewal() {
+async fn a_hold_lost_in_a_takeover_is_reported_before_its_renewal() {
     let cluster = Cluster::new(3);
     let client = client(&cluster).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();

@@ -203,7 +203,7 @@ async fn round(
 }
 
 #[tokio::test]
-async fn a_real_server_does_the_same() {
+async fn the_in_memory_server_answers_as_a_real_one() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let rounds = number("DIFFERENTIAL_ROUNDS").unwrap_or(ENOUGH);
     let first = number("DIFFERENTIAL_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));

@@ -9,7 +9,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const NEVER: Duration = Duration::from_secs(3_600);
 
 #[tokio::test(start_paused = true)]
-async fn holders_are_told_with_their_counts() {
+async fn the_kit_lists_holders_with_their_counts() {
     let server = InMemoryRedis::new();
     let client = server.client().await.unwrap();
     let owner = Owner::new();
@@ -191,7 +191,7 @@ fn runtimes_share_a_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_debugger_shows_says_how_many_connections_there_are() {
+async fn debug_output_shows_the_number_of_connections() {
     let server = InMemoryRedis::new();
     let _client = server.client().await.unwrap();
     assert_eq!(

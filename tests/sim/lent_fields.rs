@@ -296,7 +296,7 @@ async fn owners_that_share_a_field_have_its_most_holds_together() {
 
 /// After a reconnection holds are looked up before they are passed on.
 #[tokio::test(start_paused = true)]
-async fn no_reader_joins_what_is_being_verified() {
+async fn no_reader_joins_a_hold_that_is_being_verified() {
     let (server, network) = server();
     let config = Config::default()
         .with_poll_floor(Duration::from_secs(3_600))

@@ -187,7 +187,7 @@ async fn a_grant_from_before_a_forced_release_is_no_hold() {
 
 /// A task gives up while there is no connection.
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_before_it_was_sent_is_not_sent() {
+async fn an_acquisition_given_up_before_it_was_sent_is_not_sent() {
     let (server, network) = server();
     let client = client(&server).await;
     let lock = client.reentrant_lock("a");
@@ -346,7 +346,7 @@ async fn a_hold_that_is_being_released_is_not_renewed() {
 /// A guard is dropped at the moment at which its renewal is due. What it takes depends on which comes first; a renewal that
 /// was not sent before is not sent any more.
 #[tokio::test(start_paused = true)]
-async fn what_was_dropped_is_not_renewed_any_more() {
+async fn a_dropped_guard_is_not_renewed() {
     for steps in 0..12 {
         let (server, network) = server();
         let client = client(&server).await;
@@ -375,7 +375,7 @@ async fn what_was_dropped_is_not_renewed_any_more() {
 
 /// Two renewals are due, each in a call of its own, and both guards are dropped when the first of them is sent.
 #[tokio::test(start_paused = true)]
-async fn what_was_dropped_after_its_renewal_was_due_is_not_renewed() {
+async fn a_guard_dropped_while_its_renewal_is_due_is_not_renewed() {
     let (server, network) = server();
     let config = Config::default().with_watchdog_batch_size(1);
     let client = server.client_with(config).await.unwrap();
@@ -472,7 +472,7 @@ async fn an_owner_has_the_lock_although_one_of_its_tasks_is_not_polled() {
 
 /// What was passed on when the client closes, and no task has picked up, is neither left to its lease nor reported.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_releases_what_was_not_picked_up() {
+async fn a_client_that_closes_releases_a_hand_off_that_was_not_picked_up() {
     let (server, _) = server();
     let client = client(&server).await;
     let [one, two] = of_each(&client);
@@ -658,7 +658,7 @@ async fn a_waiter_asks_when_the_lease_is_over_and_not_before() {
 
 /// A server that has lost its data is seen to have when it is reached again, not at the next renewal.
 #[tokio::test(start_paused = true)]
-async fn a_reconnection_shows_what_is_lost() {
+async fn a_reconnection_reveals_lost_holds() {
     let (server, _) = server();
     let client = client(&server).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();

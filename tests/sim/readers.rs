@@ -99,7 +99,7 @@ async fn readers_that_come_later_ask_the_server() {
 
 /// A fixed lease, a stricter durability, a lock that the owner writes, and a second hold of one owner.
 #[tokio::test(start_paused = true)]
-async fn what_readers_do_not_share() {
+async fn readers_do_not_share_nested_fixed_or_more_durable_holds() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let first = reader(&client);
@@ -200,7 +200,7 @@ async fn hold_that_was_joined_is_leaked_and_released_by_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_readers_that_share_are_told_of_the_loss() {
+async fn all_readers_that_share_a_hold_lose_it_together() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let guards = [

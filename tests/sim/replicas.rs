@@ -16,7 +16,7 @@ async fn client(world: &Replicated, durability: Durability) -> LockClient {
 
 /// A release is not waited for: what it makes of the outer lease, a new master may never hear of.
 #[tokio::test(start_paused = true)]
-async fn an_inner_release_prolongs_only_what_need_not_be_replicated() {
+async fn an_inner_release_extends_the_outer_lease_only_without_replication() {
     for (durability, prolongs) in [(Durability::Local, true), (Durability::All, false)] {
         let world = Replicated::new(1);
         let client = client(&world, durability).await;

@@ -115,7 +115,7 @@ async fn a_forced_release_is_not_repeated_when_its_answer_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_reports_what_it_leaves() {
+async fn a_shutdown_reports_the_holds_that_it_leaves() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     client.reentrant_lock("a").lock().await.unwrap().leak();
@@ -146,7 +146,7 @@ async fn a_shutdown_reports_a_release_that_was_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_report_what_was_released_later() {
+async fn a_shutdown_does_not_report_a_hold_released_after_a_refused_unlock() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let lock = client.reentrant_lock("a").owned_by(&Owner::new());
@@ -187,7 +187,7 @@ async fn a_try_comes_after_the_release_of_a_guard_that_was_dropped() {
 
 /// The answer to an acquisition is lost, and its future is dropped before there is another connection.
 #[tokio::test(start_paused = true)]
-async fn what_a_dropped_future_may_have_been_granted_is_given_back() {
+async fn a_hold_granted_to_a_dropped_future_is_released() {
     let (server, network) = (
         InMemoryRedis::new(),
         Network {
@@ -337,7 +337,7 @@ async fn an_outer_lease_begins_anew_on_both_sides_when_an_inner_hold_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_long_inner_lease_takes_nothing_from_what_the_outer_guard_said() {
+async fn the_end_of_a_long_inner_lease_does_not_shorten_the_outer_validity() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let owner = Owner::new();
@@ -362,7 +362,7 @@ async fn the_end_of_a_long_inner_lease_takes_nothing_from_what_the_outer_guard_s
 
 /// The answer to a nested acquisition is lost, and its future is dropped: its longer lease goes with it.
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_leaves_the_lease_of_what_remains() {
+async fn the_release_of_a_dropped_nested_acquisition_leaves_the_outer_lease() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network.clone());
     let client = client(&server).await;
@@ -388,7 +388,7 @@ async fn what_is_given_back_leaves_the_lease_of_what_remains() {
 
 /// The last hundredth of a lease is not the holder's any more, but the server's still: a day's lease has a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn what_is_unlocked_at_the_very_end_of_its_lease_is_free() {
+async fn a_lock_unlocked_at_the_very_end_of_its_lease_is_free() {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let server = InMemoryRedis::new();
     let client = client(&server).await;
@@ -536,7 +536,7 @@ async fn a_shutdown_that_releases_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_report_what_is_over() {
+async fn a_shutdown_does_not_report_an_expired_hold() {
     let server = InMemoryRedis::new();
     let client = client(&server).await;
     let guard = leased(&client, &Owner::new(), Duration::from_secs(5))
@@ -551,7 +551,7 @@ async fn a_shutdown_does_not_report_what_is_over() {
 
 /// A task waits for a child that waits for the task's lock.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_for_itself_is_told_so_once() {
+async fn a_task_that_waits_for_its_own_child_is_logged_once() {
     let (lines, _kept) = Lines::keep_from(tracing::Level::WARN);
     let server = InMemoryRedis::new();
     let client = client(&server).await;

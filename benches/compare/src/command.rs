@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_command() {
+    fn lines_that_are_not_commands_are_refused() {
         for line in [
             "",
             "pair",

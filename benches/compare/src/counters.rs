@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_is_the_difference_without_the_question() {
+    fn use_is_the_difference_of_two_readings_without_the_readings_themselves() {
         let info = |evalsha, set, reads| {
             let info = format!(
                 "# Stats\r\ntotal_reads_processed:{reads}\r\nused_memory:1024\r\nused_cpu_sys:0.5\r\n\
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_clients_send_over_tcp_counts() {
+    fn only_commands_of_tcp_clients_count() {
         let command = |source: &str| sent_by_tcp(&format!("+17.5 [0 {source}] \"evalsha\" \"x\""));
         assert_eq!(command("127.0.0.1:4711"), Some("EVALSHA".into()));
         assert_eq!(command("lua"), None);

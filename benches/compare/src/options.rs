@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn bad_options_are_refused() {
         for bad in [
             "--rounds",
             "--rounds 0",

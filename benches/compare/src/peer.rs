@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_done_is_told_apart_by_the_reader() {
+    fn an_unsupported_request_is_distinct_from_a_failed_one() {
         let told = |failure: Failure| {
             read_answer(&written(&failure).to_string()).expect_err("it is no answer")
         };

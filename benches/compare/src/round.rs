@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_within_the_window_is_measured() {
+    fn only_turns_within_the_window_are_measured() {
         let times = Times {
             warm_up: Duration::from_secs(1),
             measured: Duration::from_secs(2),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chart_shows_what_a_share_is_to_be() {
+    fn the_chart_shows_the_target_of_a_share() {
         let reentrant = Taken::One(Kind::Reentrant);
         assert_eq!(least_share(pair(reentrant, 10)), Some(80.0));
         assert_eq!(least_share(pair(reentrant, 0)), None);

@@ -125,7 +125,7 @@ mod tests {
     use crate::{results::tests::report, workload};
 
     #[test]
-    fn met_in_the_good_direction_and_unknown_without_a_peer() {
+    fn a_target_is_met_in_its_direction_and_unknown_without_a_peer() {
         let met = |reach, measured| {
             let what = String::new();
             Outcome {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_reached_is_measured_and_shown() {
+    fn every_target_names_a_known_workload_and_a_column_of_it() {
         for Target {
             what,
             workload,

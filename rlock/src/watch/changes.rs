@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_and_which_owner() {
+    fn a_line_has_the_time_and_the_owner() {
         let change = Change {
             name: "a".into(),
             kind: "reentrant".into(),

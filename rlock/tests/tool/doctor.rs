@@ -45,7 +45,7 @@ async fn a_good_server_is_fine() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_server_is_found_and_what_to_do_is_told() {
+async fn doctor_reports_each_finding_with_a_remedy() {
     let options = [
         "--maxmemory",
         "100mb",

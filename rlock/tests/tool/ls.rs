@@ -132,7 +132,7 @@ async fn a_server_without_locks_has_none() {
 
 /// With the rights for a reentrant lock alone, a lock is shown without what is around it, and not listed.
 #[tokio::test]
-async fn a_user_without_rights_to_look_is_told_so() {
+async fn a_user_without_rights_to_look_gets_less_detail_or_an_error() {
     let server = Server::start().await;
     let user = "on >secret ~app:* &redisson_lock__channel:{app:* -@all +eval +evalsha +pttl +hmget +hset \
                 +pexpire +exists +hexists +publish +del +subscribe +unsubscribe";

@@ -14,7 +14,7 @@ const JAVA: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d:47";
 const FAST: [&str; 2] = ["--every", "50ms"];
 
 #[tokio::test]
-async fn changes_are_told_in_lines() {
+async fn changes_are_printed_line_by_line() {
     let server = Server::start().await;
     server.command::<u32>(&["HSET", "old", JAVA, "1"]).await;
     for json in [false, true] {
@@ -70,7 +70,7 @@ async fn changes_are_told_in_lines() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once_and_survived() {
+async fn an_outage_is_reported_once_and_survived() {
     let server = Server::start().await;
     let words = [&["watch"][..], &FAST].concat();
     let mut watcher = rlock(&server, &words);

@@ -347,7 +347,7 @@ fn no_setting_of_redissons_is_taken_for_a_slip() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_by_its_place() {
+fn errors_name_the_bad_setting_and_show_no_secret() {
     let single = |more: &str| {
         refusal(&format!(
             "singleServerConfig:\n  address: redis://a:1\n  {more}\n"

@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_told_as_find_enough_and_one_that_wants_more_is_passed_over() {
+    fn a_message_wakes_waiters_up_to_its_permits_and_passes_over_a_larger_request() {
         let mut bed = Bed::new();
         let all = [3, 1, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
@@ -541,7 +541,7 @@ mod tests {
 
     /// Redisson announces the release of a list, and permits that are added, by their number.
     #[test]
-    fn one_that_wants_more_ids_than_a_message_tells_of_asks() {
+    fn a_waiter_asks_when_a_message_announces_fewer_ids_than_it_wants() {
         let mut bed = Bed::new();
         let [big, bigger] = [3, 4].map(|permits| bed.waits_for(Wanted::Ids(permits)));
         bed.message(0);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_while_one_asks_is_not_missed() {
+    fn a_message_during_an_attempt_is_not_missed() {
         let mut bed = Bed::new();
         let one = bed.parked(1);
         bed.message(1);
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_set_after_the_mark_tells_of_an_opening_before_it() {
+    fn a_count_set_after_the_mark_proves_that_the_latch_opened() {
         let mut bed = Bed::new();
         let wanted = Wanted::Opening {
             mark: 42,

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_moved_between_two_questions_is_forgotten_where_it_was() {
+    async fn a_channel_that_moved_ignores_the_confirmation_of_its_old_node() {
         let mut subscriptions = subscriptions();
         let mut first = subscribe(&mut subscriptions);
         let old = confirmed(&subscriptions, 1);

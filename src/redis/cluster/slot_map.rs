@@ -440,7 +440,7 @@ eee :7005@17005 myself,slave bbb 0 0 2 connected
     }
 
     #[test]
-    fn what_a_forgotten_node_had_is_as_the_other_nodes_say() {
+    fn slots_of_a_forgotten_node_follow_the_other_nodes_unless_it_is_up() {
         let before =
             "aaa h:1@1 master - 0 0 1 connected 0-9\nbbb h:2@1 master - 0 0 2 connected 10-19\n";
         let after = "aaa h:1@1 master - 0 0 1 connected 0-19\n";

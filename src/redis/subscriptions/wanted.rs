@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_moved_is_not_confirmed() {
+    fn a_missing_or_moved_channel_is_not_confirmed() {
         let mut wanted = Wanted::default();
         let (a, mut a_done) = subscribe("a");
         let (b, mut b_done) = subscribe("b");

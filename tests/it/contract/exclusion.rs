@@ -100,7 +100,7 @@ pub async fn scopes_in_one_join_exclude_each_other<S: Subject>() {
 }
 
 /// As documented, however much one may wish it were otherwise.
-pub async fn branches_of_one_join_share_their_owner<S: Subject>() {
+pub async fn the_branches_of_a_join_share_their_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let both_inside = Barrier::new(2);
     let branch = async || {

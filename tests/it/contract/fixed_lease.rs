@@ -12,7 +12,7 @@ use super::{
 
 const LEASE: Duration = Duration::from_millis(400);
 
-pub async fn it_runs_out_and_its_holder_hears_of_it_first<S: Subject>() {
+pub async fn a_fixed_lease_runs_out_and_its_holder_knows_first<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let rival = bed.rival().await;
     let begun = Instant::now();
@@ -33,7 +33,7 @@ pub async fn it_runs_out_and_its_holder_hears_of_it_first<S: Subject>() {
     assert_eq!(other.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn it_is_not_renewed<S: Subject>() {
+pub async fn a_lock_with_a_fixed_lease_is_not_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(Duration::from_millis(90))).await;
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let mut left = bed.pttl().await;
@@ -47,7 +47,7 @@ pub async fn it_is_not_renewed<S: Subject>() {
     assert!(guard.is_lost());
 }
 
-pub async fn its_end_fires_token_and_future<S: Subject>() {
+pub async fn the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let token = guard.cancellation_token();

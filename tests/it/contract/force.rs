@@ -10,7 +10,7 @@ use super::{
     bed::{Bed, SOON, only_messages, watched},
 };
 
-pub async fn it_frees_and_says_whether_it_did<S: Subject>() {
+pub async fn force_unlock_frees_the_lock_and_says_whether_it_was_held<S: Subject>() {
     let bed = Bed::<S>::new().await;
     assert_eq!(bed.lock.force_unlock().await, Ok(false));
     let _guard = bed.lock.lock().await.unwrap();
@@ -22,7 +22,7 @@ pub async fn it_frees_and_says_whether_it_did<S: Subject>() {
     assert!(rival.try_lock().await.unwrap().is_some());
 }
 
-pub async fn holders_of_its_client_hear_of_it_at_once<S: Subject>() {
+pub async fn force_unlock_reports_the_loss_to_holders_of_its_client_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let token = guard.cancellation_token();
@@ -46,7 +46,7 @@ pub async fn holders_of_its_client_hear_of_it_at_once<S: Subject>() {
     );
 }
 
-pub async fn holders_elsewhere_hear_of_it_at_their_renewal<S: Subject>() {
+pub async fn holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal<S: Subject>() {
     // A renewal after one second; the lease itself would end after three.
     let bed = Bed::<S>::with(watched(Duration::from_secs(3))).await;
     let guard = bed.lock.lock().await.unwrap();
@@ -62,7 +62,7 @@ pub async fn holders_elsewhere_hear_of_it_at_their_renewal<S: Subject>() {
     assert!(bed.is_free().await, "the renewal brought nothing back");
 }
 
-pub async fn it_lets_a_waiter_in<S: Subject>() {
+pub async fn force_unlock_wakes_a_waiter<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let _guard = bed.lock.lock().await.unwrap();
     let rival = bed.rival().await;
@@ -112,7 +112,7 @@ pub async fn a_forced_out_holder_harms_no_successor<S: Subject>() {
 }
 
 /// The process has not heard of it when it enters again: its first hold is gone, so this one is not a second.
-pub async fn entering_again_what_was_forced_open<S: Subject>() {
+pub async fn an_acquisition_after_a_force_unlock_is_not_a_second_hold<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let forced_out = bed.lock.lock().await.unwrap();

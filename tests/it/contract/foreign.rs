@@ -127,7 +127,7 @@ async fn is_refused<S: Subject>(bed: &Bed<S>, owner: Owner) {
     assert_eq!(snapshot(bed).await, before);
 }
 
-pub async fn what_is_no_lock_of_this_kind_is_refused_and_left_alone<S: Subject>() {
+pub async fn data_of_another_kind_is_refused_and_left_alone<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
     for (command, words) in foreign_to::<S>() {
@@ -166,7 +166,7 @@ pub async fn no_data_of_this_kind_is_refused<S: Subject>() {
 }
 
 /// A foreign command replaced the key of a lock that is held: the hold is lost, and what is there now stays.
-pub async fn what_replaced_a_held_lock_is_left_alone<S: Subject>() {
+pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
     let lock = bed.lock.owned_by(&owner);

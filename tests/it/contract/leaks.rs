@@ -36,7 +36,7 @@ pub async fn a_leaked_hold_goes_on_and_is_renewed<S: Subject>() {
     assert_eq!(bed.lock.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn leaked_holds_and_guards_are_told_apart<S: Subject>() {
+pub async fn unlock_releases_leaked_holds_and_no_guards<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     bed.lock.lock().await.unwrap().leak();
     let guard = bed.lock.lock().await.unwrap();
@@ -64,7 +64,7 @@ pub async fn leaked_holds_and_guards_are_told_apart<S: Subject>() {
     assert!(bed.is_free().await);
 }
 
-pub async fn another_task_cannot_unlock_it<S: Subject>() {
+pub async fn another_task_cannot_unlock_a_leaked_hold<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     bed.lock.lock().await.unwrap().leak();
     let lock = bed.lock.clone();
@@ -76,7 +76,7 @@ pub async fn another_task_cannot_unlock_it<S: Subject>() {
     assert_eq!(bed.lock.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn another_task_can_as_the_same_owner<S: Subject>() {
+pub async fn another_task_can_unlock_a_leaked_hold_as_the_same_owner<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let owner = Owner::new();
     let lock = bed.lock.owned_by(&owner);
@@ -100,7 +100,7 @@ pub async fn a_leaked_lease_runs_out<S: Subject>() {
     assert_eq!(bed.lock.hold_count().await, Ok(0));
 }
 
-pub async fn a_leaked_hold_that_was_forced_out<S: Subject>() {
+pub async fn a_leaked_hold_that_was_forced_out_is_lost<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     bed.lock.lock().await.unwrap().leak();

@@ -102,7 +102,7 @@ fn end_of_the_clock() -> Instant {
 }
 
 /// Whichever it is, granted or not: it is true.
-pub async fn a_release_at_about_the_limit_is_told_right<S: Subject>() {
+pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let rival = bed.rival().await;
     let mut granted = 0;

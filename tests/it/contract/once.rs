@@ -14,7 +14,7 @@ fn refused<T>(tried: &Result<T, Error>, lock: &str) -> bool {
     matches!(tried, Err(Error::AlreadyHeld { name, .. }) if **name == *lock)
 }
 
-pub async fn every_way_in_is_refused_to_its_holder<S: Subject>() {
+pub async fn every_acquire_method_is_refused_to_the_holder<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let (lock, name) = (&bed.lock, bed.name.as_str());
@@ -52,7 +52,7 @@ pub async fn a_refusal_costs_the_hold_nothing<S: Subject>() {
 }
 
 /// They are one owner, as documented.
-pub async fn branches_of_one_join_are_refused_each_other<S: Subject>() {
+pub async fn the_branches_of_a_join_are_one_owner_and_the_second_is_refused<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let (one, other) = tokio::join!(bed.lock.lock(), bed.lock.lock());
     let (guard, error) = match (one, other) {

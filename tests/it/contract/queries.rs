@@ -93,7 +93,7 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     assert_eq!(entered.unwrap(), Ok(()));
 }
 
-pub async fn asking_leaves_nothing<S: Subject>() {
+pub async fn queries_leave_nothing<S: Subject>() {
     let bed = Bed::<S>::alone(Config::default()).await;
     state(&bed.lock).await;
     let _ = bed.lock.remaining_lease().await.unwrap();

@@ -29,7 +29,7 @@ pub async fn counts_are_exact_here_and_on_the_server<S: Subject>() {
     assert_eq!(bed.lock.hold_count().await, Ok(0));
 }
 
-pub async fn every_way_in_is_a_way_back_in<S: Subject>() {
+pub async fn every_acquire_method_is_reentrant<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let _first = bed.lock.try_lock().await.unwrap().expect("it is free");
     let _second = bed.lock.try_lock().await.unwrap().expect("it is ours");

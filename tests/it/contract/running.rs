@@ -135,7 +135,7 @@ pub async fn a_panic_inside_releases<S: Subject>() {
 }
 
 /// Its future is `Send` and need not borrow from anywhere.
-pub async fn it_can_be_spawned<S: Subject>() {
+pub async fn the_future_of_run_can_be_spawned<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let lock = bed.lock.clone();
     let spawned = tokio::spawn(async move {
@@ -148,7 +148,7 @@ pub async fn it_can_be_spawned<S: Subject>() {
     assert_eq!(spawned.await.unwrap(), Ok(true));
 }
 
-pub async fn it_excludes<S: Subject>() {
+pub async fn run_excludes_other_owners<S: Subject>() {
     async fn runs<K: Kind>(lock: Lock<K>, room: Arc<Room>) {
         for _ in 0..10 {
             lock.run(async |_| room.visit().await).await.unwrap();

@@ -8,7 +8,7 @@ use super::{
     waiting::{expect_grant, spawn_waiter},
 };
 
-pub async fn many_hold_it_at_once<S: Subject>() {
+pub async fn many_owners_hold_a_shared_lock_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let mut guards = Vec::new();
@@ -26,7 +26,7 @@ pub async fn many_hold_it_at_once<S: Subject>() {
     bed.becomes_free().await;
 }
 
-pub async fn a_rival_enters_after_the_last<S: Subject>() {
+pub async fn a_rival_enters_after_the_last_holder<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let guards = [
@@ -49,7 +49,7 @@ pub async fn a_rival_enters_after_the_last<S: Subject>() {
 }
 
 /// And all of them enter after it.
-pub async fn a_rival_keeps_them_all_out<S: Subject>() {
+pub async fn a_rival_excludes_all_holders_of_a_shared_lock<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let other_client = bed.lock_of_other_client().await;
     let rival = bed.rival().await.lock().await.unwrap();

@@ -120,7 +120,7 @@ pub async fn every_operation_is_closed_afterwards<S: Subject>() {
     assert_eq!(lock.name(), bed.name, "what needs no server still answers");
 }
 
-pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
+pub async fn waiters_end_with_an_error_when_the_client_closes<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let other_client = bed.another_client().await;
     let guard = bed.lock.lock().await.unwrap();
@@ -142,7 +142,7 @@ pub async fn waiters_hear_that_it_is_closed<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn nothing_stays_connected<S: Subject>() {
+pub async fn shutdown_closes_all_connections<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;
@@ -164,7 +164,7 @@ pub async fn nothing_stays_connected<S: Subject>() {
     assert_eq!(keys_of_locks(&bed).await, [""; 0]);
 }
 
-pub async fn it_may_be_asked_for_again<S: Subject>() {
+pub async fn shutdown_may_be_called_again<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let _live = bed.lock.lock().await.unwrap();
     let clone = bed.client.clone();

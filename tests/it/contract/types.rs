@@ -66,7 +66,7 @@ pub async fn futures_travel<S: Subject>() {
 }
 
 /// Thousands of tasks may wait, each with a handle and the future of its wait.
-pub async fn what_a_waiting_task_holds_is_small<S: Subject>() {
+pub async fn the_future_of_a_wait_is_small<S: Subject>() {
     let bed = Bed::<S>::new().await;
     assert!(size_of_val(&bed.lock) <= 32, "{}", size_of_val(&bed.lock));
     let wait = bed.lock.lock();

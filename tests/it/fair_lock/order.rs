@@ -120,7 +120,7 @@ async fn p_f8_redissons_grants_cost_ours_no_place() {
 
 /// Redisson's waiters may have been given more patience than our settings say: ours are then evicted, and come back.
 #[tokio::test]
-async fn one_that_redisson_evicts_comes_back_to_where_it_was() {
+async fn a_waiter_that_redisson_evicts_comes_back_to_its_place() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;

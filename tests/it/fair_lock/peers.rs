@@ -9,7 +9,7 @@ const FLOOR: Duration = Duration::from_secs(1);
 
 /// An older one (3.27.0, seen) sleeps for up to 300 s at the head of a free lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f10_a_sleeping_head_of_a_free_lock_is_told_and_not_too_often() {
+async fn p_f10_a_sleeping_head_of_a_free_lock_is_notified_and_not_too_often() {
     const WAITERS: usize = 2;
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
@@ -43,7 +43,7 @@ async fn p_f10_a_sleeping_head_of_a_free_lock_is_told_and_not_too_often() {
 
 /// It sleeps behind a lease that runs out, while ours wait behind it.
 #[tokio::test]
-async fn p_f10_a_head_whose_holder_died_is_told() {
+async fn p_f10_a_head_whose_holder_died_is_notified() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let holder = line.lock(&client).with_lease(Duration::from_secs(2));

@@ -148,7 +148,7 @@ pub async fn p_a3_tasks_aborted_at_any_time_leave_nothing<S: Subject>() {
 }
 
 /// The request of a try that timed out had run: what it was granted is given back as soon as that is known.
-pub async fn p_a2_what_a_timed_out_try_was_granted_is_given_back<S: Subject>() {
+pub async fn p_a2_a_hold_granted_to_a_timed_out_attempt_is_released<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");

@@ -183,7 +183,7 @@ pub async fn a_hold_is_never_believed_in_once_its_key_has_expired<S: Subject>() 
     }
 }
 
-pub async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back<S: Subject>() {
+pub async fn p_a11_a_short_attempt_ends_in_time_and_its_late_grant_is_released<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
     let name = unique_name("unreachable");
@@ -205,7 +205,7 @@ pub async fn p_a11_a_short_try_ends_in_time_and_what_it_sent_is_given_back<S: Su
 }
 
 /// The stall outlasts the connection, which is given up: what was on it may still arrive, before or after its end.
-pub async fn what_a_stall_held_back_does_no_harm_when_it_arrives<S: Subject>() {
+pub async fn requests_that_arrive_after_a_stall_do_no_harm<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(60))).await;
     let held = client.kind::<S>(unique_name("stall"));

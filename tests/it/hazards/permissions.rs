@@ -152,7 +152,7 @@ async fn got_in<K: Kind>(lock: Lock<K>) {
 }
 
 /// Without the right to any channel no waiter can be told of a release: it says so before anything is held (P-A9).
-pub async fn p_a9_a_user_without_channels_is_told_and_takes_nothing<S: Subject>() {
+pub async fn p_a9_a_user_without_channels_gets_an_error_and_takes_nothing<S: Subject>() {
     let (server, url) = restricted(&["+@all", "resetchannels"]).await;
     let client = connect(&url, watched(Duration::from_secs(1))).await;
     let lock = client.kind::<S>(unique_name("mute"));

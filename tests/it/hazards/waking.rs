@@ -119,7 +119,7 @@ pub async fn p_w5_two_waiters_of_one_process_are_both_woken<S: Subject>() {
 }
 
 /// The first of two waiters is told, and dropped before it does anything about it.
-pub async fn p_w3_a_woken_waiter_that_gives_up_passes_it_on<S: Subject>() {
+pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>() {
     let server = Server::start().await;
     let holder = connect(&server.url(), woken_only()).await;
     let client = connect(&server.url(), woken_only()).await;

@@ -128,7 +128,7 @@ async fn refused_renewals_of_many_holds_are_logged_in_measure() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_in_an_outage_takes_no_memory() {
+async fn calls_given_up_in_an_outage_take_no_memory() {
     let server = Server::start().await;
     let mut config = Config::default();
     config.command_wait = Duration::from_millis(50);

@@ -115,7 +115,7 @@ fn the_page_and_the_scripts_name_the_same_commands() {
 
 /// What only `force_unlock` needs, and a user may do without.
 #[test]
-fn what_only_force_unlock_needs_is_what_the_page_says() {
+fn the_page_names_the_commands_that_only_force_unlock_needs() {
     for (kind, expected) in [
         ("reentrant", &["exists", "hexists"] as &[_]),
         ("fenced", &["exists", "hexists"]),

@@ -75,7 +75,7 @@ async fn without_the_rights_of_connections_old_ones_are_not_killed() {
 }
 
 #[tokio::test]
-async fn without_the_type_what_stands_at_the_name_is_not_said() {
+async fn without_the_right_to_type_an_error_does_not_name_the_type() {
     for (right, said) in [("+type", "list"), ("-type", "another type")] {
         let server = Server::start().await;
         let mut all = all_rights(&["reentrant"]);

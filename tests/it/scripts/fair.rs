@@ -288,7 +288,7 @@ async fn a_nudge_is_sent_when_asked_for_on_a_free_lock() {
 
 /// A lost reply and its repetition: one hold, one place, one message.
 #[tokio::test]
-async fn what_is_sent_twice_is_done_once() {
+async fn a_repeated_fair_request_is_executed_once() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     let mut head = Listener::on(&bed.server, &format!("{CHANNEL}:{A}")).await;

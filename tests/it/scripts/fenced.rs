@@ -44,7 +44,7 @@ async fn every_acquisition_is_counted() {
 
 /// A repetition is answered with the present token, which is its own.
 #[tokio::test]
-async fn what_is_sent_twice_is_counted_once() {
+async fn a_repeated_fenced_acquisition_is_counted_once() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     for holds in 1..=3 {
@@ -65,7 +65,7 @@ async fn what_is_sent_twice_is_counted_once() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_neither_taken_nor_counted() {
+async fn a_refused_fenced_acquisition_takes_no_lock_and_no_token() {
     let bed = Bed::new().await;
     // Without a lease it would be there for ever (P-A7): it is taken back, and its number is lost.
     let rights = ["~*", "&*", "+@all", "-pexpire"];

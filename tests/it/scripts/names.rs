@@ -87,7 +87,7 @@ async fn a_name_and_the_same_in_braces_wake_each_their_own() {
 }
 
 #[tokio::test]
-async fn a_release_is_told_where_redisson_listens() {
+async fn a_release_is_announced_on_redissons_channel() {
     let server = Server::start().await;
     let client = LockClient::connect(&server.url()).await.unwrap();
     for (name, channel) in [

@@ -279,7 +279,7 @@ async fn forcing_and_looking_are_for_ones_own_side() {
 
 /// A lost reply and its repetition, on both sides.
 #[tokio::test]
-async fn what_is_sent_twice_is_done_once() {
+async fn a_repeated_read_or_write_request_is_executed_once() {
     let bed = Bed::new().await;
     let sides = Sides(&bed.admin);
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -359,7 +359,7 @@ async fn a_hold_with_a_short_lease_leaves_a_live_one_its_lease() {
 
 /// A write hold that its owner does not count on any more, its lease having run out by the owner's clock.
 #[tokio::test]
-async fn a_read_ends_what_its_owner_writes_no_more() {
+async fn a_read_acquisition_ends_an_expired_write_hold_of_its_owner() {
     let bed = Bed::new().await;
     let sides = Sides(&bed.admin);
     let mut listener = Listener::on(&bed.server, CHANNEL).await;

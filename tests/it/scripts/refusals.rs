@@ -70,7 +70,7 @@ async fn a_refused_step_of_a_nested_hold_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_that_was_refused_is_told_and_can_be_made_up_for() {
+async fn a_refused_release_is_an_error_and_can_be_repeated() {
     let server = Server::start().await;
     let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "&*"];
     server.command::<()>(&rights).await;
@@ -156,7 +156,7 @@ async fn out_of_memory_forcing_works() {
 
 /// The same from the outside; and the counts are right again once there is memory.
 #[tokio::test]
-async fn out_of_memory_clients_unlock_and_hear_of_what_cannot_be_had() {
+async fn out_of_memory_clients_can_unlock_and_acquisitions_are_errors() {
     let server = Server::start().await;
     let client = LockClient::connect(&server.url()).await.unwrap();
     let lock = client.reentrant_lock(LOCK);

@@ -75,7 +75,7 @@ async fn the_last_release_does_not_trust_the_count() {
 }
 
 #[tokio::test]
-async fn forcing_twice_tells_once() {
+async fn a_forced_release_sent_twice_is_announced_once() {
     let bed = Bed::new().await;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
     assert_eq!(bed.admin.acquire(THEM, 1).await, Reply::Done);

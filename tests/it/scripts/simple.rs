@@ -57,7 +57,7 @@ async fn the_owner_of_the_value_holds_it() {
 }
 
 #[tokio::test]
-async fn what_is_sent_twice_is_done_once() {
+async fn a_repeated_simple_request_is_executed_once() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -75,7 +75,7 @@ async fn what_is_sent_twice_is_done_once() {
 }
 
 #[tokio::test]
-async fn what_is_refused_changes_nothing() {
+async fn a_refused_simple_request_changes_nothing() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;

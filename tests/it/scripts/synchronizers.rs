@@ -26,7 +26,7 @@ async fn attempt(caller: &Caller, script: &str, arguments: &[&str], number: u32)
 }
 
 #[tokio::test]
-async fn an_attempt_is_run_once_and_not_after_a_later_one() {
+async fn an_attempt_is_executed_once_and_not_after_a_later_one() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
@@ -210,7 +210,7 @@ async fn a_permit_whose_end_has_come_is_not_prolonged() {
 }
 
 #[tokio::test]
-async fn what_is_refused_changes_nothing() {
+async fn a_refused_semaphore_request_changes_nothing() {
     let bed = Bed::new().await;
     bed.ask::<()>(&["SET", LOCK, "5"]).await;
     let rights = ["~*", "+@all", "resetchannels"];

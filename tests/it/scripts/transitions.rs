@@ -54,7 +54,7 @@ async fn entering_again_may_lengthen_the_lease() {
 }
 
 #[tokio::test]
-async fn holds_on_what_is_gone_are_not_granted() {
+async fn nested_holds_on_a_lock_that_is_gone_are_not_granted() {
     let bed = Bed::new().await;
     assert_eq!(bed.admin.acquire(US, 2).await, Reply::Absent);
     assert_eq!(bed.admin.acquire(US, 11).await, Reply::Absent);
@@ -140,7 +140,7 @@ async fn a_renewal_sets_the_lease_of_its_owner() {
 }
 
 #[tokio::test]
-async fn forcing_frees_the_lock_and_tells() {
+async fn a_forced_release_frees_the_lock_and_is_announced() {
     let bed = Bed::new().await;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
     assert_eq!(bed.admin.force_release().await, Reply::Absent);

@@ -216,7 +216,7 @@ async fn survives(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_order() {
+async fn a_failover_by_order_is_survived() {
     for _ in 0..rounds() {
         survives(
             OldMaster::Answers,
@@ -228,7 +228,7 @@ async fn by_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_the_masters_death() {
+async fn a_failover_after_the_masters_death_is_survived() {
     for _ in 0..rounds() {
         survives(
             OldMaster::IsSilent,
@@ -241,7 +241,7 @@ async fn by_the_masters_death() {
 
 /// P-T5: it wakes up as a master, and remains one for some 10 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_the_masters_sleep_and_it_is_not_believed_when_it_wakes_up() {
+async fn a_failover_is_survived_and_the_old_master_is_not_used_when_it_resumes() {
     for _ in 0..rounds() {
         survives(
             OldMaster::IsSilent,

@@ -56,7 +56,7 @@ async fn the_other_sentinels_are_learned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_sentinels_do_not_know_is_an_error() {
+async fn an_unknown_service_and_silent_sentinels_are_errors() {
     let set_up = Watched::start().await;
     let url = set_up.url().replace(Watched::SERVICE, "another");
     let unknown = refusal(&url).await;

@@ -155,7 +155,7 @@ fn ledger(stays: Vec<Stay>) -> Ledger {
 }
 
 #[test]
-fn one_after_the_other_is_well_and_so_is_one_that_was_lost() {
+fn holders_in_turn_and_overlaps_with_a_reported_loss_are_good() {
     let start = Instant::now();
     let sum = ledger(vec![
         stay(start, 1, 0..10, false),
@@ -168,7 +168,7 @@ fn one_after_the_other_is_well_and_so_is_one_that_was_lost() {
 }
 
 #[test]
-fn two_masters_let_two_in() {
+fn two_holders_at_the_time_of_two_masters_are_tolerated() {
     let start = Instant::now();
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 20..40, false)];
     let two_masters = start + Duration::from_millis(10)..start + Duration::from_millis(25);
@@ -178,7 +178,7 @@ fn two_masters_let_two_in() {
 
 #[test]
 #[should_panic(expected = "neither was told")]
-fn one_master_does_not() {
+fn two_holders_outside_the_time_of_two_masters_are_found() {
     let start = Instant::now();
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 20..40, false)];
     let two_masters = start + Duration::from_millis(5)..start + Duration::from_millis(15);
@@ -187,7 +187,7 @@ fn one_master_does_not() {
 
 #[test]
 #[should_panic(expected = "neither was told")]
-fn two_at_a_time_are_noticed() {
+fn two_holders_at_a_time_are_found() {
     let start = Instant::now();
     let stays = [stay(start, 1, 0..30, false), stay(start, 2, 29..40, false)];
     ledger(stays.into()).judged(&(start..start));
@@ -195,7 +195,7 @@ fn two_at_a_time_are_noticed() {
 
 #[test]
 #[should_panic(expected = "held a for 6s")]
-fn one_that_hears_of_its_loss_too_late_is_noticed() {
+fn a_holder_that_learns_of_its_loss_too_late_is_found() {
     let start = Instant::now();
     let stays = [
         stay(start, 1, 0..7_000, true),

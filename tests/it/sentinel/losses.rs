@@ -158,7 +158,7 @@ async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
 
 /// Everything is killed and starts over, empty: holders are told, waiters get in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_starts_over() {
+async fn holders_lose_and_waiters_enter_when_all_servers_restart_empty() {
     let set_up = Watched::start().await;
     let client = connect(&set_up.url(), long()).await;
     let other = connect(&set_up.url(), long()).await;

@@ -92,7 +92,7 @@ async fn an_old_master_that_wakes_up_is_not_believed() {
 /// Two that have nothing to do with each other: the one that more follow is the master, and where that does not tell,
 /// no newcomer is let in, and what is there stays where it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_strangers_the_one_that_more_follow_is_believed_or_else_none() {
+async fn of_two_unrelated_masters_the_client_uses_the_one_with_more_replicas_or_neither() {
     let set_up = Replicated::start(1).await;
     let stranger = Server::start().await;
     let url = format!("{}&node=127.0.0.1:{}", set_up.url(), stranger.port());

@@ -140,7 +140,7 @@ async fn a_latch_that_is_deleted_opens() {
 }
 
 #[tokio::test]
-async fn what_is_no_latch_is_left_as_it_is() {
+async fn data_that_is_no_latch_is_refused_and_left_alone() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
     let _: i64 = server.command(&["HSET", "hash", "a", "1"]).await;

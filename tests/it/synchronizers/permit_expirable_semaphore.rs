@@ -207,7 +207,7 @@ async fn lists_are_taken_and_given_back_all_or_none() {
 
 /// Redisson announces permits that are added by their number, which is less than are left then.
 #[tokio::test]
-async fn one_that_waits_for_several_asks_when_a_message_tells_of_fewer() {
+async fn a_waiter_for_several_permits_asks_when_a_message_announces_fewer() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.permit_expirable_semaphore("pool");
@@ -228,7 +228,7 @@ async fn one_that_waits_for_several_asks_when_a_message_tells_of_fewer() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_said() {
+async fn invalid_ids_leases_and_keys_are_errors() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
     let pool = client.permit_expirable_semaphore("pool");

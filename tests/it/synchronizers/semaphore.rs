@@ -101,7 +101,7 @@ async fn waiters_are_woken_by_message() {
 
 /// In Redisson, the one keeps the other waiting.
 #[tokio::test]
-async fn a_large_wish_keeps_no_small_one_waiting() {
+async fn a_large_request_does_not_delay_a_small_one() {
     let server = Server::start().await;
     let client = without_polls(&server.url()).await;
     let pool = client.semaphore("pool");
@@ -198,7 +198,7 @@ async fn a_crowd_shares_permits_and_loses_none() {
 }
 
 #[tokio::test]
-async fn a_poll_finds_what_no_message_told_of() {
+async fn a_poll_finds_permits_that_were_not_announced() {
     let server = Server::start().await;
     let config = Config::default().with_poll_floor(Duration::from_millis(100));
     let builder = LockClient::builder().url(server.url()).config(config);
@@ -220,7 +220,7 @@ async fn a_poll_finds_what_no_message_told_of() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_said() {
+async fn wrong_keys_bad_names_and_a_closed_client_are_errors() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
     let wrong = |error: Error| matches!(error, Error::WrongKind { .. });
@@ -264,7 +264,7 @@ async fn a_client_that_closes_sends_its_waiters_home() {
 
 /// A number that Redis cannot count with is none: what only looks like one is refused before anything is written.
 #[tokio::test]
-async fn what_redis_cannot_count_with_is_no_semaphore() {
+async fn text_that_redis_cannot_count_with_is_no_semaphore() {
     let server = Server::start().await;
     let client = LockClient::connect(server.url()).await.unwrap();
     let wrong = |error: Error| matches!(error, Error::WrongKind { .. });

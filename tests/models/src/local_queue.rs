@@ -189,7 +189,7 @@ pub fn three_tasks() {
 }
 
 /// One is passed the lock while it gives up: it goes on to the next, or back to the server.
-pub fn passed_to_one_that_goes() {
+pub fn passed_to_a_waiter_that_leaves() {
     explore(Some(3), || {
         let model = Model::new();
         let hold = model.enters();

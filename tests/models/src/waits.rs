@@ -184,7 +184,7 @@ pub fn released_before_the_sleep() {
 }
 
 /// A message tells a waiter that goes meanwhile: the next one is told.
-pub fn gone_while_it_is_told() {
+pub fn waiter_leaves_while_it_is_notified() {
     explore(Some(3), || {
         let model = Model::new();
         let (goes, waits) = (model.parked(), model.parked());
@@ -201,7 +201,7 @@ pub fn gone_while_it_is_told() {
 }
 
 /// The same of a waiter whose try is on its way, as is that of the next one. What it may have been granted is given back.
-pub fn gone_while_it_attempts() {
+pub fn waiter_leaves_during_its_attempt() {
     explore(Some(3), || {
         let model = Model::new();
         let (goes, waits) = (model.join(), model.join());
@@ -236,7 +236,7 @@ pub fn two_messages() {
 }
 
 /// A message arrives while the first of three waiters goes: one of the other two is told, and one only.
-pub fn message_while_one_goes() {
+pub fn message_while_a_waiter_leaves() {
     explore(None, || {
         let model = Model::new();
         let (goes, others) = (model.parked(), [model.parked(), model.parked()]);

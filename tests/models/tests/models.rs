@@ -10,7 +10,7 @@ mod local_queue {
 
     #[test]
     fn lock_that_is_passed_to_a_task_that_leaves_goes_on() {
-        local_queue::passed_to_one_that_goes();
+        local_queue::passed_to_a_waiter_that_leaves();
     }
 
     #[test]
@@ -82,12 +82,12 @@ mod waits {
 
     #[test]
     fn waiter_that_leaves_passes_its_wake_up_on() {
-        waits::gone_while_it_is_told();
+        waits::waiter_leaves_while_it_is_notified();
     }
 
     #[test]
     fn waiter_that_leaves_during_its_try_passes_its_wake_up_on() {
-        waits::gone_while_it_attempts();
+        waits::waiter_leaves_during_its_attempt();
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod waits {
 
     #[test]
     fn message_wakes_one_waiter_while_another_leaves() {
-        waits::message_while_one_goes();
+        waits::message_while_a_waiter_leaves();
     }
 
     #[test]

@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "pigs fly")]
-    async fn what_never_comes_true_is_named() {
+    async fn a_condition_that_never_comes_true_is_named() {
         eventually("pigs fly", Duration::from_millis(20), async || false).await;
     }
 

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_answers_everything() {
+    async fn the_end_of_a_peer_answers_all_requests() {
         let peer = echo().await;
         let never = peer.ask("a", &["wait"]);
         let end = peer.ask("b", &["end"]);

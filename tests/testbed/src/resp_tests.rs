@@ -68,7 +68,7 @@ fn requests_cut_at_every_byte_are_split_alike() {
 }
 
 #[test]
-fn what_is_not_resp_is_refused() {
+fn bytes_that_are_not_resp_are_refused() {
     for bad in [
         "PING\r\n",
         "$x\r\n",

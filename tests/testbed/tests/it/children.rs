@@ -41,7 +41,7 @@ async fn a_child_that_says_nothing_is_quoted() {
 }
 
 #[tokio::test]
-async fn what_is_not_utf8_does_not_end_the_lines() {
+async fn bytes_that_are_not_utf8_do_not_end_the_lines() {
     let mut child = shell(r"printf 'a\377b\n'; printf 'a\377b\n' >&2; echo next; echo last >&2");
     assert_eq!(child.line(SOON).await, "a\u{fffd}b");
     assert_eq!(child.line(SOON).await, "next");

@@ -103,7 +103,7 @@ async fn a_stall_holds_requests_back_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_stall_sends_what_a_client_sent_before_it_gave_up() {
+async fn a_stall_delivers_requests_of_a_closed_connection_when_it_ends() {
     let bed = Bed::new().await;
     let mut connection = bed.connect().await;
     bed.faults.stall(true);
