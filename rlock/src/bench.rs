@@ -8,15 +8,15 @@ use tokio::task::JoinSet;
 
 use crate::{Done, Failure, exit, fleet::Servers, out::say};
 
-/// Tasks at a time, each with a lock of its own.
+/// The numbers of concurrent tasks. Each task has a lock of its own.
 const TASKS: [usize; 3] = [1, 8, 64];
-/// What an interrupted run leaves ends with it.
+/// The lease of all locks. An interrupted run leaves locks that end with it.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// How long a waiter gets to begin to listen.
+/// The time that a waiter has to subscribe.
 const LISTENS_WITHIN: Duration = Duration::from_millis(20);
 
-/// How long something took, over and over.
+/// The durations of a repeated operation.
 struct Times {
     sorted: Vec<Duration>,
     over: Duration,
@@ -95,7 +95,7 @@ fn name(client: &LockClient, number: usize) -> String {
     format!("rlock:bench:{}:{number}", client.id())
 }
 
-/// Locks and unlocks, each task a lock of its own.
+/// Measures lock and unlock; each task has a lock of its own.
 async fn pairs(client: &LockClient, tasks: usize, time: Duration) -> Result<Times, Error> {
     let began = Instant::now();
     let mut running = JoinSet::new();
@@ -120,7 +120,7 @@ async fn pairs(client: &LockClient, tasks: usize, time: Duration) -> Result<Time
     Ok(Times::new(times, began.elapsed()))
 }
 
-/// Two clients take turns: each waits while the other holds the lock. Measured is the time from a release to the entry.
+/// Two clients alternate: each waits while the other holds the lock. Measures the time from a release to the acquisition.
 async fn hand_offs(
     client: &LockClient,
     other: &LockClient,
@@ -137,7 +137,7 @@ async fn hand_offs(
             let guard = next.lock().await?;
             Ok::<_, Error>((guard, Instant::now()))
         });
-        // A wait that has not begun by then enters in less time than a hand-off takes, or in a round trip more.
+        // A waiter that has not asked by then measures less than a hand-off, or one round trip more.
         tokio::time::sleep(LISTENS_WITHIN).await;
         let released = Instant::now();
         held.unlock().await?;

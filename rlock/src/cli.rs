@@ -1,20 +1,21 @@
-//! The words of the command line.
+//! The command line: verbs, options and exit codes.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-/// What this program calls the process that ends a command with its lock.
+/// The hidden verb of the process that ends the command when the lock ends.
 pub const LEASH: &str = "__leash";
-/// What it calls itself to end by a signal.
+/// The hidden verb by which `rlock` ends itself by a signal.
 pub const DIE: &str = "__die";
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; with `run`, the code of the command, and 128 + n if signal n ended it
-  1    `doctor` warns of something
-  2    `doctor` has found a problem
+  0    done; with `run --if-held skip`, also if another owner has the lock
+  any  with `run`, the exit code of the command, or 128 + n if signal n ended it
+  1    `doctor` found a warning
+  2    `doctor` found a problem
   64   wrong usage
   69   Redis could not be reached
   70   Redis refused, or something else failed
@@ -22,9 +23,9 @@ Exit codes:
   76   the lock was lost while the command ran
   126  the command could not be run
   127  the command was not found
-  141  nothing reads the output any more";
+  141  the reader of the output has closed the pipe";
 
-/// Locks on Redis and Valkey that exclude Redisson's: run a command under one, look at one, force one open.
+/// Locks on Redis and Valkey, compatible with Redisson: run a command under a lock, list locks, force a lock open.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES)]
 pub struct Args {
@@ -43,11 +44,11 @@ pub struct Args {
     pub verb: Verb,
 }
 
-/// What a server that is connected to by TLS is to be shown, and to show.
+/// The certificates of a TLS connection.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "TLS")]
 pub struct Tls {
-    /// The authority that has signed the server's certificate, as PEM; otherwise those of the system.
+    /// The authority that signed the server's certificate, as PEM. The default is the system's authorities.
     #[arg(long, value_name = "FILE", env = "RLOCK_CA_FILE", global = true)]
     pub ca_file: Option<PathBuf>,
     /// This client's certificate, as PEM.
@@ -63,22 +64,22 @@ pub struct Tls {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run a command while the lock is held.
+    /// Run a command while holding the lock.
     Run(Run),
-    /// Show whether a lock is taken, and what is left of its lease.
+    /// Show whether a lock is held, and the rest of its lease.
     Show {
         /// The name of the lock.
         name: String,
-        /// What the services that use it take it for.
+        /// The kind of the lock.
         #[arg(long, value_enum, default_value_t)]
         kind: Kind,
     },
-    /// List the locks that are held, or waited for, with their holders.
+    /// List the locks that are held or have waiters, with their holders.
     Ls {
         /// The names to list, as a pattern of Redis: `*`, `?`, `[ab]`.
         #[arg(default_value = "*")]
         pattern: String,
-        /// Name keys too that are no locks.
+        /// Also list keys that are not locks.
         #[arg(long)]
         all: bool,
     },
@@ -86,41 +87,41 @@ pub enum Verb {
     Unlock {
         /// The name of the lock.
         name: String,
-        /// What the services that use it take it for.
+        /// The kind of the lock.
         #[arg(long, value_enum, default_value_t)]
         kind: Kind,
-        /// Free the lock although this program does not hold it: there is no other way to use this command.
+        /// Confirm that the lock of another owner is freed. Always required.
         #[arg(long, required = true)]
         force: bool,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Watch locks being taken and released: a table on a terminal (q ends it), and otherwise lines.
+    /// Watch acquisitions and releases: as a table on a terminal (q ends it), otherwise as lines.
     Watch {
         /// The names to watch, as a pattern of Redis: `*`, `?`, `[ab]`.
         #[arg(default_value = "*")]
         pattern: String,
-        /// How often to look. What is taken and released in between is not seen.
+        /// The interval between two looks. A lock acquired and released in between is not shown.
         #[arg(long, value_parser = humantime::parse_duration, default_value = "1s")]
         every: Duration,
     },
-    /// Measure how fast locks are from here, on names that begin with `rlock:bench:`.
+    /// Measure how fast locks are from this machine, on names that begin with `rlock:bench:`.
     Bench {
         /// The server, instead of --url.
         server: Option<String>,
-        /// How long to measure each row.
+        /// The measuring time of each row.
         #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
         time: Duration,
     },
-    /// Look whether the servers are set up so that locks are safe. Exits with 0, with 1 after a warning, 2 after a problem.
+    /// Check that the servers are set up for safe locks. Exits with 0, with 1 after a warning, with 2 after a problem.
     Doctor {
         /// The server, instead of --url.
         server: Option<String>,
-        /// The name of a lock that is taken for a moment, and that rights are looked at for.
+        /// The name of a lock that is acquired for a moment, and that the rights are checked for.
         #[arg(long, default_value = "rlock:doctor")]
         name: String,
-        /// A kind that is in use: lacking rights for it are a problem. Can be given several times; by default, all are looked at.
+        /// A kind that is in use: missing rights for it are a problem. Repeatable; by default all kinds are checked.
         #[arg(long = "kind", value_enum)]
         kinds: Vec<Kind>,
     },
@@ -145,15 +146,15 @@ pub struct Run {
     /// The name of the lock.
     pub name: String,
 
-    /// The kind of lock. With `fenced`, the command finds the fencing token in RLOCK_TOKEN.
+    /// The kind of the lock. With `fenced`, RLOCK_TOKEN has the fencing token.
     #[arg(long, value_enum, default_value_t)]
     pub kind: Kind,
 
-    /// How long to wait for the lock, for example 10s; for ever by default.
+    /// The longest wait for the lock, for example 10s. By default it has no limit.
     #[arg(long, value_parser = humantime::parse_duration)]
     pub wait: Option<Duration>,
 
-    /// A fixed lease, for example 5m. By default the lock is renewed for as long as the command runs.
+    /// A fixed lease, for example 5m. By default the lock is renewed as long as the command runs.
     #[arg(long, value_parser = humantime::parse_duration)]
     pub lease: Option<Duration>,
 
@@ -161,8 +162,8 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t)]
     pub if_held: IfHeld,
 
-    /// How long the command has to end after SIGTERM, before SIGKILL: at most half of the lease. By default 2s, or half of a
-    /// shorter lease. If the lock was forced open, at most 500ms, as another owner may have it.
+    /// The time between SIGTERM and SIGKILL, at most half of the lease. By default 2s, or half of a shorter lease. If the lock
+    /// was forced open, at most 500ms, because another owner may have it.
     #[arg(long, value_parser = humantime::parse_duration)]
     pub kill_after: Option<Duration>,
 
@@ -184,7 +185,7 @@ pub enum Kind {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum IfHeld {
-    /// Wait, for as long as --wait says; then exit with 75.
+    /// Wait as long as --wait allows, then exit with 75.
     #[default]
     Wait,
     /// Do not run the command, and exit with 0.

@@ -1,4 +1,4 @@
-//! The command that is run.
+//! The command that runs under the lock.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use crate::{
     terminal::{Terminal, has_job_control},
 };
 
-/// A command that runs, in a group of processes of its own with all that it starts.
+/// A running command. It and its children form a process group of their own.
 pub struct Command {
     child: Child,
     pid: Option<Pid>,
@@ -30,16 +30,16 @@ pub struct Command {
     terminal: Option<Terminal>,
 }
 
-/// What comes of attending a command.
+/// The outcome of [`Command::attend`].
 pub enum Attended {
-    /// It has ended by itself, or by a signal.
+    /// The command exited, or a signal ended it.
     Ended(ExitStatus),
-    /// This program goes on after it was stopped. The command may be stopped yet.
+    /// `rlock` continued after a stop. The command may still be stopped.
     Resumed,
 }
 
 impl Command {
-    /// Starts it. It is ended at `valid_until`, unless that is [extended](Self::extend).
+    /// Starts the command. The leash kills it at `valid_until`, unless that time is [extended](Self::extend).
     pub async fn start(
         words: &[OsString],
         token: Option<i64>,
@@ -63,7 +63,7 @@ impl Command {
             .process_group(leash.number().as_raw());
         match token {
             Some(token) => process.env("RLOCK_TOKEN", token.to_string()),
-            // One of an outer `rlock` is about another lock.
+            // A token of an outer `rlock` belongs to another lock.
             None => process.env_remove("RLOCK_TOKEN"),
         };
         match process.spawn() {
@@ -89,12 +89,12 @@ impl Command {
         }
     }
 
-    /// Lets it run until then.
+    /// Lets the command run until `valid_until`.
     pub async fn extend(&mut self, valid_until: Instant) {
         self.leash.extend(valid_until).await;
     }
 
-    /// Passes signals on, and stops with it. Dropping the future changes nothing.
+    /// Waits for the command, forwards signals to it, and stops `rlock` when the command stops. The future is cancel safe.
     pub async fn attend(&mut self, signals: &mut Signals) -> io::Result<Attended> {
         loop {
             tokio::select! {
@@ -109,7 +109,7 @@ impl Command {
         }
     }
 
-    /// Lets it go on, in the foreground if this program is there.
+    /// Continues the command, in the foreground if `rlock` is there.
     pub fn resume(&mut self) {
         if let Some(terminal) = &mut self.terminal
             && terminal.is_ours()
@@ -120,14 +120,14 @@ impl Command {
         self.signal(Signal::CONT);
     }
 
-    /// Stops if the command was stopped: a shell sees only that, and gets the terminal by it.
+    /// Stops `rlock` if the command stopped: a shell sees only the stop of `rlock`, and takes the terminal back then.
     fn follow(&mut self, signals: &mut Signals) {
         let Some(stopped_by) = self.stopped_by() else {
             return;
         };
         let wants_terminal = matches!(stopped_by, Signal::TTIN | Signal::TTOU);
         match &mut self.terminal {
-            // It reads, or sets how the terminal works: it gets the terminal for that.
+            // A command that reads or configures the terminal gets it.
             Some(terminal) if wants_terminal && terminal.is_ours() => {
                 terminal.give_to(self.leash.number());
                 self.signal(Signal::CONT);
@@ -135,16 +135,16 @@ impl Command {
             Some(terminal) if has_job_control() => {
                 terminal.take_back();
                 signals.forget_resumed();
-                // With the script or the pipeline that this program is a part of, as the terminal would.
+                // Stops the script or pipeline around `rlock` too, as the terminal would.
                 let _ = kill_current_process_group(Signal::STOP);
             }
-            // Nothing would ever let it go on: what the kernel does with groups that no shell looks after.
+            // No shell can continue the command. The kernel sends these signals to stopped groups without a shell.
             _ if wants_terminal => {
                 self.signal(Signal::HUP);
                 self.signal(Signal::CONT);
             }
             _ if stopped_by == Signal::TSTP => self.signal(Signal::CONT),
-            // A `SIGSTOP` is sent by a user that can send a `SIGCONT`.
+            // The sender of a SIGSTOP can also send a SIGCONT.
             _ => {}
         }
     }
@@ -158,18 +158,18 @@ impl Command {
         Signal::from_named_raw(number)
     }
 
-    /// The number of the group is no other's as long as the leash is there.
+    /// Signals the group. Its number cannot belong to another group while the leash lives.
     fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.leash.group, signal);
     }
 
-    /// Tells it to end, even if it is stopped.
+    /// Sends SIGTERM, and SIGCONT so that a stopped command receives it.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
     }
 
-    /// Tells it to end, and ends it if it does not. Signals are passed on meanwhile.
+    /// Sends SIGTERM, and SIGKILL after `time`. Forwards signals meanwhile.
     pub async fn end_within(mut self, time: Duration, signals: &mut Signals) {
         self.terminate();
         let ending = async {
@@ -181,18 +181,18 @@ impl Command {
         self.kill().await;
     }
 
-    /// Ends all of it.
+    /// Kills the whole group.
     pub async fn kill(mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait().await;
         self.finish().await;
     }
 
-    /// Comes after its end.
+    /// Cleans up after the command exited, and returns the outcome.
     pub async fn ended(self, status: ExitStatus) -> Done {
         let was_given = self.terminal.as_ref().is_some_and(Terminal::was_given);
         self.finish().await;
-        // What the terminal would have ended, had the command been in one group with it: a script, or a loop of a shell.
+        // In one group with its command, a script or a loop of a shell would receive the key's signal too.
         let by_a_key = status
             .signal()
             .and_then(Signal::from_named_raw)
@@ -215,15 +215,15 @@ impl Command {
     }
 }
 
-/// Ends this program by the signal of that exit code, if a key of the terminal has sent it: a shell breaks off a loop then, and not
-/// for a code.
+/// Ends `rlock` by the signal that the exit code stands for, if a key can send it. A shell ends a loop for a signal, and not for
+/// an exit code.
 pub fn die_by_key(code: u8) {
     let signals = [Signal::INT, Signal::QUIT];
     let died_by = signals
         .into_iter()
         .find(|signal| signals::code(signal.as_raw()) == code);
     if let Some(signal) = died_by {
-        // What is executed anew handles no signal.
+        // A new process image has the default handlers.
         let number = signal.as_raw().to_string();
         let _ = std::process::Command::new(this_program())
             .args([DIE, &number])

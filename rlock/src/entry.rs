@@ -1,4 +1,4 @@
-//! What stands at keys: locks, as their data tell, and what is none.
+//! The data at keys, recognised as locks or as foreign data.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use crate::{
     fleet::{Commands, bytes, good, list, number, pairs, text},
 };
 
-/// Fields of a hash that are read at most: a lock has one for each holder.
+/// The largest number of fields to read from a hash. A lock has one field per holder.
 const MOST_FIELDS: &str = "1000";
-/// Waiters of a queue that are named.
+/// The index of the last waiter of a queue that is listed by name.
 const MOST_NAMED: &str = "99";
-/// Markers of one reader that are read.
+/// The largest number of markers to read for one reader.
 const MOST_MARKERS: u64 = 16;
 
-/// A key that is a lock, or could be taken for one.
+/// A key that is a lock, or has the name of one.
 #[derive(Debug)]
 pub struct Entry {
     pub name: String,
     pub kind: Kind,
-    /// `None` without an expiry, or without a holder.
+    /// The rest of the lease. `None` without an expiry or without a holder.
     pub lease: Option<Duration>,
     pub holders: Vec<Holder>,
-    /// Holders, named or not.
+    /// The number of holders, including those that `holders` omits.
     pub holder_count: u64,
     /// The first owners in the queue of a fair lock.
     pub queue: Vec<Owner>,
     pub queue_length: u64,
-    /// Clients that listen for a release.
+    /// The number of clients that are subscribed to releases.
     pub listening: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// The data of fair locks without waiters, spin locks and non-reentrant locks are the same.
+    /// Also a fair lock without waiters, a spin lock or a non-reentrant lock: their data are the same.
     Reentrant,
     Fair,
     Fenced,
     Read,
     Write,
     Simple,
-    /// Something else, of this type of Redis's.
+    /// Foreign data of this Redis type.
     Foreign(String),
 }
 
@@ -65,11 +65,11 @@ impl Kind {
     }
 }
 
-/// An owner, as all clients write it: `<client id>:<number>`.
+/// An owner in the format of all clients: `<client id>:<number>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub text: String,
-    /// Numbers of this crate have a bit that no thread of Java reaches.
+    /// Whether this crate made the owner: its numbers have a bit that no Java thread id has.
     pub is_rust: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Holder {
     pub writes: bool,
     pub count: u64,
     pub lease: Option<Duration>,
-    /// What its client is called, if the server shows that.
+    /// The name of the client, if the server shows it.
     pub client: Option<String>,
 }
 
@@ -123,14 +123,14 @@ impl Holder {
     }
 }
 
-/// What the fields of a hash tell.
+/// The lock that the fields of a hash describe.
 struct Fields {
     kind: Kind,
     holders: Vec<Holder>,
 }
 
 impl Fields {
-    /// Reads them; `None` if this is no lock.
+    /// Parses the fields; `None` if they are not a lock.
     fn read(fields: &[(String, String)]) -> Option<Self> {
         let mut kind = Kind::Reentrant;
         let mut holders = Vec::new();
@@ -138,7 +138,7 @@ impl Fields {
             match (&**name, &**value) {
                 ("mode", "read") => kind = Kind::Read,
                 ("mode", "write") => kind = Kind::Write,
-                // Of an election, which is a fenced lock.
+                // An election is a fenced lock with this field.
                 ("leader", _) => kind = Kind::Fenced,
                 (name, value) => {
                     let (owner, writes) = match name.strip_suffix(":write") {
@@ -161,7 +161,7 @@ impl Fields {
     }
 }
 
-/// `prefix` in front of `name`, in its hash slot.
+/// The key of `prefix` and `name`, in the hash slot of `name`.
 pub fn prefixed(prefix: &str, name: &str) -> String {
     match name.contains('{') {
         true => format!("{prefix}:{name}"),
@@ -176,20 +176,20 @@ fn suffixable(name: &str) -> String {
     }
 }
 
-/// What the keys of queues begin with, of fair locks that are held or not.
+/// The prefix of the queues of fair locks.
 pub const QUEUE: &str = "redisson_lock_queue";
 
-/// The name of the lock that this is the queue of.
+/// The name of the lock whose queue is at `key`.
 pub fn queued(key: &str) -> Option<&str> {
     let rest = key.strip_prefix(QUEUE)?.strip_prefix(':')?;
     let inside = rest
         .strip_prefix('{')
         .and_then(|rest| rest.strip_suffix('}'));
-    // Only a name without braces gets some.
+    // A name that has braces is stored without additional ones.
     Some(inside.filter(|name| !name.contains('{')).unwrap_or(rest))
 }
 
-/// Whether a key is a part of a lock of another name.
+/// Whether a key is an auxiliary key of a lock of another name.
 fn is_a_part(key: &str) -> bool {
     let prefixes = [
         "redisson_lock_queue:",
@@ -208,7 +208,7 @@ fn lease(answer: &Frame) -> Option<Duration> {
     left.map(Duration::from_millis)
 }
 
-/// Reads what stands at `keys` of one server. Keys that are a part of a lock are left out, as are those that end meanwhile.
+/// Reads the data at `keys` of one server. Omits auxiliary keys of locks, and keys that expire meanwhile.
 pub async fn read(
     asked: &mut Asked,
     keys: Vec<Vec<u8>>,
@@ -241,7 +241,7 @@ async fn at_keys(asked: &mut Asked, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Fa
                 commands.push(("HLEN", vec![key.clone()]));
             }
             "string" => commands.push(("GETRANGE", vec![key.clone(), word("0"), word("99")])),
-            // Ended since it was listed.
+            // The key ended after it was listed.
             "none" => drop(commands.pop()),
             _ => {}
         }
@@ -281,7 +281,7 @@ async fn at_keys(asked: &mut Asked, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Fa
             }
             _ => None,
         };
-        // -2: it has ended meanwhile.
+        // -2: the key has ended meanwhile.
         if number(&left) == Some(-2) {
             continue;
         }
@@ -309,7 +309,7 @@ async fn at_keys(asked: &mut Asked, keys: Vec<Vec<u8>>) -> Result<Vec<Entry>, Fa
 }
 
 impl Entry {
-    /// A lock that is free, or whose key has ended meanwhile.
+    /// An entry without a holder: the lock is free, or its key has ended meanwhile.
     pub fn free(name: String) -> Self {
         Self {
             name,
@@ -327,7 +327,7 @@ impl Entry {
         matches!(self.kind, Kind::Foreign(_))
     }
 
-    /// Waiters, as far as they are known: those in a queue, or else clients that listen.
+    /// The known number of waiters: the length of the queue, or without one the subscribed clients.
     pub fn waiting(&self) -> u64 {
         match self.queue_length {
             0 => self.listening,
@@ -364,7 +364,7 @@ impl Entry {
     }
 }
 
-/// Adds what stands around locks: queues, counters, markers of readers, and clients that listen.
+/// Adds the data of auxiliary keys and channels: queues, counters, markers of readers, and subscribed clients.
 pub async fn around(
     asked: &mut Asked,
     entries: &mut [Entry],
@@ -412,7 +412,7 @@ pub async fn around(
     let mut answers = answers.into_iter();
     let mut next = || answers.next().unwrap_or(Frame::Null);
     for entry in entries.iter_mut().filter(|entry| !entry.is_foreign()) {
-        // A server before 7.0 has no shards, and a user may lack the right.
+        // The query fails on a server before 7.0, which has no shards, and for a user without the right.
         let count = list(&next()).get(1).and_then(number);
         entry.listening = count.unwrap_or_default().unsigned_abs();
         if entry.kind.is_of_readers_and_writers() {
@@ -426,7 +426,7 @@ pub async fn around(
             }
         } else if entry.kind != Kind::Simple {
             let (length, queue, counter) = (next(), next(), next());
-            // No list: something else stands there.
+            // The length is 0 if foreign data is at the key of the queue.
             entry.queue_length = number(&length).unwrap_or_default().unsigned_abs();
             let owners = list(&queue).iter().filter_map(bytes);
             entry.queue = owners

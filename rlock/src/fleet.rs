@@ -1,4 +1,4 @@
-//! The servers that a URL names, and their answers.
+//! The servers that a URL names, and helpers that read their answers.
 
 use redisson_lock::probe::{Address, Asked, Frame, Probe, SetUp};
 
@@ -6,7 +6,7 @@ use redisson_lock::{LockClient, LockClientBuilder};
 
 use crate::{Failure, cli::Tls, exit};
 
-/// The servers of the command line.
+/// The server options of the command line.
 #[derive(Debug, Clone)]
 pub struct Servers {
     pub url: String,
@@ -45,16 +45,16 @@ impl Servers {
     }
 }
 
-/// Commands that travel together.
+/// Commands that are sent in one batch.
 pub type Commands = Vec<(&'static str, Vec<Vec<u8>>)>;
 
-/// The masters that have the keys.
+/// Connections to the masters that have the keys.
 pub struct Fleet {
     pub masters: Vec<Asked>,
     pub is_cluster: bool,
 }
 
-/// A node, as a line of `CLUSTER NODES` has it.
+/// A node, parsed from a line of `CLUSTER NODES`.
 pub struct Listed {
     pub id: String,
     pub address: Address,
@@ -95,7 +95,7 @@ impl Fleet {
     }
 }
 
-/// What a node of a cluster says of all.
+/// The nodes of a cluster as one node lists them.
 pub async fn nodes(asked: &mut Asked) -> Result<Vec<Listed>, Failure> {
     let answer = asked.ask("CLUSTER", &["NODES"]).await?;
     let text = text(&good(answer)?).unwrap_or_default();
@@ -134,7 +134,7 @@ fn listed(line: &str, asked: &str) -> Option<Listed> {
     })
 }
 
-/// The answer, unless it is a refusal.
+/// Returns the answer, or a failure if the server refused the command.
 pub fn good(frame: Frame) -> Result<Frame, Failure> {
     match frame {
         Frame::Error(message) if message.starts_with("NOPERM") => Err(Failure {
@@ -183,7 +183,7 @@ pub fn error(frame: &Frame) -> Option<&str> {
     }
 }
 
-/// Names and values, whichever version of the protocol carries them.
+/// The names and values of an answer, in RESP2 or RESP3.
 pub fn pairs(frame: &Frame) -> Vec<(String, String)> {
     match frame {
         Frame::Map(pairs) => pairs

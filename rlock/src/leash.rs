@@ -1,9 +1,9 @@
-//! A process that ends a command with its lock, whatever becomes of this program: killed, it cannot do so itself, and stopped,
-//! it does not renew the lock.
+//! The leash: a process that kills the command when the lock ends. If `rlock` is killed, it cannot end the command; if it is
+//! stopped, it does not renew the lock. The leash ends the command in both cases.
 //!
-//! It leads the group of the command. So the group has a number that no other gets while the leash is there, the whole group
-//! can be ended, and none of the command runs before its leash. The parent-death signal of Linux would have to be set by
-//! unsafe code, reaches one process, and comes when a thread ends.
+//! The leash is the leader of the command's process group. Therefore no other group gets the number while the leash lives, one
+//! signal reaches the whole group, and no process of the command starts before the leash. The parent-death signal of Linux is no
+//! substitute: setting it needs unsafe code, it reaches one process only, and the end of a thread triggers it.
 
 use std::{
     io::{BufRead, Write, stdin, stdout},
@@ -25,10 +25,10 @@ use tokio::{
 
 use crate::{Failure, cli::LEASH, exit};
 
-/// How long a write to the leash may take: it reads at once unless it is stopped, and then so is the command.
+/// The time limit of a write to the leash. A running leash reads at once; a stopped leash implies a stopped command.
 const WRITE_WAIT: Duration = Duration::from_millis(100);
 
-/// This program, although its file may have been replaced.
+/// The path of the running executable. On Linux it stays valid if the file is replaced.
 pub fn this_program() -> std::path::PathBuf {
     match cfg!(target_os = "linux") {
         true => "/proc/self/exe".into(),
@@ -36,7 +36,7 @@ pub fn this_program() -> std::path::PathBuf {
     }
 }
 
-/// The end of it that this program holds.
+/// The handle of `rlock` to the leash process.
 pub struct Leash {
     process: Child,
     pub group: Pid,
@@ -44,7 +44,7 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// Starts one. A lock that ends with this program ends its command after `kill_after`.
+    /// Starts a leash. If `rlock` dies, the command gets SIGTERM, and SIGKILL after at most `kill_after`.
     pub async fn start(kill_after: Duration, valid_until: Instant) -> Result<Self, Failure> {
         let failed = |error: String| Failure {
             code: exit::FAILED,
@@ -73,12 +73,12 @@ impl Leash {
         Ok(leash)
     }
 
-    /// The number of its group, as the terminal takes it.
+    /// The process group, in the type that the terminal functions take.
     pub fn number(&self) -> nix::unistd::Pid {
         nix::unistd::Pid::from_raw(self.group.as_raw_nonzero().get())
     }
 
-    /// Lets the command run until then.
+    /// Lets the command run until `until`.
     pub async fn extend(&mut self, until: Instant) {
         if self.until == Some(until) {
             return;
@@ -93,15 +93,15 @@ impl Leash {
         }
     }
 
-    /// Ends it. What is left of the group runs on.
+    /// Ends the leash. Remaining processes of the group keep running.
     pub async fn let_go(mut self) {
         let _ = self.process.kill().await;
     }
 }
 
-/// The other end: reads for how many milliseconds more the command may run, over and over.
+/// The main loop of the leash process. Each input line is the number of milliseconds that the command may still run.
 pub fn hold(kill_after: Duration) -> u8 {
-    // Ended otherwise, it would end more than its own group.
+    // Without a group of its own, the leash would kill the processes of its caller.
     if getpgrp() != getpid() || SigSet::all().thread_block().is_err() {
         return exit::USAGE;
     }

@@ -19,7 +19,7 @@ use crate::{
     table::Table,
 };
 
-/// `$body` with `$lock`, the lock of that kind.
+/// Runs `$body` with `$lock`, the lock of the kind `$kind`.
 macro_rules! with_lock {
     ($client:expr, $kind:expr, $name:expr, |$lock:ident| $body:expr) => {
         match $kind {
@@ -52,7 +52,7 @@ macro_rules! with_lock {
 }
 pub(crate) use with_lock;
 
-/// What the server says of a lock.
+/// The state of a lock on the server.
 struct State {
     is_locked: bool,
     lease: Option<Duration>,
@@ -93,7 +93,7 @@ pub async fn show(
     json: bool,
 ) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
-    // A user may have the rights for locks, and not those to look around them.
+    // A user may lack the rights for more than the lock's own commands.
     let mut fleet = Fleet::connect(&servers.probe()?).await.ok();
     let entry = match &mut fleet {
         Some(fleet) => fleet.at(name).await.ok().flatten(),
@@ -141,7 +141,7 @@ pub async fn unlock(
     json: bool,
 ) -> Result<Done, Failure> {
     let state = state(client, name, kind).await?;
-    // One that is taken in a moment is not freed unasked.
+    // A lock that is free now and acquired a moment later is not freed without a question.
     let freed = state.is_locked && {
         if !yes {
             ask(&state.line(name))?;
@@ -156,7 +156,7 @@ pub async fn unlock(
     Ok(Done::Code(0))
 }
 
-/// Asks whether to go on, which takes a terminal.
+/// Asks for confirmation on the terminal, and fails without one.
 fn ask(state: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::usage(format!(

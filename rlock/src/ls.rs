@@ -13,16 +13,16 @@ use crate::{
     table::Table,
 };
 
-/// How many keys a server looks at between other commands.
+/// The COUNT of `SCAN`: the server handles other commands between two calls.
 const COUNT: &str = "1000";
 
-/// What a look at all keys has found.
+/// The result of a scan of all keys.
 pub struct Found {
     pub locks: Vec<Entry>,
     pub others: Vec<Entry>,
 }
 
-/// A client by the name of its connections.
+/// A client, identified by the name of its connections.
 pub struct Named {
     pub name: String,
     pub hosts: BTreeSet<String>,
@@ -48,7 +48,7 @@ impl Named {
     }
 }
 
-/// What is said of them beside a holder that does not tell which it is.
+/// The text that lists candidates for a holder whose owner does not identify its client.
 pub fn shown_clients(clients: &[Named]) -> String {
     let shown: Vec<_> = clients.iter().map(Named::shown).collect();
     match shown.is_empty() {
@@ -61,7 +61,7 @@ pub fn shown_clients(clients: &[Named]) -> String {
 }
 
 impl Fleet {
-    /// What stands at one name, if there is something.
+    /// The data at one name, if any.
     pub async fn at(&mut self, name: &str) -> Result<Option<Entry>, Failure> {
         for asked in &mut self.masters {
             let kind = asked.ask("TYPE", &[name]).await?;
@@ -77,7 +77,7 @@ impl Fleet {
         Ok(None)
     }
 
-    /// Looks at all keys, some at a time, as other clients use the server meanwhile.
+    /// Scans all keys in steps, so that the server can handle other clients in between.
     pub async fn find(&mut self, pattern: &str) -> Result<Found, Failure> {
         let (mut found, mut others) = (BTreeMap::new(), BTreeMap::new());
         for master in 0..self.masters.len() {
@@ -96,10 +96,10 @@ impl Fleet {
         })
     }
 
-    /// Names the clients that hold these, as far as servers show the names and the user may see them.
+    /// Adds the names of the holders' clients, as far as the servers show them to this user.
     pub async fn name_clients(&mut self, entries: &mut [Entry]) {
         let connections = self.named_connections().await;
-        // What this crate calls its connections.
+        // This crate names its connections `<name>/<client id>`.
         let names: BTreeMap<_, _> = connections
             .iter()
             .filter_map(|(name, _)| name.rsplit_once('/').map(|(name, id)| (id, name)))
@@ -111,7 +111,7 @@ impl Fleet {
         });
     }
 
-    /// Clients whose connections have names, and none of this crate's: no owner says which of them it is of.
+    /// Named clients of other libraries. Their names do not contain the client id, so no owner can be matched to them.
     pub async fn clients_without_id(&mut self) -> Vec<Named> {
         let mut clients = BTreeMap::<String, Named>::new();
         for (name, host) in self.named_connections().await {
@@ -129,7 +129,7 @@ impl Fleet {
         clients.into_values().collect()
     }
 
-    /// The names of connections, and the hosts that they come from.
+    /// The names of the connections, with the hosts that they come from.
     async fn named_connections(&mut self) -> Vec<(String, String)> {
         let mut named = Vec::new();
         for asked in &mut self.masters {
@@ -157,7 +157,7 @@ impl Fleet {
         Ok(entries)
     }
 
-    /// Adds fair locks that are free, and yet have waiters.
+    /// Adds the fair locks that are free and have waiters.
     async fn queues_at(
         &mut self,
         master: usize,
@@ -165,7 +165,7 @@ impl Fleet {
         found: &mut BTreeMap<String, Entry>,
     ) -> Result<(), Failure> {
         let mut patterns = vec![format!("{QUEUE}:{{{pattern}}}")];
-        // What could match a name that has braces of its own.
+        // The key of a name with braces has no additional ones, so such a name needs a pattern of its own.
         if pattern.contains(['{', '*', '?', '[']) {
             patterns.push(format!("{QUEUE}:{pattern}"));
         }
@@ -188,7 +188,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Keys from a cursor on, and the next cursor, if there are more.
+    /// Returns the keys after a cursor, and the next cursor if there are more keys.
     async fn page(
         &mut self,
         master: usize,
@@ -243,7 +243,7 @@ pub async fn ls(servers: &Servers, pattern: &str, all: bool, json: bool) -> Resu
 
 pub const HEADINGS: [&str; 7] = ["NAME", "KIND", "HOLDER", "BY", "COUNT", "LEASE", "WAITING"];
 
-/// A row for each holder.
+/// The rows of a lock in the table, one per holder.
 pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
     let name = lock.name.escape_debug().to_string();
     let waiting = match lock.waiting() {
@@ -286,7 +286,7 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
     rows
 }
 
-/// Seconds and tenths of them.
+/// Formats a time in seconds with one decimal.
 pub fn shown(time: Duration) -> String {
     format!("{:.1}s", time.as_secs_f64())
 }

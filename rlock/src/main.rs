@@ -29,7 +29,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use cli::{Args, Verb};
 use fleet::Servers;
 
-/// Exit codes besides that of a command that was run, by sysexits.
+/// The exit codes of `rlock` itself, from `sysexits.h` and the shells.
 mod exit {
     pub const USAGE: u8 = 64;
     pub const UNAVAILABLE: u8 = 69;
@@ -38,11 +38,11 @@ mod exit {
     pub const LOST: u8 = 76;
     pub const CANNOT_RUN: u8 = 126;
     pub const NOT_FOUND: u8 = 127;
-    /// As a shell has the end by `SIGPIPE`.
+    /// The code that a shell reports for a process that SIGPIPE ended.
     pub const BROKEN_PIPE: u8 = 141;
 }
 
-/// What ends the program, other than success: the exit code, and what is said before.
+/// A failure: the exit code, and the message for standard error.
 struct Failure {
     code: u8,
     message: String,
@@ -98,7 +98,7 @@ fn play() -> u8 {
         }
     };
     let done = match args.verb {
-        // Before there are threads, which would take signals.
+        // Runs before any thread exists: a thread could receive the signals.
         Verb::Leash { kill_after_ms } => Ok(leash::hold(Duration::from_millis(kill_after_ms))),
         Verb::Die { signal } => Ok(die(signal)),
         Verb::Completions { shell } => completions(shell),
@@ -159,10 +159,10 @@ fn on_runtime(args: Args) -> Result<u8, Failure> {
     done.map(|(Done::Code(code) | Done::ByKey(code))| code)
 }
 
-/// How a verb has ended.
+/// The outcome of a verb that did not fail.
 pub enum Done {
     Code(u8),
-    /// A key of the terminal has ended the command.
+    /// The signal of a terminal key ended the command.
     ByKey(u8),
 }
 

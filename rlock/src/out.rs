@@ -1,17 +1,17 @@
-//! What is printed.
+//! Standard output and standard error.
 
 use std::io::{self, ErrorKind, Write};
 
 use crate::{Failure, exit};
 
-/// Prints a line to standard output. A reader that has closed its end wants no more: the program ends without a word then, as
-/// `SIGPIPE` would end it.
+/// Prints a line to standard output. If the reader has closed the pipe, the program ends without a message, as SIGPIPE would
+/// end it.
 pub fn say(line: impl AsRef<str>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     written(writeln!(out, "{}", line.as_ref()).and_then(|()| out.flush()))
 }
 
-/// What became of writing to standard output.
+/// Converts the result of a write to standard output.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::silent(exit::BROKEN_PIPE),
@@ -33,7 +33,7 @@ pub fn in_full(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Prints a line to standard error, where it can be.
+/// Prints a line to standard error. Ignores write errors.
 pub fn complain(message: &str) {
     let _ = writeln!(io::stderr(), "rlock: {message}");
 }

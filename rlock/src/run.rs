@@ -1,4 +1,4 @@
-//! `run`: a command while a lock is held.
+//! `run`: runs a command while it holds a lock.
 
 use std::{
     pin::pin,
@@ -19,14 +19,14 @@ use crate::{
     signals::{self, Signals},
 };
 
-/// How often the server is asked whether the lock is still held.
+/// The interval between two queries whether the server still has the hold.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a command has to end unless the user says otherwise.
+/// The default time between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(2);
-/// The same once another owner may have the lock.
+/// The time between SIGTERM and SIGKILL after a forced release, when another owner may have the lock.
 const KILL_AFTER_FORCE: Duration = Duration::from_millis(500);
 
-/// What a fenced lock's guard shows, and no other's.
+/// The fencing token of a guard; `None` unless the lock is fenced.
 trait Token {
     fn fencing_token(&self) -> Option<i64> {
         None
@@ -45,7 +45,7 @@ impl Token for Guard<Fenced> {
 }
 
 impl Run {
-    /// Refuses what cannot work, before anything is taken.
+    /// Refuses contradictory options before the lock is acquired.
     pub fn check(&self) -> Result<(), Failure> {
         if self.wait.is_some() && self.if_held != IfHeld::Wait {
             return Err(Failure::usage(
@@ -74,7 +74,7 @@ impl Run {
     }
 }
 
-/// What `--json` tells at the end.
+/// The object that `--json` prints at the end.
 #[derive(Default)]
 struct Report {
     outcome: &'static str,
@@ -111,7 +111,7 @@ pub async fn run(client: &LockClient, asked: &Run, json: bool) -> Result<Done, F
         Err(failure) => failure.code,
     };
     if json && !report.outcome.is_empty() {
-        // What became of the command counts for more than whether its report is read.
+        // A closed output must not replace the exit code of the command.
         let _ = say(report.line(asked, code).to_string());
     }
     done
@@ -133,7 +133,7 @@ where
     let began = Instant::now();
     let taken = tokio::select! {
         taken = take(&lock, asked) => Ok(taken?),
-        // Nothing is held, and nothing was begun.
+        // A signal ended the wait: no hold is left and no command has started.
         signal = signals.ending() => Err(signal),
     };
     report.waited = began.elapsed();
@@ -205,16 +205,16 @@ fn lost(name: &str, reason: LostReason) -> Failure {
     }
 }
 
-/// How the attendance of a command ended.
+/// The outcome of [`attend`].
 enum Ended {
-    /// It has ended by itself.
+    /// The command ended without having been told to.
     Done(Done),
-    /// The lock was lost, and the command was ended.
+    /// The lock was lost, or the command was told to end because the hold was about to expire.
     Lost(LostReason),
 }
 
-/// Waits for the command. Whatever it still does when the lock is another owner's would be unprotected: it is told to end before
-/// that, and ended.
+/// Waits for the command. The work of a command is unprotected once another owner may have the lock. So the command gets SIGTERM
+/// `kill_after` before the hold expires, and SIGKILL when it does.
 async fn attend<K: LockKind>(
     lock: &Lock<K>,
     guard: &Guard<K>,
@@ -227,7 +227,7 @@ async fn attend<K: LockKind>(
     let mut ticks = interval(LOOK_EVERY);
     let mut gone = pin!(is_gone(lock));
     loop {
-        // A lease that is renewed moves on.
+        // A renewal moves the end of the hold.
         let valid_until = guard.valid_until();
         command.extend(valid_until).await;
         let tell_at = valid_until
@@ -236,7 +236,7 @@ async fn attend<K: LockKind>(
         tokio::select! {
             biased;
             reason = guard.lost() => {
-                // With its lease, it is another's in a moment; forced open, it may be already.
+                // After an expiry, another owner can enter at any moment. After a forced release, it may be inside already.
                 match reason {
                     LostReason::Expired => command.kill().await,
                     _ => command.end_within(after_force, signals).await,
@@ -247,12 +247,12 @@ async fn attend<K: LockKind>(
                 Ok(Attended::Ended(status)) if !told => {
                     return Ok(Ended::Done(command.ended(status).await));
                 }
-                // It was cut short, and what it has started may still be at work.
+                // The command had received SIGTERM, and its children may still run.
                 Ok(Attended::Ended(_)) => {
                     command.kill().await;
                     return Ok(Ended::Lost(LostReason::Expired));
                 }
-                // While this program was stopped, the lease may have ended.
+                // The lease may have ended while `rlock` was stopped.
                 Ok(Attended::Resumed) if Instant::now() < guard.valid_until() => command.resume(),
                 Ok(Attended::Resumed) => {
                     command.kill().await;
@@ -278,7 +278,7 @@ async fn attend<K: LockKind>(
     }
 }
 
-/// Completes when the server does not have the hold any more, which renewals would notice later, and fixed leases never.
+/// Completes when the server no longer has the hold. Renewals would find that later, and a fixed lease has no renewals.
 async fn is_gone<K: LockKind>(lock: &Lock<K>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

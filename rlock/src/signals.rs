@@ -1,4 +1,4 @@
-//! Signals to this program.
+//! The signals that `rlock` handles.
 
 use std::future::pending;
 
@@ -7,12 +7,12 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::{Failure, exit};
 
-/// Signals that end a program unless it says otherwise.
+/// Signals that end a process by default.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-/// Signals that are the command's business while there is one.
+/// Signals that `rlock` handles only while a command runs.
 const OF_THE_COMMAND: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP];
 
-/// The signals that are listened to. One that was ignored when the program began, as by `nohup`, stays so, and the command
+/// The streams of received signals. A signal that was ignored when `rlock` started (`nohup`) stays ignored, and the command
 /// inherits that.
 pub struct Signals {
     received: Vec<(Signal, unix::Signal)>,
@@ -21,17 +21,17 @@ pub struct Signals {
 }
 
 struct OfTheCommand {
-    /// A child has ended, or stopped.
+    /// SIGCHLD: a child ended or stopped.
     child: unix::Signal,
     resumed: unix::Signal,
 }
 
-/// What this program hears of.
+/// An event that `rlock` reacts to.
 pub enum Heard {
     Signal(Signal),
-    /// A child has ended, or stopped.
+    /// A child ended or stopped.
     Child,
-    /// This program goes on after it was stopped.
+    /// `rlock` continued after a stop.
     Resumed,
 }
 
@@ -55,7 +55,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Listens to what a command has to do with, too.
+    /// Listens also to the signals that concern a command.
     pub fn begin_command(&mut self) -> Result<(), Failure> {
         self.listen_to(&OF_THE_COMMAND)?;
         self.command = Some(OfTheCommand {
@@ -65,7 +65,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Forgets that this program went on before.
+    /// Discards a SIGCONT that was received earlier.
     pub fn forget_resumed(&mut self) {
         if let Some(command) = &mut self.command
             && let Ok(resumed) = listen(Signal::CONT)
@@ -74,7 +74,7 @@ impl Signals {
         }
     }
 
-    /// Completes with a signal that ends a program.
+    /// Completes with a signal that ends `rlock`.
     pub async fn ending(&mut self) -> Signal {
         loop {
             if let Heard::Signal(signal) = self.next().await {
@@ -83,7 +83,7 @@ impl Signals {
         }
     }
 
-    /// Completes with the next one. Dropping the future loses none.
+    /// Completes with the next event. Dropping the future loses no event.
     pub async fn next(&mut self) -> Heard {
         let received = std::future::poll_fn(|context| {
             for (signal, stream) in &mut self.received {
@@ -123,7 +123,7 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// The signals that this program ignores, as the kernel tells: asking for it by `sigaction` would need unsafe code.
+/// The mask of ignored signals, read from `/proc`: `sigaction` would need unsafe code.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -133,7 +133,7 @@ fn ignored() -> u64 {
     mask.unwrap_or_default()
 }
 
-/// The exit code of a program that a signal has ended, as a shell has it.
+/// The exit code that a shell reports for a process that the signal ended.
 pub fn code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
 }

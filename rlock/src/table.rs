@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stdout};
 
-/// Columns as wide as what is in them.
+/// A table whose columns are as wide as their content.
 pub struct Table<const N: usize> {
     headings: [&'static str; N],
     rows: Vec<[String; N]>,
@@ -40,7 +40,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// How a text stands out, on a terminal whose user has nothing against it.
+/// A text style, applied on a terminal unless `NO_COLOR` is set.
 #[derive(Clone, Copy)]
 pub enum Paint {
     Bold,
@@ -64,7 +64,7 @@ impl Paint {
     }
 }
 
-/// Whether to colour: <https://no-color.org>.
+/// Whether the output has colours: <https://no-color.org>.
 pub fn has_colours() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && stdout().is_terminal()

@@ -1,20 +1,20 @@
-//! The terminal, and which group of processes it is for.
+//! The terminal, and the process group in its foreground.
 
 use std::{
     fs::File,
     io::{IsTerminal, stdin, stdout},
 };
 
-// Groups and sessions of another namespace have the number 0, for which rustix has no value.
+// Groups and sessions of another PID namespace have the number 0, which rustix cannot represent.
 use nix::{
     sys::signal::{SigSet, SigmaskHow, Signal as Number},
     unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp},
 };
 
-/// The terminal that this program was started from.
+/// The controlling terminal of `rlock`.
 pub struct Terminal {
     tty: File,
-    /// The group that has it in place of this program's.
+    /// The group that `rlock` moved to the foreground in place of its own.
     given_to: Option<Pid>,
 }
 
@@ -31,13 +31,13 @@ impl Terminal {
         tcgetpgrp(&self.tty).ok().filter(is_here)
     }
 
-    /// Whether the keys of the terminal are for this program's group.
+    /// Whether the group of `rlock` is in the foreground.
     pub fn is_ours(&self) -> bool {
         self.foreground() == Some(getpgrp())
     }
 
-    /// Whether a command is to have the terminal from the beginning. In a pipeline, its neighbours may need it; a command that
-    /// reads all the same is stopped for that, and gets it then.
+    /// Whether the command starts in the foreground. In a pipeline it does not, because a neighbour may need the terminal. A
+    /// command in the background that reads the terminal is stopped by SIGTTIN, and gets the terminal then.
     pub fn is_for_a_command(&self) -> bool {
         self.is_ours() && stdin().is_terminal() && stdout().is_terminal()
     }
@@ -52,14 +52,14 @@ impl Terminal {
         }
     }
 
-    /// Takes it back from the group that it was given to, unless another has it by now.
+    /// Moves the group of `rlock` back to the foreground, unless a third group is there by now.
     pub fn take_back(&self) {
         if self.given_to.is_some() && self.foreground() == self.given_to {
             self.set(getpgrp());
         }
     }
 
-    /// Sets the group in the foreground. One in the background that does so is stopped, unless it blocks the signal.
+    /// Sets the group in the foreground. Blocks SIGTTOU meanwhile, which would stop a caller that is in the background.
     fn set(&self, group: Pid) -> bool {
         let mut stop = SigSet::empty();
         stop.add(Number::SIGTTOU);
@@ -72,7 +72,7 @@ impl Terminal {
     }
 }
 
-/// Whether a shell looks after this program's group, and can let it go on after it was stopped.
+/// Whether a shell controls the group of `rlock`, and can continue it after a stop.
 pub fn has_job_control() -> bool {
     let (group, session) = (getpgrp(), getsid(None).ok());
     let mut above = Some(getppid()).filter(is_here);
@@ -88,12 +88,12 @@ pub fn has_job_control() -> bool {
     false
 }
 
-/// Whether it belongs to this namespace, and so has a number.
+/// Whether the process is visible in this PID namespace.
 fn is_here(pid: &Pid) -> bool {
     pid.as_raw() > 0
 }
 
-/// As `/proc` tells, where there is one.
+/// The parent according to `/proc`, or `None` on a system without it.
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Whether a release wakes a waiter of another client: scripts, messages and subscriptions, as they are used.
+//! Checks that a release wakes a waiter of another client, with the scripts, messages and subscriptions of a real lock.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use redisson_lock::{Config, Error, LockClient};
 use super::Findings;
 use crate::{Failure, fleet::Servers, out};
 
-/// A waiter that hears nothing would ask by itself after this time, which is too late to be taken for a message.
+/// The poll interval of the waiter. It is so long that a poll is not mistaken for a message.
 const POLL: Duration = Duration::from_secs(20);
-/// How long a message may take.
+/// The longest time that a message may take.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
-/// How long the waiter waits before the release. Should it not listen yet by then, it enters all the same, as it asks again
-/// when it does.
+/// The time between the start of the wait and the release. A waiter that subscribes later enters too: it asks again after it
+/// has subscribed.
 const LISTENS_WITHIN: Duration = Duration::from_millis(300);
 
 pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `doctor`: whether servers are set up so that locks are safe.
+//! `doctor`: checks that the servers are set up for safe locks.
 
 mod messages;
 mod rights;
@@ -16,15 +16,15 @@ use crate::{
     table::Paint,
 };
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Fine,
-    /// Good to know.
+    /// An observation that requires no action.
     Note,
-    /// A promise is weaker than it could be.
+    /// A guarantee is weaker than it could be.
     Warning,
-    /// Locks do not work, or exclude no other client.
+    /// Locks do not work, or do not exclude other clients.
     Problem,
 }
 
@@ -48,7 +48,7 @@ impl Level {
         }
     }
 
-    /// The exit code for it as the worst finding.
+    /// The exit code if this is the worst finding.
     fn code(self) -> u8 {
         match self {
             Self::Fine | Self::Note => 0,
@@ -58,17 +58,17 @@ impl Level {
     }
 }
 
-/// What was found, and what to do about it.
+/// A finding, and the remedy.
 #[derive(Debug)]
 pub struct Finding {
     pub level: Level,
-    /// What was looked at, in one word.
+    /// The subject of the check, in one word.
     pub about: &'static str,
     pub says: String,
     pub to_do: Option<String>,
 }
 
-/// What was found so far.
+/// All findings so far.
 #[derive(Default)]
 pub struct Findings(Vec<Finding>);
 

@@ -1,4 +1,4 @@
-//! The rights of the user, by the table of docs/operations.md.
+//! Checks the rights of the user against the table of docs/operations.md.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::{
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
 
-/// Says of each command whether the user may run it: 1, 0, or -1 where the server does not know it. Each is written with line
-/// ends between its words, which no name of a lock has.
+/// Returns for each command whether the user may run it: 1, 0, or -1 if the server does not know the command. Line ends separate
+/// the words of a command, because no name of a lock contains one.
 const SCRIPT: &str = "\
 if not redis.acl_check_cmd then return 'none' end
 local rights = {}
@@ -27,13 +27,14 @@ for index, command in ipairs(ARGV) do
 end
 return rights";
 
-/// The rights that stand together on the page.
+/// A group of rights on the page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Section {
     title: String,
     commands: Vec<String>,
-    /// What keys and channels begin with; the name of a lock follows.
+    /// The prefixes of keys; the name of a lock follows.
     keys: Vec<String>,
+    /// The prefixes of channels.
     channels: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ fn sections() -> Vec<Section> {
     sections
 }
 
-/// What the pattern of the page is for a lock of this name.
+/// Returns the key or channel of the lock `name` for a pattern of the page.
 fn named(pattern: &str, name: &str) -> String {
     let prefix = pattern.strip_suffix("app:*").unwrap_or(pattern);
     match prefix.strip_suffix('{') {
@@ -78,7 +79,7 @@ fn named(pattern: &str, name: &str) -> String {
     }
 }
 
-/// A command with what it is about, if that is a key or a channel.
+/// A command to check, with the key or channel that it uses.
 struct Check {
     right: String,
     about: Option<String>,
@@ -101,7 +102,7 @@ impl Section {
             let mut check = |about: Option<String>| {
                 let mut words = words.clone();
                 words.extend(about.clone());
-                // Enough of them for any command to find its keys; these take each word for one.
+                // Arguments for commands that cannot find their keys otherwise. The exceptions take every word for a key.
                 if !matches!(&**command, "del" | "exists" | "subscribe" | "unsubscribe") {
                     words.extend(["0", "0", "0"].map(str::to_owned));
                 }
@@ -122,7 +123,7 @@ impl Section {
     }
 }
 
-/// The kinds that need the rights of the section.
+/// The kinds of lock that need the rights of a section.
 fn kinds_of(title: &str) -> &'static [Kind] {
     match title {
         "reentrant, non-reentrant" => &[Kind::Reentrant],
@@ -134,7 +135,7 @@ fn kinds_of(title: &str) -> &'static [Kind] {
     }
 }
 
-/// What is no lock, and may not be in use.
+/// Whether the section is of a synchronizer that is no lock, and that the service may not use.
 fn is_no_lock(title: &str) -> bool {
     [
         "semaphore",
@@ -144,14 +145,14 @@ fn is_no_lock(title: &str) -> bool {
     .contains(&title)
 }
 
-/// Whether the rights of the section matter to this set-up.
+/// Whether this set-up needs the rights of the section.
 fn is_about(title: &str, set_up: &SetUp) -> bool {
     match title {
         "sentinel" => matches!(set_up, SetUp::Sentinel(_)),
         "replicated" => *set_up == SetUp::Replicated,
         "cluster" => *set_up == SetUp::Cluster,
         "durability" => *set_up != SetUp::Single,
-        // Another user's, or a setting that is seldom used.
+        // These rights are of another user, or for a rare setting.
         "sentinel: on every sentinel" | "another database" | "wait_for_disk" => false,
         _ => true,
     }
@@ -226,7 +227,8 @@ pub async fn look(
     Ok(())
 }
 
-/// Commands that the user may not run on anything, and what it may run nothing on. Where both could be missing, both are named.
+/// Returns the missing rights: commands that are denied on all keys, and keys that are denied for all commands. If either could
+/// explain a denial, both are listed.
 fn missing(checks: &[Check], allowed: &[Option<i64>]) -> Vec<String> {
     let none = |fits: &dyn Fn(&Check) -> bool| {
         let mut of = checks.iter().zip(allowed).filter(|(check, _)| fits(check));

@@ -1,4 +1,4 @@
-//! One server: version, role, memory, persistence, replicas, and its clock.
+//! Checks one server: version, role, memory, persistence, replicas and clock.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,9 @@ use crate::{
     fleet::{error, good, list, number, pairs, text},
 };
 
-/// By how much clocks of servers may differ with the default lease: docs/operations.md, "Clocks".
+/// The largest difference between server clocks for the default lease: docs/operations.md, "Clocks".
 const MOST_DIFFERENCE: Duration = Duration::from_millis(302);
-/// How far behind a replica may be.
+/// The largest lag of a replica, in seconds.
 const MOST_LAG: u64 = 2;
 
 type Info = BTreeMap<String, String>;
@@ -32,13 +32,13 @@ fn whole(info: &Info, field: &str) -> u64 {
     value.unwrap_or_default()
 }
 
-/// A setting, if the user may ask for it.
+/// The value of a setting, if the user may read it.
 pub async fn setting(asked: &mut Asked, name: &str) -> Result<Option<String>, Failure> {
     let answer = asked.ask("CONFIG", &["GET", name]).await?;
     Ok(pairs(&answer).into_iter().next().map(|(_, value)| value))
 }
 
-/// Looks at a master, and at its replicas.
+/// Checks a master and its replicas.
 pub async fn look(
     probe: &Probe,
     asked: &mut Asked,
@@ -81,7 +81,7 @@ pub async fn look(
     Ok(())
 }
 
-/// Whether the rest can be looked at.
+/// Checks the version. Returns whether the other checks are possible.
 fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
     if info
         .get("redis_mode")
@@ -218,7 +218,7 @@ async fn persistence(
     Ok(())
 }
 
-/// Returns where the replicas are.
+/// Checks the replicas and returns their addresses.
 fn replicas(
     probe: &Probe,
     place: &str,
@@ -269,7 +269,7 @@ fn replicas(
         ),
         (number, _) => findings.fine("replicas", format!("{place} has {number}, in step")),
     }
-    // It is told only where it is set.
+    // `INFO` has this field only if the setting is not 0.
     let has_least = info.contains_key("min_slaves_good_slaves");
     if !is_alone && !addresses.is_empty() && !has_least {
         findings.warn(
@@ -295,7 +295,7 @@ async fn idle(place: &str, asked: &mut Asked, findings: &mut Findings) -> Result
     Ok(())
 }
 
-/// How far the clocks of servers are ahead of this machine's.
+/// The offsets of the server clocks from this machine's clock.
 #[derive(Default)]
 pub struct Clocks {
     began: Option<(Instant, Duration)>,
@@ -306,7 +306,7 @@ impl Clocks {
     async fn read(&mut self, asked: &mut Asked) -> Result<(), Failure> {
         let sent = Instant::now();
         let answer = asked.ask("TIME", &[] as &[&str]).await?;
-        // The middle of the way there and back is the best guess.
+        // The middle of the round trip is the best estimate of the time of the answer.
         let at = sent + sent.elapsed() / 2;
         let [seconds, micros] = list(&answer) else {
             return Ok(());

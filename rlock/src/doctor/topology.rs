@@ -1,4 +1,4 @@
-//! What sentinels and clusters say of themselves.
+//! Checks sentinels and clusters by their own reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::{
     fleet::{Fleet, error, good, list, nodes, pairs, text},
 };
 
-/// Compares the time until a failover begins with what is left of a lease then: docs/operations.md, "Timeouts".
+/// Compares the time until a failover begins with the rest of a lease at that time: docs/operations.md, "Timeouts".
 fn detection(findings: &mut Findings, setting: &str, millis: u64) {
     let lease = Config::default().watchdog_lease;
     let least = lease.as_millis() as u64 / 3 * 2;
     let says = format!("{setting} is {millis} ms");
-    // Election and reconnection take some seconds more.
+    // Election and reconnection take some additional seconds.
     if millis + 5_000 >= least {
         findings.warn(
             "timeouts",
@@ -174,7 +174,7 @@ pub async fn cluster(
             detections.extend(millis.parse::<u64>());
         }
         let info = good(master.ask("CLUSTER", &["INFO"]).await?);
-        // A user for locks may not ask for it.
+        // The user may lack the right to this command, which locks do not need.
         let info = info.ok().and_then(|info| text(&info)).unwrap_or_default();
         if info.contains("cluster_state:fail") {
             findings.problem(
@@ -210,7 +210,7 @@ pub async fn cluster(
     Ok(())
 }
 
-/// How many slots each node has, as one of them sees it.
+/// The number of slots of each node, as `master` reports it.
 async fn view(master: &mut Asked) -> Result<Vec<(String, u32)>, Failure> {
     let mut view: Vec<_> = nodes(master)
         .await?

@@ -1,4 +1,4 @@
-//! What has happened between two looks. Pure.
+//! The changes between two looks at the locks, computed without I/O.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::entry::{Entry, Owner};
 
-/// Something that happened to a lock.
+/// A change of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub name: String,
@@ -16,13 +16,13 @@ pub struct Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// An owner has it.
+    /// The owner acquired the lock.
     Taken(Owner),
-    /// An owner has it no more.
+    /// The owner released the lock.
     Released(Owner),
-    /// The same, when its lease was over, without a renewal that was seen.
+    /// The hold ended when its lease was over, and no renewal was seen.
     Expired(Owner),
-    /// So many wait.
+    /// The number of waiters changed to this.
     Waiting(u64),
 }
 
@@ -45,7 +45,7 @@ impl What {
 }
 
 impl Change {
-    /// `at` is the time since 1970.
+    /// Returns the change as a line of text; `at` is the time since 1970.
     pub fn line(&self, at: Duration) -> String {
         let seconds = at.as_secs();
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -81,7 +81,7 @@ impl Change {
     }
 }
 
-/// The changes from `before` to `after`, which was seen so much later: what went first.
+/// Returns the changes from `before` to `after`, which was seen `later` after it. Releases come before acquisitions.
 pub fn changes(before: &[Entry], after: &[Entry], later: Duration) -> Vec<Change> {
     let by_name = |entries: &'_ [Entry]| -> BTreeMap<String, usize> {
         let names = entries.iter().enumerate();
@@ -185,7 +185,7 @@ mod tests {
             told(&first, &[]),
             [What::Released(owner(1)), What::Waiting(0)]
         );
-        // It was to end within the second that has passed.
+        // The lease was to end within the second that has passed.
         assert_eq!(told(&[held("a", 1, 1, 0)], &[]), [What::Expired(owner(1))]);
         let other = [held("a", 1, 20, 1), held("b", 1, 20, 0)];
         assert_eq!(told(&first, &other), [What::Taken(owner(1))]);

@@ -1,4 +1,4 @@
-//! `watch`: locks as they are taken and released.
+//! `watch`: shows acquisitions and releases as they happen.
 
 mod changes;
 mod screen;
@@ -24,14 +24,14 @@ use crate::{
 };
 use changes::{Change, changes};
 
-/// Looks again and again, over connections that it keeps as long as they last.
+/// Scans the locks repeatedly. Keeps its connections until they break.
 struct Watcher {
     probe: Probe,
     pattern: String,
     fleet: Option<Fleet>,
 }
 
-/// The locks at some time.
+/// The locks at one time.
 struct Look {
     began: Instant,
     locks: Result<Vec<Entry>, Failure>,
@@ -55,7 +55,7 @@ impl Watcher {
         Ok(found.locks)
     }
 
-    /// Looks from now on, in a task: a server that does not answer holds up neither keys nor signals.
+    /// Scans in a background task, so that a silent server delays neither keys nor signals.
     fn looks(mut self, every: Duration) -> mpsc::Receiver<Look> {
         let (sender, looks) = mpsc::channel(1);
         tokio::spawn(async move {
@@ -88,7 +88,7 @@ pub async fn watch(
         fleet: None,
     };
     let mut signals = Signals::new()?;
-    // What is wrong from the beginning does not pass.
+    // A failure of the first scan is permanent, for example a wrong URL. Later failures may pass.
     let first = tokio::select! {
         first = watcher.look() => first,
         signal = signals.ending() => return Ok(Done::Code(signals::code(signal.as_raw()))),

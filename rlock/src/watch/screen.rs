@@ -21,18 +21,18 @@ use crate::{
     table::has_colours,
 };
 
-/// What is on the screen.
+/// The content of the screen.
 struct Screen {
     pattern: String,
     locks: Vec<Entry>,
-    /// Names of locks that changed hands since the last look.
+    /// The names of the locks that changed since the last look, in their holders or waiters.
     changed: BTreeSet<String>,
     trouble: Option<String>,
     first_row: usize,
     has_colours: bool,
 }
 
-/// What a key asks for.
+/// The action that a key requests.
 enum Asked {
     Quit,
     Redraw,
@@ -88,7 +88,7 @@ async fn keep(
     }
 }
 
-/// Keys and changes of size, as they come; ends with the terminal.
+/// Receives keys and changes of the terminal's size. Ends with the terminal.
 fn events() -> mpsc::UnboundedReceiver<Event> {
     let (sender, events) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
