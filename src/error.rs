@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn predicates_tell_what_a_caller_can_do() {
+    fn error_predicates_classify_errors_for_the_caller() {
         let lost = Error::Lost {
             name: "a".into(),
             reason: LostReason::Gone,

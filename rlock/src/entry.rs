@@ -452,7 +452,7 @@ mod tests {
     const ID: &str = "0f8c7a52-5b1e-4f6e-9a55-0d8f6c1b2a3d";
 
     #[test]
-    fn owners_are_told_from_other_texts() {
+    fn owners_are_distinct_from_other_texts() {
         let read = |text: &str| Owner::read(text).map(|owner| owner.language());
         assert_eq!(read(&format!("{ID}:47")), Some("Java"));
         assert_eq!(read(&format!("{ID}:4611686018427387907")), Some("Rust"));

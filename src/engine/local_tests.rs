@@ -75,7 +75,7 @@ fn one_waiter_asks_and_the_rest_wait_in_order() {
 }
 
 #[test]
-fn failure_is_told_with_the_time_since_the_last_answer() {
+fn failure_is_passed_on_with_the_time_since_the_last_answer() {
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_work_on_a_cluster_are_told_from_those_that_can() {
+    fn names_that_cannot_work_on_a_cluster_are_recognised() {
         // P-T9
         for name in [
             "order:42",

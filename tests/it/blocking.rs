@@ -203,7 +203,7 @@ fn drop_and_exit(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_hold_is_told_and_the_bodys_result_is_kept() {
+async fn a_lost_hold_is_an_error_that_keeps_the_result_of_the_body() {
     let server = Server::start().await;
     let url = server.url();
     plainly(move || {

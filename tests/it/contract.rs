@@ -54,7 +54,7 @@ macro_rules! contract {
                 holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal force_unlock_wakes_a_waiter
                 a_forced_out_holder_harms_no_successor a_lock_whose_key_was_overwritten_is_lost;
             foreign: data_of_another_kind_is_refused_and_left_alone foreign_data_that_replaced_a_held_lock_is_left_alone
-                a_waiter_hears_that_the_lock_became_something_else every_other_kind_is_excluded_or_refused
+                a_waiter_gets_an_error_when_foreign_data_replaces_the_lock every_other_kind_is_excluded_or_refused
                 another_clients_data_of_this_kind_is_a_lock no_data_of_this_kind_is_refused;
             queries: a_free_lock a_held_lock a_strangers_lock_without_expiry queries_leave_nothing
                 a_hold_that_is_known_to_be_lost_is_none names_show_with_their_prefix;

@@ -80,7 +80,7 @@ async fn credentials_arrive_as_they_are_and_run_nothing() {
 }
 
 #[tokio::test]
-async fn a_user_without_a_password_is_told_from_one_with_an_empty_one() {
+async fn a_url_without_a_password_differs_from_one_with_an_empty_password() {
     let server = Server::start().await;
     let words = ["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all"];
     server.command::<()>(&words).await;

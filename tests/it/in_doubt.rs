@@ -16,9 +16,9 @@ fn config(durability: Durability) -> Config {
     config
 }
 
-/// However much waits for the connection with it: that travels together, and goes on when its callers have gone.
+/// The releases of other locks wait for the same connection, and are executed although their callers have given up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_given_up_in_an_outage_is_not_executed_after_it() {
+async fn a_forced_release_given_up_in_an_outage_is_not_executed_but_a_release_is() {
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let mut short = Config::default();

@@ -214,7 +214,7 @@ async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holders_and_waiters_hear_of_the_end_of_their_clients_runtime() {
+async fn the_end_of_a_clients_runtime_ends_its_holds_and_waits() {
     let server = Server::start().await;
     let rival = connect(&server.url()).await;
     let _held = rival.reentrant_lock("held").lock().await.unwrap();
@@ -327,7 +327,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
 
 /// The client's runtime is blocked, so its watchdog sees nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loss_is_told_on_the_runtime_of_its_listener() {
+async fn a_loss_is_reported_on_the_runtime_of_its_listener() {
     let server = Server::start().await;
     let (blocks, blocked) = mpsc::channel();
     let (heard, goes_on) = mpsc::channel::<()>();
@@ -366,7 +366,7 @@ async fn a_loss_is_told_on_the_runtime_of_its_listener() {
 
 /// A client in a static, for several `#[tokio::test]`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_whose_runtime_is_gone_says_so() {
+async fn a_client_whose_runtime_is_gone_names_the_runtime_in_its_error() {
     let server = Server::start().await;
     let Elsewhere { runtime, client } = Elsewhere::new(&server).await;
     tokio::task::spawn_blocking(move || drop(runtime))
@@ -378,7 +378,7 @@ async fn a_client_whose_runtime_is_gone_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_of_a_runtime_locks_say_what_they_need() {
+async fn calls_outside_of_a_runtime_name_the_missing_runtime_in_their_error() {
     let server = Server::start().await;
     let client = connect(&server.url()).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();

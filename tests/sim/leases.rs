@@ -35,7 +35,7 @@ async fn enters_when_the_outer_lease_is_over<K: Kind>(lock: impl Fn(&LockClient)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_hears_of_a_lease_that_a_release_cuts() {
+async fn a_waiter_enters_when_the_lease_that_a_release_shortened_is_over() {
     enters_when_the_outer_lease_is_over(|client| client.reentrant_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.fenced_lock("a")).await;
     enters_when_the_outer_lease_is_over(|client| client.fair_lock("a")).await;
@@ -44,7 +44,7 @@ async fn a_waiter_hears_of_a_lease_that_a_release_cuts() {
 
 /// Its end is known here before the server has ended it, so its release is still sent: it must not reach what the same owner
 /// has taken since.
-async fn keeps_what_was_taken_since<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
+async fn spares_the_next_hold<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
     let server = InMemoryRedis::new();
     let lock = lock(&client(&server).await).owned_by(&Owner::new());
     let over = lock.with_lease(SHORT).lock().await.unwrap();
@@ -57,13 +57,13 @@ async fn keeps_what_was_taken_since<K: Kind>(lock: impl Fn(&LockClient) -> Lock<
 
 #[tokio::test(start_paused = true)]
 async fn the_release_of_a_hold_that_is_over_leaves_the_next_one_alone() {
-    keeps_what_was_taken_since(|client| client.reentrant_lock("reentrant")).await;
-    keeps_what_was_taken_since(|client| client.non_reentrant_lock("non-reentrant")).await;
-    keeps_what_was_taken_since(|client| client.spin_lock("spin")).await;
-    keeps_what_was_taken_since(|client| client.fenced_lock("fenced")).await;
-    keeps_what_was_taken_since(|client| client.simple_lock("simple")).await;
-    keeps_what_was_taken_since(|client| client.fair_lock("fair")).await;
-    keeps_what_was_taken_since(|client| client.non_reentrant_fair_lock("fair once")).await;
-    keeps_what_was_taken_since(|client| client.read_write_lock("read").read().clone()).await;
-    keeps_what_was_taken_since(|client| client.read_write_lock("write").write().clone()).await;
+    spares_the_next_hold(|client| client.reentrant_lock("reentrant")).await;
+    spares_the_next_hold(|client| client.non_reentrant_lock("non-reentrant")).await;
+    spares_the_next_hold(|client| client.spin_lock("spin")).await;
+    spares_the_next_hold(|client| client.fenced_lock("fenced")).await;
+    spares_the_next_hold(|client| client.simple_lock("simple")).await;
+    spares_the_next_hold(|client| client.fair_lock("fair")).await;
+    spares_the_next_hold(|client| client.non_reentrant_fair_lock("fair once")).await;
+    spares_the_next_hold(|client| client.read_write_lock("read").read().clone()).await;
+    spares_the_next_hold(|client| client.read_write_lock("write").write().clone()).await;
 }

@@ -373,9 +373,9 @@ async fn writer_behind_its_own_unlock_is_not_refused() {
     assert!(writes.is_ok());
 }
 
-/// The same without one that has joined, as a measure.
+/// For comparison with the tests above: no other reader has joined this one.
 #[tokio::test(start_paused = true)]
-async fn control_alone() {
+async fn unshared_reader_can_upgrade_and_is_not_renewed_during_its_unlock() {
     let (server, _) = server();
     let client = client(&server).await;
     let owner = Owner::new();

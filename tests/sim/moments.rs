@@ -490,7 +490,7 @@ async fn a_client_that_closes_releases_a_hand_off_that_was_not_picked_up() {
 
 /// Nothing new has been heard for long of a lock that another client has: it is taken, and not unknown.
 #[tokio::test(start_paused = true)]
-async fn a_vain_wait_behind_another_waiter_is_told_that_the_lock_is_taken() {
+async fn a_wait_that_times_out_behind_another_waiter_reports_a_busy_lock() {
     let (server, _) = server();
     let (holder, waits) = (client(&server).await, client(&server).await);
     let _held = holder.reentrant_lock("a").lock().await.unwrap();
@@ -694,7 +694,7 @@ fn waiter(client: &LockClient) -> tokio::task::JoinHandle<(Instant, Guard<Reentr
 
 /// An operator deletes the lock: what its holder learns at its next renewal, those behind it learn as well.
 #[tokio::test(start_paused = true)]
-async fn waiters_hear_of_a_loss_of_their_own_client() {
+async fn waiters_enter_when_their_own_client_finds_the_lock_lost() {
     let (server, _) = server();
     let client = client(&server).await;
     let began = Instant::now();
@@ -784,7 +784,7 @@ async fn readers_enter_together() {
 /// The server does not know the script of the release and knows that of the acquisition: the next waiter, which is to ask
 /// behind the release, asks before it. Its refusal arrives after the message.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_asked_before_the_release_is_told_of_it() {
+async fn a_waiter_that_asked_before_the_release_is_notified_of_it() {
     let (server, network) = server();
     let client = client(&server).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_channel_is_told_and_not_remembered() {
+    async fn a_refused_channel_fails_its_subscription_and_is_not_subscribed_again() {
         let mut wanted = Wanted::default();
         let (a, mut a_done) = subscribe("a");
         let (b, mut b_done) = subscribe("b");

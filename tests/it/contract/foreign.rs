@@ -198,7 +198,7 @@ pub async fn foreign_data_that_replaced_a_held_lock_is_left_alone<S: Subject>() 
     }
 }
 
-pub async fn a_waiter_hears_that_the_lock_became_something_else<S: Subject>() {
+pub async fn a_waiter_gets_an_error_when_foreign_data_replaces_the_lock<S: Subject>() {
     let mut config = only_messages();
     config.poll_floor = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;

@@ -44,7 +44,7 @@ async fn client_of(node: &Impostor) -> Result<LockClient, Error> {
 const ALL: &str = "aaa 127.0.0.1:PORT@1 myself,master - 0 0 1 connected 0-16383\n";
 
 #[tokio::test]
-async fn redirections_without_an_end_are_followed_a_few_times_and_told() {
+async fn endless_redirections_end_with_an_error() {
     for answer in [
         "-MOVED 5 127.0.0.1:PORT\r\n",
         "-MOVED 5 127.0.0.1:1\r\n",

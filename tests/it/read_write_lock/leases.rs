@@ -206,7 +206,7 @@ async fn a_reader_that_leaves_cuts_no_other_lease() {
 /// No message follows a lease that runs out, so a waiter must know when that is: Redisson's waiters count on the lease
 /// that they heard of when they were refused.
 #[tokio::test]
-async fn a_waiter_is_told_when_only_shorter_leases_are_left() {
+async fn a_waiter_is_notified_when_only_shorter_leases_are_left() {
     let shelf = Shelf::new().await;
     let client = shelf.witness.client(only_messages()).await;
     let lock = shelf.lock(&client);

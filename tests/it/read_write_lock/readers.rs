@@ -139,7 +139,7 @@ async fn p_rw6_a_strangers_count_costs_no_more() {
 
 /// Peers from 3.44 to 3.52 delete the hash under other readers whose markers they do not find (seen).
 #[tokio::test]
-async fn p_rw4_a_reader_whose_field_is_gone_is_told() {
+async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
     let shelf = Shelf::new().await;
     let lease = Duration::from_secs(1);
     let client = shelf.witness.client(watched(lease)).await;
@@ -163,7 +163,7 @@ async fn p_rw4_a_reader_whose_field_is_gone_is_told() {
 
 /// The marker of a live reader is gone, its field is not: it has lost its lease by what other clients can see.
 #[tokio::test]
-async fn p_rw4_a_reader_without_its_marker_is_told() {
+async fn p_rw4_a_reader_without_its_marker_loses_its_hold() {
     let shelf = Shelf::new().await;
     let each = watched(Duration::from_secs(1)).with_local_hand_off(Duration::ZERO);
     let client = shelf.witness.client(each).await;

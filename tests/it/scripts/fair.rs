@@ -233,7 +233,7 @@ async fn only_places_that_are_over_end_and_only_at_the_head_of_a_free_lock() {
 }
 
 #[tokio::test]
-async fn only_the_head_is_told_of_a_release() {
+async fn only_the_head_of_the_queue_is_notified_of_a_release() {
     let bed = Bed::new().await;
     let fair = Fair(&bed.admin);
     let mut all = Listener::on(&bed.server, CHANNEL).await;

@@ -10,7 +10,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn without_the_right_to_tell_nothing_is_freed() {
+async fn without_the_right_to_publish_nothing_is_released() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;
@@ -26,7 +26,7 @@ async fn without_the_right_to_tell_nothing_is_freed() {
 
 /// No owner would release it: what is answered as refused must not be held.
 #[tokio::test]
-async fn without_the_right_to_tell_a_grant_is_a_grant_or_nothing() {
+async fn without_the_right_to_publish_a_refused_acquisition_leaves_no_hold() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;

@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn without_the_right_to_tell_nothing_is_freed() {
+async fn without_the_right_to_publish_nothing_is_released() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;

@@ -6,7 +6,7 @@ use testbed::{Server, eventually};
 use super::{Bed, CHANNEL, Caller, LEASE, LOCK, Listener, Reply, SOON, US};
 
 #[tokio::test]
-async fn without_the_right_to_tell_nothing_is_freed() {
+async fn without_the_right_to_publish_nothing_is_released() {
     let bed = Bed::new().await;
     let rights = ["~*", "+@all", "resetchannels"];
     let caller = Caller::with_rights(&bed.server, &rights).await;
@@ -70,7 +70,7 @@ async fn a_refused_step_of_a_nested_hold_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refused_release_is_an_error_and_can_be_repeated() {
+async fn a_refused_release_is_an_error_and_a_later_one_frees_the_lock() {
     let server = Server::start().await;
     let rights = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "&*"];
     server.command::<()>(&rights).await;

@@ -100,7 +100,7 @@ async fn a_latch_counts_an_attempt_once() {
 }
 
 #[tokio::test]
-async fn permits_whose_end_has_come_are_taken_back_and_told_of() {
+async fn expired_permits_are_taken_back_and_announced() {
     let bed = Bed::new().await;
     let admin = &bed.admin;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;

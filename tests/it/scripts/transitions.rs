@@ -77,7 +77,7 @@ async fn the_longest_lease_is_set() {
 }
 
 #[tokio::test]
-async fn releases_count_down_and_the_last_one_frees_and_tells() {
+async fn releases_count_down_and_the_last_one_frees_and_announces() {
     let bed = Bed::new().await;
     let mut listener = Listener::on(&bed.server, CHANNEL).await;
     for holds in 1..=3 {
