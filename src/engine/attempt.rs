@@ -241,6 +241,10 @@ impl Attempt {
         let mode = request.spec.mode;
         let exclusive = mode.beside().filter(|_| mode.is_shared());
         let writes = exclusive.and_then(|mode| engine.live_tenure(&request.spec, mode, owner));
+        if let Some(writing) = &writes {
+            // The key of both lives by the longer lease, from now on: the write hold may end before the answer.
+            writing.lives_on();
+        }
         let claim = AcquireArgs {
             owner: &entry.owner,
             lease: &request.lease,

@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,6 +13,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::{
     sync::{Notify, oneshot},
+    task::unconstrained,
     time::{Instant, Sleep, sleep_until},
 };
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -29,8 +30,9 @@ pin_project! {
         engine: Arc<Engine>,
         // A client that closes waits for what is carried on.
         _closing: TaskTrackerToken,
+        // None once the caller has gone.
         #[pin]
-        timer: Sleep,
+        timer: Option<Sleep>,
         #[pin]
         future: F,
     }
@@ -124,7 +126,7 @@ impl<T: Send + 'static> DetachOnDrop<T> {
             caller,
             engine: engine.clone(),
             _closing: engine.tasks.token(),
-            timer: sleep_until(until),
+            timer: Some(sleep_until(until)),
             future,
         })))
     }
@@ -156,13 +158,20 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
             self.0 = None;
             return Poll::Ready(Some(output));
         }
-        carried.timer.poll(context).map(|()| None)
+        let Some(timer) = carried.timer.as_pin_mut() else {
+            return Poll::Pending;
+        };
+        // A future that uses up its task's budget does not put off its deadline.
+        pin!(unconstrained(timer)).poll(context).map(|()| None)
     }
 }
 
 impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let Some(mut carried) = self.0.take().filter(|carried| carried.begun) {
+            carried.as_mut().project().timer.set(None);
+            // A client that closes waits until what the future holds has been given back.
+            let _closing = carried.engine.tasks.token();
             if let Some(caller) = &carried.caller {
                 caller.leave();
                 // What its task has sent is dropped with it, now.

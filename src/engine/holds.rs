@@ -331,11 +331,10 @@ impl OwnerTable {
         }
         let mut readers = readers;
         if spec.mode.is_shared()
-            && let Some(writing) = (spec.mode.beside())
+            && (spec.mode.beside())
                 .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
+                .is_some()
         {
-            // The key of both lives by the longer lease.
-            writing.lives_on();
             // No other owner reads beside a writer.
             readers = None;
         }

@@ -18,7 +18,7 @@ use super::{Engine, holds::Tenure};
 use crate::{
     config::Config,
     durability::Durability,
-    error::{Error, LostReason},
+    error::LostReason,
     redis::{self, Batcher, Target},
     wire::Request,
 };
@@ -34,7 +34,7 @@ pub(super) struct LastWords {
     is_due: AtomicBool,
     /// A server that could not be reached in time is not tried again.
     is_vain: AtomicBool,
-    /// What tasks had begun that ended with the runtime, and is no release of a hold.
+    /// What tasks had begun that ended with the runtime, or lost their connection to its end.
     owed: Mutex<Vec<Request>>,
 }
 
@@ -57,6 +57,12 @@ impl LastWords {
             is_vain: AtomicBool::new(false),
             owed: Mutex::default(),
         }
+    }
+
+    /// Takes over a request for the end of the runtime.
+    pub(super) fn owe(&self, request: Request) {
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        owed.push(request);
     }
 
     fn take_owed(&self) -> Vec<Request> {
@@ -124,18 +130,8 @@ impl Engine {
     /// Takes over a request whose task ended before it was answered, for the end of the runtime or at once if that has ended. Says
     /// whether there is anything left that runs it.
     pub(super) fn owe(&self, request: Request) -> bool {
-        let owed = &self.last_words.owed;
-        owed.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(request);
+        self.last_words.owe(request);
         self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
-    }
-
-    /// Takes over the request of a task that still ran while the runtime ended around it, and took its connection away.
-    pub(super) fn owe_if_closed(&self, error: &Error, request: impl FnOnce() -> Request) {
-        if *error == Error::Closed {
-            self.owe(request());
-        }
     }
 
     /// Runs these and what is owed, if the runtime has ended and its tasks with it. Returns whether it has.

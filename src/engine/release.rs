@@ -379,7 +379,12 @@ impl Engine {
                 if left.0 == 0 {
                     self.wakeups.hold_is_over(&tenure.spec);
                 }
-                self.owe_if_closed(&error, || release_to(&tenure.spec, tenure.entry(), left.0));
+                if error == Error::Closed {
+                    // The runtime may be ending around this task, with the connection gone before: its last words go through what is
+                    // owed after they go through the tenures.
+                    self.last_words
+                        .owe(release_to(&tenure.spec, tenure.entry(), left.0));
+                }
                 // As far as is known, the server counts it still.
                 let on_server = tenure.on_server();
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
@@ -593,7 +598,6 @@ impl Engine {
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {
-                self.owe_if_closed(&error, || release_to(spec, entry, left.0));
                 let name = &spec.name;
                 match self.lines.left.may_log() {
                     Some(untold) => {

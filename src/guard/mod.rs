@@ -63,7 +63,7 @@ impl<K: Kind> Guard<K> {
     /// [`Error::Lost`] when the hold was gone before: another owner may have held the lock since.
     /// [`Error::Unavailable`] when no answer came within [`Config::command_wait`](crate::Config::command_wait); the
     /// release continues in the background until the lease ends the hold. [`Error::Redis`] when the server refused, and
-    /// [`Error::Closed`]: then the lease ends the hold.
+    /// [`Error::Closed`]: then the lease ends the hold at the latest.
     ///
     /// # Cancel safety
     ///

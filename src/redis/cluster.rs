@@ -202,7 +202,7 @@ impl Redis for Cluster {
         Some(Box::pin(async move {
             for open in open {
                 let answer = open.send("PUBSUB", args.clone()).await;
-                // The user has no right to ask.
+                // A user without the right to ask gets an error.
                 if answer.is_ok_and(|answer| frame::number_at(&answer, 1) > Some(0)) {
                     return true;
                 }

@@ -1,4 +1,4 @@
-//! Connections to Redis. The rest of the crate uses [`Redis`] alone. A [`connection`] is a trait; [`socket`] implements it.
+//! Connections to Redis. The rest of the crate reaches servers through [`Redis`] and the [`Batcher`] alone. A [`connection`] is a trait; [`socket`] implements it.
 //!
 //! The crate does not use fred's connections, because of the defects of fred 10.1 in docs/pitfalls.md and in docs/design.md
 //! under Reasons. This is how it avoids those of docs/pitfalls.md:
@@ -132,7 +132,8 @@ pub(crate) trait Redis: Send + Sync {
     /// Pings all servers that receive scripts. Completes when each has answered.
     fn ping(&self) -> BoxFuture<Result<(), CallError>>;
 
-    /// Asks whether the user may publish to `channel`, in `slot`; `None` if the client knows already, or need not know.
+    /// Asks whether the user may publish to `channel`, in `slot`; `None` if the client knows already, need not know, or
+    /// has no connection to ask by.
     fn may_publish(&self, slot: HashSlot, channel: &Bytes) -> Option<BoxFuture<bool>>;
 
     /// Whether clients listen to `channel` by the other way of publishing (`PUBLISH` or `SPUBLISH`). `None` if there is

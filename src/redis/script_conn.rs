@@ -223,7 +223,7 @@ impl Drop for InFlight<'_> {
 impl Open {
     /// Requests a new connection: the address may belong to another server now.
     pub(super) fn is_wrong_server(&self) {
-        // Only once, while there is no other server.
+        // Once for each connection that is old enough: a new one may have the same server.
         if self.traffic.since.elapsed() >= LOOK_EVERY {
             self.wrong_server.notify_one();
         }

@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 pub enum Refusal {
     /// The key holds something that is not a lock of this kind.
     WrongKind { found: String },
-    /// The server is in a temporary state: the operation did not take effect, and a retry may succeed.
+    /// The server is in a temporary state: the operation did not take effect as a whole, and a retry may succeed.
     Transient { message: String },
     /// The server refused a command of the script, or the script.
     Failed { message: String },

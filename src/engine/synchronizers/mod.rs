@@ -303,6 +303,8 @@ struct Operation {
     engine: Arc<Engine>,
     site: Arc<Site>,
     request: Request,
+    /// It gives permits back: nothing else would, if a runtime's end takes its connection.
+    gives_back: bool,
     is_over: bool,
     _ongoing: Ongoing,
 }
@@ -318,18 +320,22 @@ impl Operation {
             engine: engine.clone(),
             site: site.clone(),
             request: request(&ongoing.attempt),
+            gives_back: false,
             is_over: false,
             _ongoing: ongoing,
         }
     }
 
+    fn giving_back(mut self) -> Self {
+        self.gives_back = true;
+        self
+    }
+
     async fn run(mut self) -> Result<Outcome, Error> {
         let (engine, site) = (&self.engine, &self.site);
         let answered = engine.until_answered_or_given_up(site, &self.request).await;
-        self.is_over = true;
-        if let Err(error) = &answered {
-            engine.owe_if_closed(error, || self.request.clone());
-        }
+        // The runtime may be ending around this task, with the connection gone before: the drop takes care of it then.
+        self.is_over = !self.gives_back || answered != Err(Error::Closed);
         answered
     }
 }
@@ -568,7 +574,26 @@ impl Engine {
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let operation = Operation::new(self, site, request);
+        self.finish(site, Operation::new(self, site, request)).await
+    }
+
+    /// As [`run_at`](Self::run_at), of what gives permits back.
+    async fn give_back_at(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        request: impl FnOnce(&Attempt) -> Request,
+    ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let operation = Operation::new(self, site, request).giving_back();
+        self.finish(site, operation).await
+    }
+
+    async fn finish(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        operation: Operation,
+    ) -> Result<Option<Detail>, Error> {
         let until = Instant::now() + self.config.command_wait;
         match DetachOnDrop::certain(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
@@ -601,7 +626,7 @@ impl Engine {
         permits: i64,
     ) -> Result<(), Error> {
         let release = |attempt: &Attempt| semaphore::release(site, permits, attempt);
-        self.run_at(site, release).await.map(drop)
+        self.give_back_at(site, release).await.map(drop)
     }
 
     /// Says whether all were there, and had not ended; otherwise none is released.
@@ -610,7 +635,7 @@ impl Engine {
         site: &Arc<Site>,
         ids: &[Id],
     ) -> Result<bool, Error> {
-        let released = self.run_at(site, |attempt| permit::release(site, ids, attempt));
+        let released = self.give_back_at(site, |attempt| permit::release(site, ids, attempt));
         Ok(released.await?.is_some())
     }
 
@@ -621,11 +646,13 @@ impl Engine {
         request: impl FnOnce(&Attempt) -> Request,
     ) {
         let (engine, at) = (self.clone(), site.clone());
-        let released = Operation::new(self, site, request).run();
+        let released = Operation::new(self, site, request).giving_back().run();
         // Without a task that does it, the drop of the operation sees to it.
         let _: bool = self.jobs.push(async move {
-            if let Err(error) = released.await {
-                engine.permits_stay(&at, &error);
+            match released.await {
+                // The drop of the operation has seen to it, or has said that it could not.
+                Ok(_) | Err(Error::Closed) => {}
+                Err(error) => engine.permits_stay(&at, &error),
             }
         });
     }
