@@ -112,7 +112,10 @@ local function take_place(queue, places, owner, now, place, timeout)
     score = math.max(before, now + timeout) + place
   end
   call('ZADD', places, score, owner)
-  call('RPUSH', queue, owner)
+  -- A queue moves to another node before or after its places. A second entry of the owner would outlive its grant.
+  if not (ARRIVING and is_in(queue, owner)) then
+    call('RPUSH', queue, owner)
+  end
 end
 
 local keys, args = 3, 8

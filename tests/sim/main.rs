@@ -59,7 +59,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 // 4010081: the release of an inner hold gave the server a new lease for an outer one that had ended by its client's clock.
 // 6010587, of the checker: an outer hold ended before the answer to the inner one's release, and another client entered.
 // 7089051: a write hold ended before the answer to its owner's read attempt, which had prolonged it on the server.
-const REGRESSIONS: [(u64, Kind, &str); 26] = [
+// 7106859: an owner that asked where its queue had arrived, and not yet its places, took a second place in the queue.
+const REGRESSIONS: [(u64, Kind, &str); 27] = [
     (2995, Kind::Node, "calm"),
     (2271, Kind::Cluster, "outages"),
     (914, Kind::Cluster, "losses"),
@@ -86,6 +87,7 @@ const REGRESSIONS: [(u64, Kind, &str); 26] = [
     (4_010_081, Kind::Node, "closings"),
     (6_010_587, Kind::Node, "cuts"),
     (7_089_051, Kind::Replicas, "lagging"),
+    (7_106_859, Kind::Cluster, "outages"),
 ];
 
 /// A number from the environment.
