@@ -344,6 +344,8 @@ impl OwnerTable {
         if readers.is_some() {
             holding.opens(hand_off_until);
         }
+        // Under a lent field, it is another owner's than the entry's.
+        let holder = OwnerId::new(entry.key().1.client(), owner);
         let tenure = Arc::new(Tenure {
             acknowledged,
             fence: token.map(OnceLock::from).unwrap_or_default(),
@@ -351,7 +353,7 @@ impl OwnerTable {
             readers: readers.cloned(),
             ..Tenure::new(
                 entry,
-                entry.key().1,
+                holder,
                 spec,
                 holding,
                 smallvec![durability],

@@ -34,11 +34,21 @@ fn try_grant(
     tenure: Option<Arc<Tenure>>,
     sent: Instant,
 ) -> Result<Granted, Option<Arc<Tenure>>> {
+    try_grant_to(entry.key().1.owner(), owners, entry, tenure, sent)
+}
+
+fn try_grant_to(
+    owner: Owner,
+    owners: &OwnerTable,
+    entry: &OwnerEntryRef,
+    tenure: Option<Arc<Tenure>>,
+    sent: Instant,
+) -> Result<Granted, Option<Arc<Tenure>>> {
     let spec = spec();
     let local = owners.local(&spec);
     let grant = Grant {
         spec: &spec,
-        owner: entry.key().1.owner(),
+        owner,
         local: local.as_ref(),
         readers: None,
         hand_off_until: Instant::now(),
@@ -97,6 +107,20 @@ fn a_token_is_cancelled_whether_made_before_or_after_the_loss() {
     assert!(!early.is_cancelled());
     tenure.lose(LostReason::Gone);
     assert!(early.is_cancelled() && tenure.token().is_cancelled());
+}
+
+#[test]
+fn a_grant_under_a_lent_field_is_of_the_owner_that_asked() {
+    let owners = OwnerTable::default();
+    let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
+    let (outer, _) = grant(&owners, &entry, None);
+    // The outer hold ends while the attempt for an inner one is on its way.
+    outer.lose(LostReason::Expired);
+    let borrower = Owner::new();
+    let granted = try_grant_to(borrower, &owners, &entry, Some(outer), Instant::now());
+    let (inner, ..) = granted.unwrap_or_else(|_| panic!("nothing is in the way"));
+    let holder = inner.local().and_then(|local| local.current());
+    assert_eq!(holder.map(|(holder, _)| holder), Some(borrower));
 }
 
 fn ask(owner: Owner) -> AcquireRequest {
