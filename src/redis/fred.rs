@@ -195,8 +195,10 @@ mod tls {
                     let secured = connector.connect(name.clone(), socket).await;
                     Ok(Box::new(secured.map_err(|error| refused(&error, &name))?))
                 }
-                // Another TLS library may be enabled by the caller's features of fred.
-                #[allow(unreachable_patterns)]
+                #[allow(
+                    unreachable_patterns,
+                    reason = "another TLS library may be enabled by the caller's features of fred"
+                )]
                 _ => Err(failed("only TLS by rustls is known".into())),
             }
         }

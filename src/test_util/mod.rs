@@ -34,9 +34,9 @@ use bytes::Bytes;
 pub(crate) use crate::redis::connection::Frame;
 pub(crate) use data::Data;
 pub use in_memory_redis::InMemoryRedis;
-#[allow(unused_imports)]
+#[allow(unused_imports, reason = "the tests of the server alone use them")]
 pub(crate) use key_space::{Entry, KeySpace, Value};
-#[allow(unused_imports)]
+#[allow(unused_imports, reason = "the tests of the server alone use them")]
 pub(crate) use server::{Role, Server, Settings};
 
 /// What the crate's own simulator needs. It may change at any time.
@@ -73,8 +73,10 @@ pub(crate) struct Delivery {
 }
 
 /// A state of the server in which it answers errors.
-// Worlds of several servers, tests of the server alone and the differential test set one or the other.
-#[allow(dead_code)]
+#[allow(
+    dead_code,
+    reason = "worlds of several servers, tests of the server alone and the differential test set one or the other"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The data is being loaded.

@@ -572,9 +572,7 @@ impl Engine {
         site: &Arc<Site>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        runtime::check()?;
-        self.check_open()?;
-        self.finish(site, Operation::new(self, site, request)).await
+        self.finish(site, request, |operation| operation).await
     }
 
     /// As [`run_at`](Self::run_at), of what gives permits back.
@@ -583,17 +581,18 @@ impl Engine {
         site: &Arc<Site>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        runtime::check()?;
-        self.check_open()?;
-        let operation = Operation::new(self, site, request).giving_back();
-        self.finish(site, operation).await
+        self.finish(site, request, Operation::giving_back).await
     }
 
     async fn finish(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        operation: Operation,
+        request: impl FnOnce(&Attempt) -> Request,
+        marked: impl FnOnce(Operation) -> Operation,
     ) -> Result<Option<Detail>, Error> {
+        runtime::check()?;
+        self.check_open()?;
+        let operation = marked(Operation::new(self, site, request));
         let until = Instant::now() + self.config.command_wait;
         match DetachOnDrop::certain(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),

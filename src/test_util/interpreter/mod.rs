@@ -36,8 +36,7 @@ pub(crate) enum ScriptErrors {
     #[default]
     Unwrapped,
     /// Of other servers since Redis 7: `redis.call` raises a table, and `pcall` returns this table.
-    // No world sets it yet.
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "no world sets it yet")]
     Tables,
     /// Of servers before Redis 7: `redis.call` raises a string.
     Strings,
