@@ -3,7 +3,8 @@
 //! What a round has taken is given back before the next, which begins with the lock that refused. Locks that are wanted all the
 //! time are free together too seldom for that: from the second round on, a group keeps what it has for a moment
 //! ([`KEPT_FOR`]) and waits for the rest meanwhile. The moment is short and differs from group to group, so that groups that
-//! overlap, in whatever order, do not wait for each other for long.
+//! overlap, in whatever order, do not wait for each other for long. Where the lease is short it is a small part of that, which grows
+//! from round to round: a group that has waited for long prevails over one that has just come.
 
 use std::time::Duration;
 
@@ -29,9 +30,11 @@ use crate::{
     wire::{Lease, Released},
 };
 
-/// How long a group keeps its acquired members while it waits for the rest; and the part of a lease that this may take.
+/// How long a group keeps its acquired members while it waits for the rest. The part of a lease that this may take is a twentieth for
+/// each round so far, and a quarter at most.
 const KEPT_FOR: Duration = Duration::from_millis(250);
 const KEPT_PART: u32 = 20;
+const MOST_KEPT_PARTS: u32 = 5;
 /// How long a majority waits for one of the locks that refused before it looks at all of them again: it may do without
 /// that one.
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
@@ -138,8 +141,8 @@ impl Group<'_> {
         let mut failing_since = None;
         let mut was_busy = false;
         loop {
-            let keeps = rounds > 0 && !self.is_majority();
-            let missed = match self.round(first.take(), deadline, keeps).await {
+            let patience = if self.is_majority() { 0 } else { rounds };
+            let missed = match self.round(first.take(), deadline, patience).await {
                 Ok(taken) => return Ok(Some(taken)),
                 Err(missed) => missed,
             };
@@ -237,18 +240,18 @@ impl Group<'_> {
         }
     }
 
-    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back, after a moment if it
-    /// `keeps` that.
+    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back, after a moment that is as long
+    /// as the group has `patience`.
     async fn round(
         &self,
         first: Option<Part>,
         deadline: Deadline,
-        keeps: bool,
+        patience: u32,
     ) -> Result<Vec<Part>, Missed> {
         let mut missed = Missed::default();
         let mut taken = self.try_all(first, deadline, &mut missed).await;
-        if keeps && missed.failures.is_empty() {
-            self.wait_for_rest(&mut taken, deadline).await;
+        if patience > 0 && missed.failures.is_empty() {
+            self.wait_for_rest(&mut taken, deadline, patience).await;
         }
         taken.sort_by_key(|part| part.index);
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
@@ -264,14 +267,14 @@ impl Group<'_> {
 
     /// Waits for the locks that are missing, one after the other, for a moment in all. Whether that was enough is seen by what is
     /// there.
-    async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline) {
+    async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline, patience: u32) {
         let leases = self
             .members
             .iter()
             .map(|member| member.request.lease.duration);
-        let longest = leases.min().unwrap_or_default() / KEPT_PART;
+        let longest = longest_kept(leases.min().unwrap_or_default(), patience);
         // Two groups that wait for each other do not give up together.
-        let moment = longest.min(KEPT_FOR).mul_f64(0.5 + fastrand::f64() / 2.0);
+        let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
         let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
         let missing: Vec<_> = (0..self.members.len())
@@ -359,6 +362,12 @@ impl Group<'_> {
     }
 }
 
+/// For how long a group keeps what it has, given its shortest lease and its rounds so far.
+fn longest_kept(lease: Duration, rounds: u32) -> Duration {
+    let part = lease / KEPT_PART * rounds.min(MOST_KEPT_PARTS);
+    part.min(KEPT_FOR)
+}
+
 /// Lets `time` pass, or what is left of the limit.
 async fn pause(deadline: Deadline, time: Duration) {
     let until = deadline.earlier(Instant::now() + time);
@@ -430,4 +439,20 @@ pub(crate) fn send_permits<'a>(
         }
     }
     send_permits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_keeps_its_members_for_longer_from_round_to_round() {
+        let millis = Duration::from_millis;
+        let kept = |lease, rounds| longest_kept(millis(lease), rounds);
+        assert_eq!(kept(100, 0), Duration::ZERO);
+        assert_eq!(kept(100, 1), millis(5));
+        assert_eq!(kept(100, 4), millis(20));
+        assert_eq!(kept(100, 9), millis(25));
+        assert_eq!(kept(30_000, 1), KEPT_FOR);
+    }
 }

@@ -9,15 +9,16 @@ use std::{
 };
 
 use fastrand::Rng;
-use redisson_lock::{Error, LockClient, LostReason, Owner};
+use redisson_lock::{Error, LockClient, Owner};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     dropping::{Early, patiently, until},
+    held::{Held, Outer},
     inside::Inside,
     log::{HoldId, Log, Spot, Trouble, What},
     profiles::Profile,
-    subjects::{Asker, Boxed, Handle, Hold, Subject, Wait},
+    subjects::{Asker, Boxed, Handle, Subject, Wait},
 };
 
 /// For what must end. A waiter that no message wakes is told by the poll floor only after longer than this, where
@@ -167,13 +168,6 @@ struct Episode<'a> {
     lost: Vec<Held>,
 }
 
-struct Held {
-    spot: Spot,
-    hold: HoldId,
-    /// `None`: it was leaked.
-    guard: Option<Box<dyn Hold>>,
-}
-
 /// A lock as an owner asks for it.
 struct Asked {
     spot: Spot,
@@ -275,37 +269,46 @@ impl Episode<'_> {
         let limited = !matches!(wait, Wait::Ever);
         let lease = asked.lease;
         self.note(asked.spot, What::Asks { limited, lease });
-        let what = match until(early, asked.handle.take(wait)).await {
+        let outer = Outer::new(&self.scene.log, &self.held);
+        let taken = outer.watched(until(early, asked.handle.take(wait))).await;
+        let what = match taken {
             Some(Ok(Ok(Some(guard)))) => {
+                outer.look();
                 let hold = self.scene.log.enters(asked.spot, asked.lease, &*guard);
-                return self.held.push(Held {
+                let lost = outer.into_lost();
+                self.held.push(Held {
                     spot: asked.spot,
                     hold,
                     guard: Some(guard),
                 });
+                return self.let_go(lost).await;
             }
             Some(Ok(Ok(None))) => What::Refused,
             Some(Ok(Err(error))) => What::Failed(error.into()),
             Some(Err(hung)) => What::Failed(hung),
             None => What::Abandons,
         };
+        let lost = outer.into_lost();
         self.note(asked.spot, what);
+        self.let_go(lost).await;
     }
 
     async fn run(&mut self) {
         let asked = self.asked();
+        let (pauses, early) = (self.pauses(), self.early(5));
+        let outer = Outer::new(&self.scene.log, &self.held);
         let body = Inside {
             log: &self.scene.log,
+            outer: &outer,
             spot: asked.spot,
             lease: asked.lease,
-            pauses: self.pauses(),
+            pauses,
             hold: OnceLock::new(),
             over: OnceLock::new(),
         };
-        let early = self.early(5);
         let (limited, lease) = (false, asked.lease);
         self.note(asked.spot, What::Asks { limited, lease });
-        let ran = until(early, asked.handle.run(&body)).await;
+        let ran = outer.watched(until(early, asked.handle.run(&body))).await;
         let (hold, over) = (body.hold.get().copied(), body.over.get().is_some());
         let what = match (ran, hold) {
             (Some(Ok(Ok(()))), Some(hold)) => What::Ended { hold, how: None },
@@ -317,10 +320,12 @@ impl Episode<'_> {
             (None, Some(hold)) => What::Drops { hold },
             (None, None) => What::Abandons,
         };
+        let lost = outer.into_lost();
         if matches!(&what, What::Ended { how: Some(_), .. }) {
             self.forget_leaked(asked.spot).await;
         }
         self.note(asked.spot, what);
+        self.let_go(lost).await;
     }
 
     /// Some time inside, with a look at the guards now and then; seldom long enough for several renewals.
@@ -431,28 +436,24 @@ impl Episode<'_> {
 
     /// Looks at all guards. What is lost is let go, and cannot be released any more.
     async fn look_at_all(&mut self) {
-        let mut lost = Vec::new();
-        for held in &self.held {
-            let Some(guard) = &held.guard else { continue };
-            if let Some(reason) = self.scene.log.probe(held.spot, held.hold, &**guard) {
-                lost.push((held.hold, reason));
-            }
-        }
-        for (hold, reason) in lost {
-            let at = self.held.iter().position(|held| held.hold == hold);
-            if let Some(held) = at.map(|at| self.held.remove(at)) {
-                self.let_go(held, reason).await;
-            }
-        }
+        let outer = Outer::new(&self.scene.log, &self.held);
+        outer.look();
+        let lost = outer.into_lost();
+        self.let_go(lost).await;
     }
 
-    async fn let_go(&mut self, held: Held, reason: LostReason) {
-        let (spot, hold) = (held.spot, held.hold);
-        self.note(spot, What::Lost { hold, reason });
-        self.forget_leaked(spot).await;
-        self.lost.push(held);
-        if self.one_in(2) {
-            self.end_lost().await;
+    /// Lets go of what is known to be lost.
+    async fn let_go(&mut self, lost: Vec<HoldId>) {
+        for hold in lost {
+            let Some(at) = self.held.iter().position(|held| held.hold == hold) else {
+                continue;
+            };
+            let held = self.held.remove(at);
+            self.forget_leaked(held.spot).await;
+            self.lost.push(held);
+            if self.one_in(2) {
+                self.end_lost().await;
+            }
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Live {
 #[derive(Default)]
 pub struct Book {
     pub asked: Option<usize>,
+    /// It had holds when it asked.
+    pub asked_inside: bool,
     /// What is had must last until then.
     pub good_until: Duration,
     /// The wait has a limit.

@@ -5,6 +5,7 @@ use std::{sync::OnceLock, time::Duration};
 use tokio::time::sleep;
 
 use super::{
+    held::Outer,
     log::{HoldId, Log, Spot, What},
     subjects::{Body, Boxed, Peek},
 };
@@ -12,6 +13,7 @@ use super::{
 /// What is run with a lock held.
 pub struct Inside<'a> {
     pub log: &'a Log,
+    pub outer: &'a Outer<'a>,
     pub spot: Spot,
     pub lease: Duration,
     pub pauses: Vec<Duration>,
@@ -22,6 +24,7 @@ pub struct Inside<'a> {
 impl Body for Inside<'_> {
     fn inside<'a>(&'a self, guard: &'a dyn Peek) -> Boxed<'a, ()> {
         Box::pin(async move {
+            self.outer.look();
             let hold = self.log.enters(self.spot, self.lease, guard);
             let _ = self.hold.set(hold);
             for pause in &self.pauses {

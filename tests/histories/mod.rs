@@ -9,6 +9,7 @@ pub mod actor;
 mod books;
 pub mod dropping;
 mod groups;
+mod held;
 mod inside;
 pub mod log;
 pub mod oracle;

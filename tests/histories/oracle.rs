@@ -167,6 +167,7 @@ impl Replay {
         let opened = self.is_forced(spot, at);
         let book = self.book(spot);
         book.asked = Some(at);
+        book.asked_inside = !book.live.is_empty();
         book.forced = opened || book.forced && !book.live.is_empty();
     }
 
@@ -189,7 +190,10 @@ impl Replay {
         if !reentrant {
             self.must_not_be_good(at, spot, 0, "its owner entered once more");
         }
-        if spot.side == Side::Alone && self.book(spot).live.is_empty() {
+        let book = self.book(spot);
+        // An outer hold that was lost since it asked is still the server's reason to grant it.
+        let was_outside = book.live.is_empty() && !book.asked_inside;
+        if spot.side == Side::Alone && was_outside {
             let reads = reads(spot);
             self.must_not_be_good(at, reads, 0, "its owner entered alone");
         }

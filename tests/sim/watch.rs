@@ -25,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a lock may be free while a task waits for it, without disturbances: some round trips, and the longest yield of a client
 /// whose neighbours are gone.
 const LONGEST_FREE: Duration = Duration::from_millis(150);
+/// The same for a lock of which a release need not be published: its waiters ask every 200 ms.
+const LONGEST_FREE_UNANNOUNCED: Duration = Duration::from_millis(350);
 /// The same for waiters that poll after growing pauses.
 const LONGEST_FREE_SPINNING: Duration = Duration::from_secs(2);
 /// The same where a client must first notice that it has missed a message.
@@ -309,6 +311,9 @@ impl Watch {
             None if self.subject.name == "spin" => LONGEST_FREE_SPINNING,
             // Redisson's readers may leave a much shorter lease without a message, and waiters expect the longer one.
             None if self.has_java && self.subject.name == "read_write" => LONGEST_FREE_DISTURBED,
+            None if self.subject.name == "simple" && self.profile.forced => {
+                LONGEST_FREE_UNANNOUNCED
+            }
             None => LONGEST_FREE + 20 * (self.profile.delay + 2 * self.profile.lag),
             Some(_) => LONGEST_FREE_DISTURBED,
         };
