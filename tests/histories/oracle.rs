@@ -23,7 +23,8 @@ pub fn judge(events: &[Event], rules: Rules) -> Result<Tally, Violation> {
     stays::alone(&replay.stays, &replay.forcings)?;
     stays::rising(&replay.stays, &replay.forcings)?;
     if rules.fair {
-        replay.tally.ordered = stays::in_order(events, &replay.stays, &replay.forcings)?;
+        let (stays, forcings) = (&replay.stays, &replay.forcings);
+        replay.tally.ordered = stays::in_order(events, stays, forcings, rules.slow_answer)?;
     }
     Ok(replay.tally)
 }

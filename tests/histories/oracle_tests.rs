@@ -440,12 +440,30 @@ fn a_waiter_that_was_seen_in_the_queue_is_not_overtaken() {
     story.pass(1000).had(A, LEASE, true, None);
     story.is_good();
 
-    // nor one that leaves.
+    // nor one that leaves,
     let mut story = Story::default();
     story.asks(A).asks(B).queue(&[1, 2]);
     let hold = story.had(B, LEASE, true, None);
     story.leaves(B, hold).tell(A, What::Abandons);
     story.is_good();
+
+    // nor one whose lease may have ended before the grant arrived.
+    let rules = Rules {
+        slow_answer: LEASE + Duration::from_millis(1),
+        ..RULES
+    };
+    for begins_queued in [false, true] {
+        let mut story = Story::default();
+        story.asks(A);
+        if begins_queued {
+            story.queue(&[1]);
+        }
+        story.asks(B).queue(&[1, 2]);
+        let hold = story.had(B, LEASE, true, None);
+        story.leaves(B, hold).had(A, LEASE, true, None);
+        assert!(story.judged(rules).is_ok());
+        story.breaks("2 is inside before 1");
+    }
 }
 
 #[test]

@@ -149,16 +149,20 @@ struct Wait {
     enters: Option<usize>,
     /// When it was first seen in the queue.
     queued: Option<usize>,
+    /// It may be granted the lock and wait anew, as its lease is shorter than an answer may take.
+    may_wait_anew: bool,
 }
 
 /// The first that was seen in the queue is first inside, and none overtakes one that was seen there. Says how many pairs
 /// were compared.
 ///
-/// An owner that once left without the lock is not looked at any more: its old place may still have been seen.
+/// An owner that once left without the lock is not looked at any more: its old place may still have been seen. One with a lease
+/// that is shorter than a `slow_answer` may be overtaken.
 pub fn in_order(
     events: &[Event],
     stays: &[Stay],
     forcings: &[Forcing],
+    slow_answer: Duration,
 ) -> Result<usize, Violation> {
     let waited = |stay: &&Stay| !stay.nested && stay.excludes_until(forcings).is_some();
     let entries = stays.iter().filter(waited);
@@ -169,7 +173,7 @@ pub fn in_order(
     for (at, event) in events.iter().enumerate() {
         let spot = event.spot;
         match &event.what {
-            What::Asks { .. } => waits.push(Wait {
+            What::Asks { lease, .. } => waits.push(Wait {
                 spot,
                 asked: at,
                 enters: enters
@@ -177,6 +181,7 @@ pub fn in_order(
                     .filter(|_| !quitters.contains(&spot))
                     .copied(),
                 queued: None,
+                may_wait_anew: *lease < slow_answer,
             }),
             What::Enters { .. } => {
                 if let Some(wait) = take(&mut waits, spot).filter(|wait| wait.enters.is_some()) {
@@ -207,6 +212,7 @@ fn overtakes_no_waiter(wait: &Wait, others: &[Wait]) -> Result<(), Violation> {
     let mut before = others.iter().filter(|other| {
         other.spot.names == wait.spot.names
             && other.enters.is_some()
+            && !other.may_wait_anew
             && other.queued.is_some_and(|queued| queued < wait.asked)
     });
     match before.next() {
@@ -242,7 +248,9 @@ fn in_line(
                 return overtaken(&waits[ahead], &waits[place]);
             }
         }
-        ahead = Some(place);
+        if !waits[place].may_wait_anew {
+            ahead = Some(place);
+        }
     }
     Ok(compared)
 }

@@ -17,6 +17,7 @@ pub const RULES: Rules = Rules {
     disturbed: false,
     failovers_lose: false,
     forced_hand_off: Duration::ZERO,
+    slow_answer: Duration::ZERO,
 };
 pub const LEASE: Duration = Duration::from_millis(1000);
 

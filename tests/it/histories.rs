@@ -181,6 +181,7 @@ fn judged(scene: &Scene) -> Tally {
         failovers_lose: false,
         disturbed: scene.profile.disturbed.is_some(),
         forced_hand_off: scene.subject.forced_hand_off(),
+        slow_answer: Duration::from_secs(1),
     };
     let tally = judge(&events, rules).unwrap_or_else(|violation| {
         let tail = log::tail(&events, violation.at);

@@ -437,6 +437,7 @@ fn judged(scene: &Scene) -> Result<Tally, String> {
         disturbed: scene.profile.disturbed.is_some(),
         failovers_lose: scene.profile.weather == profiles::Weather::Losses,
         forced_hand_off: scene.subject.forced_hand_off(),
+        slow_answer: Duration::ZERO,
     };
     let tally = judge(&events, rules)
         .map_err(|broken| format!("{}\n{}", broken.rule, log::tail(&events, broken.at)))?;
