@@ -17,8 +17,8 @@ pub struct Rules {
     pub failovers_lose: bool,
     /// For how long a client may hand off a lock in memory after it was forced open; zero where a client never does.
     pub forced_hand_off: Duration,
-    /// How long an answer may take on a busy machine. A grant with a shorter lease may be over when it arrives; its owner then waits anew,
-    /// behind the others.
+    /// How long an answer may take on a busy machine. A grant with a shorter lease may be over when it arrives; its owner then waits
+    /// anew, behind the later waiters.
     pub slow_answer: Duration,
 }
 
