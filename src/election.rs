@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{Error, LostReason},
-    guard::Guard,
+    guard::{Guard, release_after},
     lock::FencedLock,
     owner::Owner,
     wire::fenced::Fenced,
@@ -148,7 +148,7 @@ impl Election {
                 done = async { body(leader).await } => Some(done),
             };
             if let Some(done) = done {
-                return term.guard.unlock_after(done).await;
+                return release_after(term.guard, done).await;
             }
             drop(term);
             sleep(pause).await;

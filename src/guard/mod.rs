@@ -1,5 +1,6 @@
 //! The guard of one hold.
 
+mod body;
 mod multi_guard;
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
@@ -7,6 +8,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use body::{Protects, release_after, run_under};
 pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 
@@ -218,12 +220,22 @@ impl<K: Kind> Guard<K> {
         self.engine.runtime()
     }
 
-    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+    fn lost_reason(&self) -> Option<LostReason> {
+        self.held.tenure().lost(Instant::now())
+    }
+}
+
+impl<K: Kind> Protects for Guard<K> {
+    fn loss(&self) -> impl Future<Output = LostReason> + Send {
+        self.lost()
+    }
+
+    fn loss_error(&self, reason: LostReason) -> Error {
         self.held.tenure().lost_error(reason)
     }
 
-    fn lost_reason(&self) -> Option<LostReason> {
-        self.held.tenure().lost(Instant::now())
+    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {
+        self.unlock()
     }
 }
 

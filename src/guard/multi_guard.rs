@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::Protects;
 use crate::{
     engine::{Part, Tenure, Then, elsewhere, loss_of_group, lost_reason, release_all, valid_until},
     error::{Error, LostReason},
@@ -264,7 +265,20 @@ impl MultiGuard {
         self.parts[0].runtime()
     }
 
-    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+    fn tenures(&self) -> Vec<Arc<Tenure>> {
+        self.parts
+            .iter()
+            .map(|part| part.held.tenure().clone())
+            .collect()
+    }
+}
+
+impl Protects for MultiGuard {
+    fn loss(&self) -> impl Future<Output = LostReason> + Send {
+        self.lost()
+    }
+
+    fn loss_error(&self, reason: LostReason) -> Error {
         let now = Instant::now();
         let lost = self.parts.iter().find_map(|part| {
             let tenure = part.held.tenure();
@@ -273,11 +287,8 @@ impl MultiGuard {
         lost.unwrap_or_else(|| self.parts[0].held.tenure().lost_error(reason))
     }
 
-    fn tenures(&self) -> Vec<Arc<Tenure>> {
-        self.parts
-            .iter()
-            .map(|part| part.held.tenure().clone())
-            .collect()
+    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {
+        self.unlock()
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     engine::{Deadline, Group, Member, send_permits},
     error::Error,
-    guard::{MultiGuard, summed_up},
+    guard::{MultiGuard, release_after, run_under, summed_up},
     owner::Owner,
     wire::{Lease, LockSpec, Released},
 };
@@ -310,16 +310,8 @@ impl<Q: Quorum> GroupLock<Q> {
     ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
-        let done = tokio::select! {
-            biased;
-            reason = guard.lost() => return Err(guard.lost_error(reason)),
-            done = owner.scope(body(&guard)) => done,
-        };
-        match guard.unlock().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
-            // The body has run under the locks, so a failed release does not discard its result.
-            _ => Ok(done),
-        }
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await
     }
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.

@@ -8,7 +8,7 @@ use super::Lock;
 use crate::{
     engine::Then,
     error::Error,
-    guard::Guard,
+    guard::{Guard, release_after, run_under},
     owner::Owner,
     wire::{Kind, Lease},
 };
@@ -50,8 +50,8 @@ impl<K: Kind> Lock<K> {
     ) -> Result<T, Error> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
-        let done = guard.run_here(owner, body).await?;
-        guard.unlock_after(done).await
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await
     }
 
     /// As [`run`](Self::run), if the lock is free. Returns `None` without a call of `body` if another owner holds it.
@@ -89,8 +89,8 @@ impl<K: Kind> Lock<K> {
         let Some(guard) = self.owned_by(&owner).try_lock().await? else {
             return Ok(None);
         };
-        let done = guard.run_here(owner, body).await?;
-        guard.unlock_after(done).await.map(Some)
+        let done = run_under(&guard, owner, body).await?;
+        release_after(guard, done).await.map(Some)
     }
 
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock
@@ -136,7 +136,7 @@ impl<K: Kind> Lock<K> {
         let Some((guard, until)) = self.begin_at_least(least).await? else {
             return Ok(None);
         };
-        let done = guard.run_here(guard.owner(), body).await?;
+        let done = run_under(&guard, guard.owner(), body).await?;
         guard.keep_until(until, done).await.map(Some)
     }
 
@@ -183,19 +183,6 @@ impl<K: Kind> Drop for Lingering<K> {
 }
 
 impl<K: Kind> Guard<K> {
-    /// Runs `body` as `owner` until the hold is lost.
-    async fn run_here<T>(
-        &self,
-        owner: Owner,
-        body: impl AsyncFnOnce(&Self) -> T,
-    ) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(self.lost_error(reason)),
-            done = owner.scope(body(self)) => Ok(done),
-        }
-    }
-
     /// Leaves the hold, under which `done` was made, until that time.
     pub(crate) async fn keep_until<T: Send + 'static>(
         self,
@@ -204,7 +191,7 @@ impl<K: Kind> Guard<K> {
     ) -> Result<T, Error> {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
-            return self.unlock_after(done).await;
+            return release_after(self, done).await;
         }
         let extended = self.held().extend(keeping(rest)?, Then::Fixed).await;
         if let Err(lost @ Error::Lost { .. }) = extended {
@@ -220,14 +207,5 @@ impl<K: Kind> Guard<K> {
             drop(lingers.into_guard());
         });
         Ok(done)
-    }
-
-    /// Releases the hold under which `done` was made.
-    pub(crate) async fn unlock_after<T: Send + 'static>(self, done: T) -> Result<T, Error> {
-        match self.unlock().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
-            // The body has run under the lock, however the release goes on.
-            _ => Ok(done),
-        }
     }
 }

@@ -1,0 +1,43 @@
+//! A body that runs under a hold, of one lock or of a group.
+
+use crate::{
+    error::{Error, LostReason},
+    owner::Owner,
+    wire::Released,
+};
+
+/// A guard under which a body can run.
+pub(crate) trait Protects: Sized {
+    /// Completes with the reason when the hold is lost.
+    fn loss(&self) -> impl Future<Output = LostReason> + Send;
+
+    /// That the hold was lost for this reason.
+    fn loss_error(&self, reason: LostReason) -> Error;
+
+    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send;
+}
+
+/// Runs `body` as `owner` until the hold is lost. The loss is checked before each poll of `body`.
+pub(crate) async fn run_under<G: Protects, T>(
+    guard: &G,
+    owner: Owner,
+    body: impl AsyncFnOnce(&G) -> T,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        reason = guard.loss() => Err(guard.loss_error(reason)),
+        done = owner.scope(body(guard)) => Ok(done),
+    }
+}
+
+/// Releases the hold under which `done` was made.
+pub(crate) async fn release_after<T: Send + 'static>(
+    guard: impl Protects,
+    done: T,
+) -> Result<T, Error> {
+    match guard.release().await {
+        Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
+        // The body has run under the lock, so a failed release does not discard its result.
+        _ => Ok(done),
+    }
+}
