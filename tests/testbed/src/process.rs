@@ -1,6 +1,7 @@
 //! A child process that ends with us, whichever way we end.
 
 use std::io;
+use std::path::Path;
 use std::process::{self, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -14,8 +15,17 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        Self::spawn_with(command, None)
+    }
+
+    /// The same, for a process that has a temporary folder.
+    pub(crate) fn spawn_in(folder: &Path, command: &mut Command) -> io::Result<Self> {
+        Self::spawn_with(command, Some(folder))
+    }
+
+    fn spawn_with(command: &mut Command, folder: Option<&Path>) -> io::Result<Self> {
         let child = command.spawn()?;
-        let leash = Leash::on(child.id());
+        let leash = Leash::on(child.id(), folder);
         Ok(Self { child, leash })
     }
 
@@ -71,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills a process when *we* end without running `Drop`: killed ourselves, or holding it in a static.
+/// Kills a process, and removes its folder, when *we* end without running `Drop`: killed ourselves, or holding it in a static.
 ///
 /// It is a shell that reads from a pipe of ours: the pipe ends when we do. (The parent-death signal would need `unsafe`
 /// to be set, and it is sent when the spawning *thread* ends, which in tests is too early.)
@@ -79,14 +89,15 @@ impl Drop for Process {
 struct Leash(process::Child);
 
 impl Leash {
-    fn on(pid: u32) -> Self {
+    fn on(pid: u32, folder: Option<&Path>) -> Self {
         let shell = Command::new("sh")
             .args([
                 "-c",
-                r#"trap "" INT TERM HUP; read _; kill -9 "$1""#,
+                r#"trap "" INT TERM HUP; read _; kill -9 "$1"; [ -z "$2" ] || rm -rf -- "$2""#,
                 "leash",
                 &pid.to_string(),
             ])
+            .arg(folder.unwrap_or(Path::new("")))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

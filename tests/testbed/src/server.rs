@@ -279,7 +279,7 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file handle can be cloned"))
         .stderr(log);
-    Process::spawn(&mut command).unwrap_or_else(|error| match error.kind() {
+    Process::spawn_in(dir, &mut command).unwrap_or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => panic!(
             "there is no `{binary}`: `apt-get install redis-server`, or set REDIS_SERVER to the binary's path"
         ),
