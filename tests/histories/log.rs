@@ -248,7 +248,7 @@ impl Log {
     }
 
     /// A hold is had by a client that has no guards, and relies on it for as long as it lasts on the server.
-    pub fn enters_without_guard(&self, spot: Spot, lease: Duration) -> HoldId {
+    pub fn enters_without_guard(&self, spot: Spot, lease: Duration, token: Option<i64>) -> HoldId {
         let hold = HoldId(self.holds.fetch_add(1, Relaxed));
         self.look(spot, |log| {
             Some(What::Enters {
@@ -256,7 +256,7 @@ impl Log {
                 lease,
                 valid: true,
                 until: log.start.elapsed(),
-                token: None,
+                token,
             })
         });
         hold

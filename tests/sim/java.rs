@@ -30,8 +30,8 @@ const STAY: Duration = Duration::from_millis(5);
 /// What a fair waiter is given to come for its turn: Redisson's `fairLockWaitTimeout`.
 const FAIR_WAIT: &str = "300000";
 
-/// A lock of Redisson's. `KEYS[1]` is the lock, `KEYS[2]` and `[3]` a fair lock's queue and timeouts; `ARGV` is the lease, the owner,
-/// the channel, and [`FAIR_WAIT`] or what stands in front of the markers of readers.
+/// A lock of Redisson's. `KEYS[1]` is the lock, `KEYS[2]` and `[3]` a fair lock's queue and timeouts, `KEYS[4]` a fenced lock's counter;
+/// `ARGV` is the lease, the owner, the channel, and [`FAIR_WAIT`] or what stands in front of the markers of readers.
 #[derive(Clone, Copy)]
 pub struct Dialect {
     side: Side,
@@ -42,6 +42,7 @@ pub struct Dialect {
     channel: &'static str,
     /// Whether each waiter has a channel of its own.
     is_fair: bool,
+    is_fenced: bool,
 }
 
 impl Dialect {
@@ -49,6 +50,7 @@ impl Dialect {
     pub fn of(kind: &str) -> &'static [Dialect] {
         match kind {
             "reentrant" | "non_reentrant" | "spin" => &[PLAIN],
+            "fenced" => &[FENCED],
             "fair" | "non_reentrant_fair" => &[FAIR],
             "read_write" => &[READ, WRITE],
             _ => &[],
@@ -60,6 +62,7 @@ const PLAIN: Dialect = Dialect {
     side: Side::Alone,
     channel: "redisson_lock__channel",
     is_fair: false,
+    is_fenced: false,
     acquire: "
 local free = redis.call('EXISTS', KEYS[1]) == 0
 if free or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
@@ -80,6 +83,20 @@ else
   redis.call('PUBLISH', ARGV[3], '0')
 end
 return left",
+};
+
+const FENCED: Dialect = Dialect {
+    is_fenced: true,
+    acquire: "
+local free = redis.call('EXISTS', KEYS[1]) == 0
+if free or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
+  redis.call('INCR', KEYS[4])
+  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return -3
+end
+return redis.call('PTTL', KEYS[1])",
+    ..PLAIN
 };
 
 /// Drops the heads of the queue whose time is over.
@@ -162,6 +179,7 @@ const READ: Dialect = Dialect {
     side: Side::Shared,
     channel: "redisson_rwlock",
     is_fair: false,
+    is_fenced: false,
     acquire: "
 local lease, owner = ARGV[1], ARGV[2]
 local mode = redis.call('HGET', KEYS[1], 'mode')
@@ -321,7 +339,18 @@ impl Thread {
     }
 
     async fn stay(&mut self, spot: Spot, dialect: &Dialect, key: &str, connections: &Connections) {
-        let hold = self.scene.log.enters_without_guard(spot, LEASE);
+        let token = match dialect.is_fenced {
+            true => Some(
+                connections
+                    .number(
+                        "return tonumber(redis.call('GET', KEYS[1]))",
+                        &["1", &counter(key)],
+                    )
+                    .await,
+            ),
+            false => None,
+        };
+        let hold = self.scene.log.enters_without_guard(spot, LEASE, token);
         sleep(STAY.mul_f64(self.random.f64())).await;
         self.scene.log.note(spot, What::Ends { hold });
         let how = self.unlock(dialect, key, connections).await;
@@ -352,10 +381,11 @@ impl Thread {
         let (channel, base) = (channel(dialect, key), format!("{{{key}}}"));
         let last = if dialect.is_fair { FAIR_WAIT } else { &base };
         let words = [
-            "3",
+            "4",
             key,
             &queue,
             &places,
+            &counter(key),
             &lease,
             &self.field(),
             &channel,
@@ -411,4 +441,8 @@ impl Thread {
 
 fn channel(dialect: &Dialect, key: &str) -> String {
     format!("{}:{{{key}}}", dialect.channel)
+}
+
+fn counter(key: &str) -> String {
+    format!("redisson_lock_token:{{{key}}}")
 }
