@@ -86,7 +86,7 @@ impl Election {
         }
         loop {
             let guard = self.lock.owned_by(&Owner::new()).lock().await?;
-            match guard.held().announce(guard.token(), &identity).await {
+            match guard.hold().announce(guard.token(), &identity).await {
                 Ok(()) => return Ok(Term { guard, identity }),
                 // Before it was told of, the term was over.
                 Err(Error::Lost { .. }) => {}

@@ -8,9 +8,9 @@ use super::{
     Engine,
     attempt::{AttemptOutcome, History},
     fair_queue::FairQueueEntry,
+    hold_guard::HoldGuard,
     local_queue::{Admission, LocalEntry},
     pause::Pause,
-    release::Held,
     request::{AcquireRequest, Deadline},
     runtime,
 };
@@ -78,16 +78,16 @@ struct Acquisition<'a> {
 }
 
 /// Whether an acquisition goes on, or ends with a hold or without one.
-type Flow = ControlFlow<Option<Held>>;
+type Flow = ControlFlow<Option<HoldGuard>>;
 
 impl Acquisition<'_> {
-    async fn run(&mut self) -> Result<Option<Held>, Error> {
+    async fn run(&mut self) -> Result<Option<HoldGuard>, Error> {
         runtime::check()?;
         if self.engine.shares(self.request)
-            && let Some(held) = Box::pin(self.engine.join_in_turn(self.request)).await
+            && let Some(hold) = Box::pin(self.engine.join_in_turn(self.request)).await
         {
-            self.engine.entered(&held);
-            return Ok(Some(held));
+            self.engine.entered(&hold);
+            return Ok(Some(hold));
         }
         self.wait_for_dropped_guards().await?;
         loop {
@@ -137,7 +137,7 @@ impl Acquisition<'_> {
             match turn.await? {
                 Admission::Asks => {}
                 Admission::Adds => self.local_entry = None,
-                Admission::Has(held) => return Ok(Flow::Break(Some(held))),
+                Admission::Has(hold) => return Ok(Flow::Break(Some(hold))),
                 Admission::TimedOut => return Ok(Flow::Break(None)),
             }
         }
@@ -221,15 +221,15 @@ impl Acquisition<'_> {
     /// Decides what comes after an attempt.
     fn follow(&mut self, outcome: AttemptOutcome) -> Result<Flow, Error> {
         match outcome {
-            AttemptOutcome::Granted(held) => {
+            AttemptOutcome::Granted(hold) => {
                 match &mut self.pause {
-                    Some(pause) => pause.granted(held.tenure().valid_until()),
-                    None => self.engine.entered(&held),
+                    Some(pause) => pause.granted(hold.tenure().valid_until()),
+                    None => self.engine.entered(&hold),
                 }
                 if let Some(queued) = self.queued.take() {
                     queued.served();
                 }
-                Ok(Flow::Break(Some(held)))
+                Ok(Flow::Break(Some(hold)))
             }
             AttemptOutcome::Busy { remaining } => Ok(self.after_refusal(remaining)),
             // The last reply was a refusal: the wait times out without an error.
@@ -282,7 +282,7 @@ impl Engine {
         self: &'a Arc<Self>,
         request: &'a AcquireRequest,
         deadline: Deadline,
-    ) -> impl Future<Output = Result<Option<Held>, Error>> + Send + use<'a> {
+    ) -> impl Future<Output = Result<Option<HoldGuard>, Error>> + Send + use<'a> {
         let mut acquisition = Acquisition {
             engine: self,
             request,
@@ -302,12 +302,12 @@ impl Engine {
 
 impl Engine {
     /// Notifies other waiters of the holder's owner, such as a branch of the same task: they re-enter.
-    pub(super) fn entered(&self, held: &Held) {
+    pub(super) fn entered(&self, hold: &HoldGuard) {
         if self.wakeups.is_awaited() {
-            let tenure = held.tenure();
+            let tenure = hold.tenure();
             let spec = &tenure.spec;
             let listens = spec.protocol.listens_at(spec, &tenure.entry().owner);
-            self.wakeups.entered(&listens, held.owner());
+            self.wakeups.entered(&listens, hold.owner());
         }
     }
 

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::{
     CallError, Engine,
     detach::{Caller, DetachOnDrop},
+    hold_guard::HoldGuard,
     holds::{Grant, LocalRef, OwnerEntryRef, Tenure},
-    release::Held,
     request::AcquireRequest,
     retry::Retry,
     standing::Standing,
@@ -32,7 +32,7 @@ const OUTDATED: &str = "the lock was granted, and the grant was over when the an
 
 /// How an attempt went.
 pub(super) enum AttemptOutcome {
-    Granted(Held),
+    Granted(HoldGuard),
     Busy {
         remaining: Option<Duration>,
     },
@@ -271,21 +271,21 @@ impl Attempt {
             return Err(error);
         }
         let acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
-        let Some(mut held) = self.note_grant(entry, tenure, sent, token, acknowledged) else {
+        let Some(mut hold) = self.note_grant(entry, tenure, sent, token, acknowledged) else {
             self.caller.tell(OUTDATED);
             self.give_back(entry).await;
             // The release notifies the next waiter. This attempt enqueues behind it, as a first attempt.
             self.forget_last();
             return Ok(None);
         };
-        held.acknowledged = acknowledged;
+        hold.acknowledged = acknowledged;
         // The grant removed the owner's entry from the server's queue. The owner's next attempt starts after this one.
         entry.may_be_queued.store(false, Ordering::Relaxed);
         if !self.caller.is_gone() {
-            return Ok(Some(Ended::Done(AttemptOutcome::Granted(held))));
+            return Ok(Some(Ended::Done(AttemptOutcome::Granted(hold))));
         }
         // Released under this operation lock: the owner's next operation would count it as a hold.
-        drop(held);
+        drop(hold);
         let spec = &self.request.spec;
         self.engine.release_all_dropped(spec, entry).await;
         Ok(Some(unanswered()))
@@ -310,7 +310,7 @@ impl Attempt {
         sent: Instant,
         token: Option<i64>,
         acknowledged: Option<u32>,
-    ) -> Option<Held> {
+    ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
         let readers = || engine.owners.readers(&request.spec.name);
         let readers = engine.shares(request).then(readers);
@@ -341,7 +341,7 @@ impl Attempt {
         seen.begin(|| engine.gauges.holds(kind, tenure.since));
         engine.wakeups.asked(&request.spec, true);
         engine.watch(&tenure);
-        Some(Held::new(engine.clone(), tenure, id))
+        Some(HoldGuard::new(engine.clone(), tenure, id))
     }
 
     // Boxed, as it is seldom needed, and large.

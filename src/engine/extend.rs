@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, holding::HoldId, holds::Tenure, refused, release::Held, request::Then, runtime,
+    Engine, hold_guard::HoldGuard, holding::HoldId, holds::Tenure, refused, request::Then, runtime,
 };
 use crate::{
     error::{Error, LostReason},
     wire::{Lease, LockSpec, Presence, election, presence},
 };
 
-impl Held {
+impl HoldGuard {
     /// Has the hold last for `lease` from now on, unless it lasts longer anyway.
     pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     Engine, EngineHandle,
     attempt::AttemptOutcome,
-    release::Held,
+    hold_guard::HoldGuard,
     request::{AcquireRequest, Deadline},
     runtime,
 };
@@ -55,7 +55,7 @@ pub(crate) struct Member {
 pub(crate) struct Part {
     /// Which of the members.
     index: usize,
-    pub(crate) held: Held,
+    pub(crate) hold: HoldGuard,
     engine: EngineHandle,
 }
 
@@ -199,7 +199,7 @@ impl Group<'_> {
             false => deadline,
         };
         match engine.acquire(request, deadline).await {
-            Ok(held) => Ok(held.map(|held| self.part(index, held))),
+            Ok(hold) => Ok(hold.map(|hold| self.part(index, hold))),
             Err(Error::Unavailable { .. }) if self.is_majority() => Ok(None),
             Err(error) => Err(error),
         }
@@ -231,11 +231,11 @@ impl Group<'_> {
         until.max().map(|(_, index)| index)
     }
 
-    fn part(&self, index: usize, held: Held) -> Part {
+    fn part(&self, index: usize, hold: HoldGuard) -> Part {
         let engine = self.members[index].engine.clone();
         Part {
             index,
-            held,
+            hold,
             engine,
         }
     }
@@ -283,7 +283,7 @@ impl Group<'_> {
         for index in missing {
             let Member { engine, request } = &self.members[index];
             match engine.acquire(request, until).await {
-                Ok(Some(held)) => taken.push(self.part(index, held)),
+                Ok(Some(hold)) => taken.push(self.part(index, hold)),
                 _ => return,
             }
         }
@@ -313,9 +313,9 @@ impl Group<'_> {
                 return taken;
             };
             match outcome {
-                Ok(AttemptOutcome::Granted(held)) => {
-                    self.members[index].engine.entered(&held);
-                    taken.push(self.part(index, held));
+                Ok(AttemptOutcome::Granted(hold)) => {
+                    self.members[index].engine.entered(&hold);
+                    taken.push(self.part(index, hold));
                 }
                 Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),
                 Ok(AttemptOutcome::Unanswered { reason }) => {
@@ -386,8 +386,8 @@ pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
     let now = Instant::now();
     let live = parts
         .iter()
-        .filter(|part| part.held.tenure().lost(now).is_none());
-    let mut until: Vec<_> = live.map(|part| part.held.valid_until()).collect();
+        .filter(|part| part.hold.tenure().lost(now).is_none());
+    let mut until: Vec<_> = live.map(|part| part.hold.valid_until()).collect();
     until.sort_unstable_by(|a, b| b.cmp(a));
     until.get(need - 1).copied()
 }
@@ -396,7 +396,7 @@ pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
 pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>> {
     let names: Vec<_> = parts
         .iter()
-        .map(|part| part.held.tenure().name().clone())
+        .map(|part| part.hold.tenure().name().clone())
         .collect();
     let send_permits = send_permits(
         parts
@@ -405,9 +405,9 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
             .map(|(part, name)| (&part.engine, &**name)),
     );
     let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
-        let Part { held, engine, .. } = part;
+        let Part { hold, engine, .. } = part;
         async move {
-            let released = held.release_from(permit).await;
+            let released = hold.release_from(permit).await;
             drop(engine);
             released
         }

@@ -24,10 +24,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    hold_guard::HoldGuard,
     holding::{Duty, HoldId, Holding, Phase, validity},
     local::{Current, LocalLock},
     readers::{Readers, ReadersRef},
-    release::Held,
     request::{AcquireRequest, Then},
     seen::{End, Seen},
     uses::{Use, UseTable},
@@ -85,12 +85,12 @@ type LocalKey = (Arc<str>, HoldMode);
 /// What the tasks of a client share of a lock, and its spec for the handles that are made meanwhile.
 #[derive(Default)]
 pub(super) struct Local {
-    lock: LocalLock<Arc<Tenure>, AcquireRequest, Held>,
+    lock: LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>,
     spec: Option<Arc<LockSpec>>,
 }
 
 impl Deref for Local {
-    type Target = LocalLock<Arc<Tenure>, AcquireRequest, Held>;
+    type Target = LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>;
 
     fn deref(&self) -> &Self::Target {
         &self.lock

@@ -10,10 +10,10 @@ use tokio::{
 
 use super::{
     Engine,
+    hold_guard::HoldGuard,
     holding::HoldId,
     holds::{LocalRef, Tenure},
     local::{Entered, EntryId, Step},
-    release::Held,
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
     seen::End,
@@ -22,7 +22,7 @@ use super::{
 use crate::{error::Error, owner::OwnerId};
 
 /// How a waiter is notified.
-pub(super) type Signal = room::Signal<Held>;
+pub(super) type Signal = room::Signal<HoldGuard>;
 
 /// The locks with a local queue. One background task looks after all of them.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl ContendedLocks {
         self.locks().retain(|local| {
             let pause = |tenure: &Arc<Tenure>| poll_floor(&tenure.spec, engine.config.poll_floor);
             let can_ask = |request: &AcquireRequest| engine.batcher.is_ready(&request.spec);
-            let mark = |held: &Held| marks.push(held.gives_up());
+            let mark = |hold: &HoldGuard| marks.push(hold.mark_dropped());
             let look = local.look(now, pause, can_ask, mark);
             doubtful.extend(look.doubtful);
             withdrawn.extend(look.withdrawn);
@@ -94,7 +94,7 @@ pub(super) enum Admission {
     /// It asks the server out of turn, as its owner holds the lock already. If it is refused all the same, it comes back.
     Adds,
     /// It has the lock, handed on by another task of this client.
-    Has(Held),
+    Has(HoldGuard),
     /// Its deadline is over.
     TimedOut,
 }
@@ -138,8 +138,8 @@ impl LocalEntry {
 
     /// What a waiter does whose deadline is over.
     fn timed_out(&self) -> Result<Admission, Error> {
-        if let Some(held) = self.signal.as_ref().and_then(|signal| signal.take()) {
-            return Ok(Admission::Has(held));
+        if let Some(hold) = self.signal.as_ref().and_then(|signal| signal.take()) {
+            return Ok(Admission::Has(hold));
         }
         match self.has_waited() {
             true => Ok(Admission::TimedOut),
@@ -272,7 +272,7 @@ impl Engine {
         };
         match entry.local.next_step(entry.id, signal) {
             Step::Wait => Ok(None),
-            Step::Has(held) => Ok(Some(Admission::Has(held))),
+            Step::Has(hold) => Ok(Some(Admission::Has(hold))),
             // No task has had an answer for this long, and this one has waited for as long.
             Step::Ask(Some((error, since)))
                 if since.max(signal.since).elapsed() >= self.config.outage_wait =>
@@ -316,10 +316,10 @@ impl Engine {
             // Whatever is on its way in the name of the field is to be over.
             let _op_lock = tenure.entry().op_lock.try_lock().ok()?;
             let (follower, id) = self.owners.follow(tenure, id, request, now)?;
-            let mut held = Held::new(self.clone(), follower.clone(), id);
-            held.acknowledged = acknowledged;
+            let mut hold = HoldGuard::new(self.clone(), follower.clone(), id);
+            hold.acknowledged = acknowledged;
             next = Some(follower.clone());
-            Some((follower.current(), held))
+            Some((follower.current(), hold))
         });
         let Some(is_new) = passed else {
             return false;

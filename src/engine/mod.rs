@@ -9,7 +9,7 @@
 //! | [`extend`] | - | extends a hold, reads the leader of an election |
 //! | [`fair_queue`] | - | gives up entries in fair queues |
 //! | [`group`] | - | acquires several locks, all or a majority |
-//! | [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
+//! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
 //! | [`last_words`] | - | releases dropped holds when the runtime has ended |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
@@ -32,6 +32,7 @@ mod echoes;
 mod extend;
 mod fair_queue;
 mod group;
+mod hold_guard;
 mod holding;
 mod holds;
 mod intents;
@@ -73,9 +74,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_until};
+pub(crate) use hold_guard::HoldGuard;
 pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
-pub(crate) use release::Held;
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
 pub(crate) use synchronizers::{HeldPermit, HeldPermits};
 

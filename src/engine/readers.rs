@@ -25,8 +25,8 @@ use tokio::{
 use super::{
     Engine,
     attempt::{AttemptOutcome, History},
+    hold_guard::HoldGuard,
     holds::Tenure,
-    release::Held,
     request::{AcquireRequest, Deadline},
     uses::Use,
 };
@@ -157,7 +157,7 @@ impl Engine {
         self: &Arc<Self>,
         readers: &ReadersRef,
         request: &AcquireRequest,
-    ) -> Option<Held> {
+    ) -> Option<HoldGuard> {
         if self.is_closed() {
             return None;
         }
@@ -172,13 +172,16 @@ impl Engine {
             self.watch(&tenure);
         }
         self.gauges.handed_off(kind);
-        let mut held = Held::new(self.clone(), tenure, id);
-        held.acknowledged = held.tenure().acknowledged;
-        Some(held)
+        let mut hold = HoldGuard::new(self.clone(), tenure, id);
+        hold.acknowledged = hold.tenure().acknowledged;
+        Some(hold)
     }
 
     /// The same, behind those that are ready.
-    pub(super) async fn join_in_turn(self: &Arc<Self>, request: &AcquireRequest) -> Option<Held> {
+    pub(super) async fn join_in_turn(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Option<HoldGuard> {
         let readers = self.owners.readers(&request.spec.name);
         readers.lets_ready_tasks_go_first().await;
         self.join(&readers, request)
@@ -194,8 +197,8 @@ impl Engine {
         let readers = self.owners.readers(&request.spec.name);
         let mut answered = pin!(readers.answered.notified());
         answered.as_mut().enable();
-        if let Some(held) = self.join(&readers, request) {
-            return Ok(AttemptOutcome::Granted(held));
+        if let Some(hold) = self.join(&readers, request) {
+            return Ok(AttemptOutcome::Granted(hold));
         }
         let ask = || self.try_until(request, self.answer_deadline(deadline), wait, None);
         let entry = self.owner_entry(&request.spec, request.owner);
@@ -218,7 +221,7 @@ impl Engine {
         let joined = self.join(&readers, request);
         drop(waiting);
         match joined {
-            Some(held) => Ok(AttemptOutcome::Granted(held)),
+            Some(hold) => Ok(AttemptOutcome::Granted(hold)),
             None => ask().await,
         }
     }

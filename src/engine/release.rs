@@ -1,4 +1,4 @@
-//! Giving holds back.
+//! Releases holds.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -9,7 +9,7 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        dropped::DroppedGuard,
+        hold_guard::released,
         holding::HoldId,
         holds::{OwnerEntryRef, Tenure},
         last_words::Survivor,
@@ -50,100 +50,6 @@ impl Jobs {
     }
 }
 
-/// One hold, given back when it is dropped.
-pub(crate) struct Held {
-    engine: Arc<Engine>,
-    tenure: Arc<Tenure>,
-    id: HoldId,
-    /// How many replicas had acknowledged it when it was granted, if they were waited for.
-    pub(crate) acknowledged: Option<u32>,
-    armed: bool,
-}
-
-impl Held {
-    pub(super) fn new(engine: Arc<Engine>, tenure: Arc<Tenure>, id: HoldId) -> Self {
-        Self {
-            engine,
-            tenure,
-            id,
-            acknowledged: None,
-            armed: true,
-        }
-    }
-
-    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
-        &self.tenure
-    }
-
-    pub(super) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    pub(super) fn id(&self) -> HoldId {
-        self.id
-    }
-
-    /// Until when the holder may rely on it if it is not renewed again.
-    pub(crate) fn valid_until(&self) -> Instant {
-        let lasts = self.tenure.lasts_until(self.id);
-        lasts.unwrap_or_else(|| self.tenure.valid_until())
-    }
-
-    pub(crate) fn owner(&self) -> Owner {
-        self.tenure.owner_of(self.id)
-    }
-
-    /// Passes the hold on to another task, or leaves the other readers of a tenure that they share, if it may. Says then what is left to its
-    /// owner.
-    fn hand_off(&mut self) -> Option<Released> {
-        let left = match self.tenure.leave(self.id) {
-            Some(left) => {
-                self.engine.look_up_what_is_left(&self.tenure);
-                left
-            }
-            None => self
-                .engine
-                .hand_off(&self.tenure, self.id, self.acknowledged)
-                .then_some(0)?,
-        };
-        self.armed = false;
-        Some(released(left))
-    }
-
-    /// Gives the hold back and says what is left. Dropping the future does not stop it.
-    pub(crate) async fn release(self) -> Result<Released, Error> {
-        self.release_from(None).await
-    }
-
-    /// As [`release`](Self::release), in a batch.
-    pub(crate) async fn release_from(
-        mut self,
-        permit: Option<SendPermit>,
-    ) -> Result<Released, Error> {
-        // Otherwise it is dropped, which needs no runtime.
-        runtime::check()?;
-        if let Some(released) = self.hand_off() {
-            return Ok(released);
-        }
-        self.armed = false;
-        let (engine, tenure) = (&self.engine, self.tenure.clone());
-        engine.release(tenure, self.id, permit).await
-    }
-
-    /// Marks the hold as one that is about to be dropped: the owner's next operation releases it. To be kept until it is dropped.
-    pub(super) fn gives_up(&self) -> DroppedGuard {
-        let dropped = self.engine.dropped.add(self.tenure.name());
-        self.tenure.dropped(self.id);
-        dropped
-    }
-
-    /// Leaves the hold as it is, for `Lock::unlock` to release.
-    pub(crate) fn leak(mut self) {
-        self.armed = false;
-        self.tenure.leak(self.id);
-    }
-}
-
 /// What a release leaves on the server, and how it is sent first.
 struct Release<'a> {
     spec: &'a Arc<LockSpec>,
@@ -169,27 +75,6 @@ impl<'a> Release<'a> {
             lease,
             permit: None,
             handed: None,
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if !self.armed || self.hand_off().is_some() {
-            return;
-        }
-        let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
-        let dropped = self.gives_up();
-        let is_queued = self.engine.jobs.push(async move {
-            let _dropped = dropped;
-            let _op_lock = tenure.entry().take_op_lock().await;
-            if tenure.take_this(id) {
-                engine.release_dropped(&tenure, id).await;
-            }
-        });
-        if !is_queued {
-            self.engine
-                .release_without_tasks(std::slice::from_ref(&self.tenure));
         }
     }
 }
@@ -230,7 +115,7 @@ impl Engine {
     }
 
     /// Releases a hold, whether or not the future that is returned is polled to its end.
-    async fn release(
+    pub(super) async fn release(
         self: &Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
@@ -260,7 +145,7 @@ impl Engine {
     }
 
     /// A reader leaves, and the server does not hear of it: it would have said that the hold is gone.
-    fn look_up_what_is_left(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+    pub(super) fn look_up_what_is_left(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         if tenure.is_worth_a_look(Instant::now()) {
             let (engine, tenure) = (self.clone(), tenure.clone());
             self.jobs.push(async move { engine.verify(vec![tenure]) });
@@ -420,7 +305,7 @@ impl Engine {
     }
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
-    async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
+    pub(super) async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
         match self.release_in_turn(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
@@ -643,11 +528,4 @@ fn lost_although_counted_on(tenure: &Tenure, until: Instant) -> Option<LostReaso
     let now = Instant::now();
     let reason = tenure.lost(now)?;
     (reason != LostReason::Expired || now >= until).then_some(reason)
-}
-
-fn released(holds: u32) -> Released {
-    match holds {
-        0 => Released::Fully,
-        holds => Released::StillHeld { holds },
-    }
 }

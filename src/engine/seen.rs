@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::{Span, field};
 
-use super::{Engine, release::Held, request::AcquireRequest};
+use super::{Engine, hold_guard::HoldGuard, request::AcquireRequest};
 use crate::{
     error::Error,
     gauges::{self, Holder, Loss, Outcome},
@@ -23,19 +23,19 @@ pub(crate) struct Acquisition<'a> {
 
 impl Acquisition<'_> {
     /// It has ended so.
-    pub(crate) fn ended(&mut self, done: &Result<Option<Held>, Error>) {
+    pub(crate) fn ended(&mut self, done: &Result<Option<HoldGuard>, Error>) {
         self.outcome = match done {
             Ok(Some(_)) => Outcome::Acquired,
             Ok(None) => Outcome::Busy,
             Err(Error::Unavailable { .. }) => Outcome::Unavailable,
             Err(_) => Outcome::Failed,
         };
-        let Ok(Some(held)) = done else { return };
+        let Ok(Some(hold)) = done else { return };
         // The clock has been read already, unless this is a re-entry.
-        let since = held.tenure().since;
+        let since = hold.tenure().since;
         self.ended = (since >= self.began).then_some(since);
         if self.span.is_some() {
-            held.tenure().seen().trace(self.spec);
+            hold.tenure().seen().trace(self.spec);
         }
     }
 }

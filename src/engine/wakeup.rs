@@ -12,8 +12,8 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, local_queue::Signal,
-    queue::WaiterId, release::Held, request::Deadline, room::WaitingRoom, waiters::Waiters,
+    BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, hold_guard::HoldGuard,
+    local_queue::Signal, queue::WaiterId, request::Deadline, room::WaitingRoom, waiters::Waiters,
     yielding::Neighbours,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// The waiters of one client.
 pub(super) struct Wakeups {
-    room: WaitingRoom<Held>,
+    room: WaitingRoom<HoldGuard>,
     /// Whether other clients have waited for any lock lately.
     any_neighbours: AtomicBool,
     redis: Arc<dyn Redis>,

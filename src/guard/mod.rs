@@ -13,7 +13,7 @@ pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 
 use crate::{
-    engine::{EngineHandle, Held, Then, cancel_at_the_end, elsewhere, loss_of},
+    engine::{EngineHandle, HoldGuard, Then, cancel_at_the_end, elsewhere, loss_of},
     error::{Error, LostReason},
     owner::Owner,
     wire::{Dyn, Kind, Lease, Released, fenced::Fenced},
@@ -41,16 +41,16 @@ pub type DynGuard = Guard<Dyn>;
 /// server. The holder therefore learns of the loss before another owner can enter.
 #[must_use = "a guard that is dropped releases its hold"]
 pub struct Guard<K: Kind> {
-    held: Held,
+    hold: HoldGuard,
     /// Keeps the client open for as long as the guard lives.
     engine: EngineHandle,
     kind: PhantomData<K>,
 }
 
 impl<K: Kind> Guard<K> {
-    pub(crate) fn new(engine: EngineHandle, held: Held) -> Self {
+    pub(crate) fn new(engine: EngineHandle, hold: HoldGuard) -> Self {
         Self {
-            held,
+            hold,
             engine,
             kind: PhantomData,
         }
@@ -90,13 +90,13 @@ impl<K: Kind> Guard<K> {
     /// # }
     /// ```
     pub async fn unlock(self) -> Result<Released, Error> {
-        self.held.release().await
+        self.hold.release().await
     }
 
     /// Returns the guard without the lock's kind in the type.
     pub fn into_dyn(self) -> DynGuard {
         Guard {
-            held: self.held,
+            hold: self.hold,
             engine: self.engine,
             kind: PhantomData,
         }
@@ -104,18 +104,18 @@ impl<K: Kind> Guard<K> {
 
     /// The lock's name, with [`Config::name_prefix`](crate::Config::name_prefix).
     pub fn name(&self) -> &str {
-        self.held.tenure().name()
+        self.hold.tenure().name()
     }
 
     /// Returns the owner of the hold. [`owned_by`](crate::Lock::owned_by) with this owner re-enters.
     pub fn owner(&self) -> Owner {
-        self.held.owner()
+        self.hold.owner()
     }
 
     /// Returns how many replicas had acknowledged the acquisition at its reply. `None` if the acquisition waited for no replica
     /// ([`Durability`](crate::Durability)), or the server refused to tell.
     pub fn acknowledgements(&self) -> Option<u32> {
-        self.held.acknowledged
+        self.hold.acknowledged
     }
 
     /// Completes with the reason when the hold is lost. Never completes after a release.
@@ -139,7 +139,7 @@ impl<K: Kind> Guard<K> {
     /// # }
     /// ```
     pub async fn lost(&self) -> LostReason {
-        loss_of(self.held.tenure(), self.engine.runtime()).await
+        loss_of(self.hold.tenure(), self.engine.runtime()).await
     }
 
     /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
@@ -149,7 +149,7 @@ impl<K: Kind> Guard<K> {
 
     /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let (tenure, token) = (self.held.tenure(), self.held.tenure().token().child_token());
+        let (tenure, token) = (self.hold.tenure(), self.hold.tenure().token().child_token());
         if let Some(here) = elsewhere(self.engine.runtime()) {
             here.spawn(cancel_at_the_end(Arc::downgrade(tenure), token.clone()));
         }
@@ -160,7 +160,7 @@ impl<K: Kind> Guard<K> {
     /// inner hold restarts the leases of the outer holds. An earlier loss means that the server lost the lock. A longer hold
     /// of the same owner keeps the guard valid past this time.
     pub fn valid_until(&self) -> std::time::Instant {
-        self.held.valid_until().into_std()
+        self.hold.valid_until().into_std()
     }
 
     /// Extends the hold to `lease` from now. Use it for a fixed lease that turns out too short.
@@ -202,17 +202,17 @@ impl<K: Kind> Guard<K> {
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::new(lease).map_err(Error::config)?;
-        self.held.extend(lease, Then::Renewed).await
+        self.hold.extend(lease, Then::Renewed).await
     }
 
     /// Consumes the guard and keeps the hold. Renewal continues until the client closes.
     /// [`Lock::unlock`](crate::Lock::unlock) by the same owner releases the hold.
     pub fn leak(self) {
-        self.held.leak();
+        self.hold.leak();
     }
 
-    pub(crate) fn held(&self) -> &Held {
-        &self.held
+    pub(crate) fn hold(&self) -> &HoldGuard {
+        &self.hold
     }
 
     /// Where the client's tasks run.
@@ -221,7 +221,7 @@ impl<K: Kind> Guard<K> {
     }
 
     fn lost_reason(&self) -> Option<LostReason> {
-        self.held.tenure().lost(Instant::now())
+        self.hold.tenure().lost(Instant::now())
     }
 }
 
@@ -231,7 +231,7 @@ impl<K: Kind> Protects for Guard<K> {
     }
 
     fn loss_error(&self, reason: LostReason) -> Error {
-        self.held.tenure().lost_error(reason)
+        self.hold.tenure().lost_error(reason)
     }
 
     fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {
@@ -266,7 +266,7 @@ impl Guard<Fenced> {
     /// ```
     #[doc(alias("lockAndGetToken", "getToken", "tryLockAndGetToken"))]
     pub fn token(&self) -> i64 {
-        let fence = self.held.tenure().fence();
+        let fence = self.hold.tenure().fence();
         fence.expect("a fenced lock is not granted without a token")
     }
 }
@@ -274,14 +274,14 @@ impl Guard<Fenced> {
 impl DynGuard {
     /// Returns the fencing token, if the lock is a [fenced lock](crate::FencedLock).
     pub fn fencing_token(&self) -> Option<i64> {
-        self.held.tenure().fence()
+        self.hold.tenure().fence()
     }
 }
 
 impl<K: Kind> fmt::Debug for Guard<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("name", &self.held.tenure().name())
+            .field("name", &self.hold.tenure().name())
             .field("lost", &self.lost_reason())
             .finish_non_exhaustive()
     }

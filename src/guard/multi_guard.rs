@@ -208,7 +208,7 @@ impl MultiGuard {
         let each = self
             .parts
             .iter()
-            .map(|part| part.held.extend(lease.clone(), Then::Renewed));
+            .map(|part| part.hold.extend(lease.clone(), Then::Renewed));
         let failures = join_all(each).await.into_iter().filter_map(Result::err);
         let mut failures: Vec<_> = failures.collect();
         if self.parts.len() - failures.len() >= self.need {
@@ -239,7 +239,7 @@ impl MultiGuard {
     /// ```
     pub fn tokens(&self) -> Vec<(Arc<str>, i64)> {
         let fenced = self.parts.iter().filter_map(|part| {
-            let tenure = part.held.tenure();
+            let tenure = part.hold.tenure();
             Some((tenure.name().clone(), tenure.fence()?))
         });
         fenced.collect()
@@ -247,7 +247,7 @@ impl MultiGuard {
 
     /// The names of the locks that are held: for a RedLock, perhaps not of all.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.parts.iter().map(|part| part.held.tenure().name())
+        self.parts.iter().map(|part| part.hold.tenure().name())
     }
 
     /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
@@ -257,7 +257,7 @@ impl MultiGuard {
         // A token is still cancelled by a loss.
         self.end.disarm();
         for part in self.parts {
-            part.held.leak();
+            part.hold.leak();
         }
     }
 
@@ -268,7 +268,7 @@ impl MultiGuard {
     fn tenures(&self) -> Vec<Arc<Tenure>> {
         self.parts
             .iter()
-            .map(|part| part.held.tenure().clone())
+            .map(|part| part.hold.tenure().clone())
             .collect()
     }
 }
@@ -281,10 +281,10 @@ impl Protects for MultiGuard {
     fn loss_error(&self, reason: LostReason) -> Error {
         let now = Instant::now();
         let lost = self.parts.iter().find_map(|part| {
-            let tenure = part.held.tenure();
+            let tenure = part.hold.tenure();
             Some(tenure.lost_error(tenure.lost(now)?))
         });
-        lost.unwrap_or_else(|| self.parts[0].held.tenure().lost_error(reason))
+        lost.unwrap_or_else(|| self.parts[0].hold.tenure().lost_error(reason))
     }
 
     fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {

@@ -346,7 +346,7 @@ impl<K: Kind> Lock<K> {
         if let Some(mut acquisition) = acquisition {
             acquisition.ended(&held);
         }
-        Ok(held?.map(|held| Guard::new(self.engine.clone(), held)))
+        Ok(held?.map(|hold| Guard::new(self.engine.clone(), hold)))
     }
 
     fn subject(&self) -> Result<&Subject, Error> {

@@ -193,11 +193,11 @@ impl<K: Kind> Guard<K> {
         if rest.is_zero() {
             return release_after(self, done).await;
         }
-        let extended = self.held().extend(keeping(rest)?, Then::Fixed).await;
+        let extended = self.hold().extend(keeping(rest)?, Then::Fixed).await;
         if let Err(lost @ Error::Lost { .. }) = extended {
             return Err(lost.with_result(done));
         }
-        self.held().tenure().keep();
+        self.hold().tenure().keep();
         // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
         let runtime = self.runtime().clone();
         // Made here, as the runtime may end before the task has begun.

@@ -20,16 +20,13 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
         "src/engine",
         &[
             "attempt",
+            "hold_guard",
             "holds",
-            "last_words",
-            "local_queue",
             "readers",
-            "release",
             "seen",
             "standing",
-            "wakeup",
         ],
-        "`Held` stands in release.rs; a hold belongs to a tenure, which hands its holds on",
+        "a guard keeps its tenure, and the tenure's local queue and readers hand guards on",
     ),
     (
         "src/test_util",

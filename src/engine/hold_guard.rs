@@ -1,0 +1,131 @@
+//! The guard of one hold inside the engine: it releases the hold when it is dropped. [`Guard`](crate::Guard) contains one.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Engine, dropped::DroppedGuard, holding::HoldId, holds::Tenure, runtime};
+use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
+
+/// One hold of a tenure. Its drop releases the hold.
+pub(crate) struct HoldGuard {
+    engine: Arc<Engine>,
+    tenure: Arc<Tenure>,
+    id: HoldId,
+    /// How many replicas had acknowledged it when it was granted, if they were waited for.
+    pub(crate) acknowledged: Option<u32>,
+    armed: bool,
+}
+
+impl HoldGuard {
+    pub(super) fn new(engine: Arc<Engine>, tenure: Arc<Tenure>, id: HoldId) -> Self {
+        Self {
+            engine,
+            tenure,
+            id,
+            acknowledged: None,
+            armed: true,
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        &self.tenure
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(super) fn id(&self) -> HoldId {
+        self.id
+    }
+
+    /// Until when the holder may rely on it if it is not renewed again.
+    pub(crate) fn valid_until(&self) -> Instant {
+        let lasts = self.tenure.lasts_until(self.id);
+        lasts.unwrap_or_else(|| self.tenure.valid_until())
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.tenure.owner_of(self.id)
+    }
+
+    /// Hands the hold off to another task of the client, or leaves it to the readers that share its tenure. Returns then what is left to its
+    /// owner.
+    fn hand_off(&mut self) -> Option<Released> {
+        let left = match self.tenure.leave(self.id) {
+            Some(left) => {
+                self.engine.look_up_what_is_left(&self.tenure);
+                left
+            }
+            None => self
+                .engine
+                .hand_off(&self.tenure, self.id, self.acknowledged)
+                .then_some(0)?,
+        };
+        self.armed = false;
+        Some(released(left))
+    }
+
+    /// Releases the hold and returns what is left. Dropping the future does not stop the release.
+    pub(crate) async fn release(self) -> Result<Released, Error> {
+        self.release_from(None).await
+    }
+
+    /// As [`release`](Self::release), in a batch.
+    pub(crate) async fn release_from(
+        mut self,
+        permit: Option<SendPermit>,
+    ) -> Result<Released, Error> {
+        // Otherwise it is dropped, which needs no runtime.
+        runtime::check()?;
+        if let Some(released) = self.hand_off() {
+            return Ok(released);
+        }
+        self.armed = false;
+        let (engine, tenure) = (&self.engine, self.tenure.clone());
+        engine.release(tenure, self.id, permit).await
+    }
+
+    /// Marks the hold as dropped: the owner's next operation releases it. Keep the returned entry until the guard is dropped.
+    pub(super) fn mark_dropped(&self) -> DroppedGuard {
+        let dropped = self.engine.dropped.add(self.tenure.name());
+        self.tenure.dropped(self.id);
+        dropped
+    }
+
+    /// Keeps the hold without a guard: `Lock::unlock` releases it.
+    pub(crate) fn leak(mut self) {
+        self.armed = false;
+        self.tenure.leak(self.id);
+    }
+}
+
+impl Drop for HoldGuard {
+    fn drop(&mut self) {
+        if !self.armed || self.hand_off().is_some() {
+            return;
+        }
+        let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);
+        let dropped = self.mark_dropped();
+        let is_queued = self.engine.jobs.push(async move {
+            let _dropped = dropped;
+            let _op_lock = tenure.entry().take_op_lock().await;
+            if tenure.take_this(id) {
+                engine.release_dropped(&tenure, id).await;
+            }
+        });
+        if !is_queued {
+            self.engine
+                .release_without_tasks(std::slice::from_ref(&self.tenure));
+        }
+    }
+}
+
+/// What a release leaves to the owner.
+pub(super) fn released(holds: u32) -> Released {
+    match holds {
+        0 => Released::Fully,
+        holds => Released::StillHeld { holds },
+    }
+}
