@@ -12,10 +12,10 @@ use super::{
     CallError, Engine,
     detach::{Caller, DetachOnDrop},
     hold_guard::HoldGuard,
-    holds::{Grant, LocalRef, OwnerEntryRef, Tenure},
     request::AcquireRequest,
     retry::Retry,
     standing::Standing,
+    tenure::{Grant, LocalRef, OwnerEntryRef, Tenure},
 };
 use crate::{
     durability::Acknowledged,

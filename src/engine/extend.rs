@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, hold_guard::HoldGuard, holding::HoldId, holds::Tenure, refused, request::Then, runtime,
+    Engine, hold_guard::HoldGuard, hold_set::HoldId, refused, request::Then, runtime,
+    tenure::Tenure,
 };
 use crate::{
     error::{Error, LostReason},
@@ -47,7 +48,7 @@ impl Engine {
         runtime::check()?;
         let _op_lock = tenure.entry().take_op_lock().await;
         let sent = Instant::now();
-        if let Some(reason) = tenure.lost(sent) {
+        if let Some(reason) = tenure.lost_reason(sent) {
             return Err(tenure.lost_error(reason));
         }
         // The server may execute the request although its answer is lost.

@@ -386,7 +386,7 @@ pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
     let now = Instant::now();
     let live = parts
         .iter()
-        .filter(|part| part.hold.tenure().lost(now).is_none());
+        .filter(|part| part.hold.tenure().lost_reason(now).is_none());
     let mut until: Vec<_> = live.map(|part| part.hold.valid_until()).collect();
     until.sort_unstable_by(|a, b| b.cmp(a));
     until.get(need - 1).copied()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Engine, dropped::DroppedGuard, holding::HoldId, holds::Tenure, runtime};
+use super::{Engine, dropped::DroppedGuard, hold_set::HoldId, runtime, tenure::Tenure};
 use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
 
 /// One hold of a tenure. Its drop releases the hold.
@@ -42,7 +42,7 @@ impl HoldGuard {
 
     /// Until when the holder may rely on it if it is not renewed again.
     pub(crate) fn valid_until(&self) -> Instant {
-        let lasts = self.tenure.lasts_until(self.id);
+        let lasts = self.tenure.hold_valid_until(self.id);
         lasts.unwrap_or_else(|| self.tenure.valid_until())
     }
 
@@ -55,7 +55,7 @@ impl HoldGuard {
     fn hand_off(&mut self) -> Option<Released> {
         let left = match self.tenure.leave(self.id) {
             Some(left) => {
-                self.engine.look_up_what_is_left(&self.tenure);
+                self.engine.verify_if_stale(&self.tenure);
                 left
             }
             None => self
@@ -111,7 +111,7 @@ impl Drop for HoldGuard {
         let is_queued = self.engine.jobs.push(async move {
             let _dropped = dropped;
             let _op_lock = tenure.entry().take_op_lock().await;
-            if tenure.take_this(id) {
+            if tenure.take_if_dropped(id) {
                 engine.release_dropped(&tenure, id).await;
             }
         });

@@ -14,7 +14,7 @@ use std::{
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Handle};
 
-use super::{Engine, holds::Tenure};
+use super::{Engine, tenure::Tenure};
 use crate::{
     config::Config,
     durability::Durability,
@@ -153,7 +153,7 @@ impl Engine {
 
 /// The release that leaves the server with the holds that a guard still relies on.
 fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
-    let reason = tenure.lost(tokio::time::Instant::now());
+    let reason = tenure.lost_reason(tokio::time::Instant::now());
     let (live, is_ours) = (
         tenure.live_count(),
         reason.is_none_or(|reason| reason == LostReason::Closed),

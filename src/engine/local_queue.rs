@@ -11,12 +11,12 @@ use tokio::{
 use super::{
     Engine,
     hold_guard::HoldGuard,
-    holding::HoldId,
-    holds::{LocalRef, Tenure},
+    hold_set::HoldId,
     local::{Entered, EntryId, Step},
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
     seen::End,
+    tenure::{LocalRef, Tenure},
     waiters::poll_floor,
 };
 use crate::{error::Error, owner::OwnerId};

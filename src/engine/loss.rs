@@ -27,7 +27,7 @@ pub(crate) fn elsewhere(client: &Handle) -> Option<Handle> {
 /// Why there are fewer than `need` left, if there are.
 pub(crate) fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostReason> {
     let now = Instant::now();
-    let mut lost = tenures.iter().filter_map(|tenure| tenure.lost(now));
+    let mut lost = tenures.iter().filter_map(|tenure| tenure.lost_reason(now));
     let first = lost.next()?;
     (tenures.len() - 1 - lost.count() < need).then_some(first)
 }
@@ -69,7 +69,7 @@ async fn loss(
     let next = || {
         let live = tenures
             .iter()
-            .filter(|tenure| tenure.lost(Instant::now()).is_none());
+            .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         live.map(|tenure| tenure.valid_until()).min()
     };
     let shrinks = |tenure: &Arc<Tenure>| Box::pin(tenure.shrinks());
@@ -124,7 +124,7 @@ pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationT
         let Some(tenure) = tenure.upgrade() else {
             return;
         };
-        if tenure.lost(Instant::now()).is_some() {
+        if tenure.lost_reason(Instant::now()).is_some() {
             return token.cancel();
         }
     }

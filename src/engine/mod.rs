@@ -14,7 +14,7 @@
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`local`], [`local_queue`] | which of this client's tasks has a lock, and which is next | hands it on |
-//! | [`holding`], [`holds`], [`uses`] | what is held, and until when | - |
+//! | [`hold_set`], [`tenure`], [`uses`] | what is held, and until when | - |
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
 //! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
@@ -33,8 +33,7 @@ mod extend;
 mod fair_queue;
 mod group;
 mod hold_guard;
-mod holding;
-mod holds;
+mod hold_set;
 mod intents;
 mod last_words;
 mod local;
@@ -53,6 +52,7 @@ mod runtime;
 mod seen;
 mod standing;
 mod synchronizers;
+mod tenure;
 mod uses;
 mod waiters;
 mod wakeup;
@@ -75,10 +75,10 @@ use uuid::Uuid;
 
 pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_until};
 pub(crate) use hold_guard::HoldGuard;
-pub(crate) use holds::Tenure;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
 pub(crate) use synchronizers::{HeldPermit, HeldPermits};
+pub(crate) use tenure::Tenure;
 
 use crate::{
     config::Config,
@@ -98,13 +98,13 @@ use crate::{
 };
 use detach::DetachOnDrop;
 use dropped::DroppedGuards;
-use holds::{OwnerEntryRef, OwnerTable};
 use last_words::{LastWords, Survivor};
 use local_queue::ContendedLocks;
 use own_thread::OwnThread;
 use release::Jobs;
 use retry::{Retry, refused};
 use synchronizers::Synchronizers;
+use tenure::{OwnerEntryRef, OwnerTable};
 use wakeup::Wakeups;
 use watchdog::Watchdog;
 
@@ -481,7 +481,7 @@ impl Engine {
         let tenure = self
             .owners
             .tenure(spec, spec.mode, OwnerId::new(self.id, owner));
-        let live = tenure.filter(|tenure| tenure.lost(Instant::now()).is_none());
+        let live = tenure.filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         live.map_or(0, |tenure| tenure.live_count_of(owner))
     }
 
@@ -489,7 +489,7 @@ impl Engine {
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let now = Instant::now();
         let mut tenures = self.owners.tenures(None);
-        tenures.retain(|tenure| tenure.lost(now).is_none() && tenure.live_count() > 0);
+        tenures.retain(|tenure| tenure.lost_reason(now).is_none() && tenure.live_count() > 0);
         tenures.sort_by_key(|tenure| tenure.since);
         let held = tenures.iter().flat_map(|tenure| {
             let owners = tenure.live_owners().into_iter();

@@ -26,8 +26,8 @@ use super::{
     Engine,
     attempt::{AttemptOutcome, History},
     hold_guard::HoldGuard,
-    holds::Tenure,
     request::{AcquireRequest, Deadline},
+    tenure::Tenure,
     uses::Use,
 };
 use crate::{

@@ -10,10 +10,10 @@ use crate::{
     durability::Durability,
     engine::{
         hold_guard::released,
-        holding::HoldId,
-        holds::{OwnerEntryRef, Tenure},
+        hold_set::HoldId,
         last_words::Survivor,
         retry::Retry,
+        tenure::{OwnerEntryRef, Tenure},
         wakeup::Leaving,
     },
     error::{Error, LostReason},
@@ -126,7 +126,7 @@ impl Engine {
             return Ok(released(left));
         }
         // Known without a request, and without waiting for those on their way.
-        if let Some(reason) = tenure.lost(Instant::now()) {
+        if let Some(reason) = tenure.lost_reason(Instant::now()) {
             let error = tenure.lost_error(reason);
             if tenure.may_outlive_its_holders(Instant::now()) {
                 self.give_back_later(tenure);
@@ -144,9 +144,9 @@ impl Engine {
         }
     }
 
-    /// A reader leaves, and the server does not hear of it: it would have said that the hold is gone.
-    pub(super) fn look_up_what_is_left(self: &Arc<Self>, tenure: &Arc<Tenure>) {
-        if tenure.is_worth_a_look(Instant::now()) {
+    /// Asks the server about a tenure that a reader has left, if its last answer is old. A release would have shown a loss.
+    pub(super) fn verify_if_stale(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        if tenure.begin_check_if_stale(Instant::now()) {
             let (engine, tenure) = (self.clone(), tenure.clone());
             self.jobs.push(async move { engine.verify(vec![tenure]) });
         }
@@ -227,7 +227,7 @@ impl Engine {
             return Ok(released(left));
         }
         let sent = Instant::now();
-        if let Some(reason) = tenure.lost(sent) {
+        if let Some(reason) = tenure.lost_reason(sent) {
             self.lose(tenure, reason);
             if tenure.may_outlive_its_holders(sent) {
                 // Boxed, as it is seldom needed, and large.
@@ -299,7 +299,7 @@ impl Engine {
         tenure.finish_release(id, sent, *holds, lease.as_ref());
         self.watch(tenure);
         // Their loss may have been told before the release gave the server a new lease for them.
-        if *holds > 0 && tenure.may_live_on() && tenure.lost(Instant::now()).is_some() {
+        if *holds > 0 && tenure.may_live_on() && tenure.lost_reason(Instant::now()).is_some() {
             self.give_back_later(tenure.clone());
         }
     }
@@ -465,7 +465,7 @@ impl Engine {
         let live = self
             .owners
             .sent_by(spec, entry)
-            .filter(|tenure| tenure.lost(Instant::now()).is_none());
+            .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         if live.is_some() && spec.protocol.most_holds() == 1 {
             // There is nothing besides, and its release would take no account of what is to be left.
             return;
@@ -526,6 +526,6 @@ fn answered(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
 /// release that is not executed leaves the server the longer lease.
 fn lost_although_counted_on(tenure: &Tenure, until: Instant) -> Option<LostReason> {
     let now = Instant::now();
-    let reason = tenure.lost(now)?;
+    let reason = tenure.lost_reason(now)?;
     (reason != LostReason::Expired || now >= until).then_some(reason)
 }

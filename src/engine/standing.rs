@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    holds::{LocalRef, OwnerEntryRef, Tenure},
     request::AcquireRequest,
+    tenure::{LocalRef, OwnerEntryRef, Tenure},
 };
 use crate::{
     error::Error,
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
-        let Some(reason) = tenure.lost(Instant::now()) else {
+        let Some(reason) = tenure.lost_reason(Instant::now()) else {
             return Some(tenure);
         };
         self.lose(&tenure, reason);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CallError, Engine, alarm::Alarm, holding::Duty, holds::Tenure};
+use super::{CallError, Engine, alarm::Alarm, hold_set::Duty, tenure::Tenure};
 use crate::{
     durability::Durability,
     error::LostReason,
@@ -229,7 +229,7 @@ impl Engine {
             Ok(Presence::Present) => {
                 if let Some(lease) = lease {
                     self.gauges.renewal(RenewalEnd::Renewed);
-                    tenure.renewed(sent, lease);
+                    tenure.record_renewal(sent, lease);
                     self.watch(tenure);
                 }
             }

@@ -221,7 +221,7 @@ impl<K: Kind> Guard<K> {
     }
 
     fn lost_reason(&self) -> Option<LostReason> {
-        self.hold.tenure().lost(Instant::now())
+        self.hold.tenure().lost_reason(Instant::now())
     }
 }
 

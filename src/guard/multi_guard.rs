@@ -282,7 +282,7 @@ impl Protects for MultiGuard {
         let now = Instant::now();
         let lost = self.parts.iter().find_map(|part| {
             let tenure = part.hold.tenure();
-            Some(tenure.lost_error(tenure.lost(now)?))
+            Some(tenure.lost_error(tenure.lost_reason(now)?))
         });
         lost.unwrap_or_else(|| self.parts[0].hold.tenure().lost_error(reason))
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{
-    CallError, Engine, Refusal, alarm::Alarm, holding::validity, loss::elsewhere, runtime,
+    CallError, Engine, Refusal, alarm::Alarm, hold_set::validity, loss::elsewhere, runtime,
 };
 use crate::{
     durability::Durability,
@@ -83,7 +83,7 @@ impl Validity {
     }
 
     /// By what is known, and by the clock.
-    fn lost(&self, now: Instant) -> Option<LostReason> {
+    fn lost_reason(&self, now: Instant) -> Option<LostReason> {
         let is_past = self.until.is_some_and(|until| until <= now);
         self.lost.or(is_past.then_some(LostReason::Expired))
     }
@@ -98,7 +98,7 @@ impl Validity {
         if self.next_duty().is_none() {
             return Duty::Wait;
         }
-        if self.lost(now).is_some() {
+        if self.lost_reason(now).is_some() {
             return Duty::Lose;
         }
         match &mut self.renew_at {
@@ -116,7 +116,7 @@ impl Validity {
 
     /// The server has prolonged it. What is lost stays lost (invariant 2).
     fn renewed(&mut self, sent: Instant, lease: &Lease) {
-        if self.lost(Instant::now()).is_none() {
+        if self.lost_reason(Instant::now()).is_none() {
             self.until = self.until.max(Some(validity(sent, lease)));
             self.renew_at = Some(sent + lease.duration / 3);
         }
@@ -130,7 +130,7 @@ impl Permit {
 
     fn lost(&self, engine: &Engine) -> Option<LostReason> {
         let mut validity = self.validity();
-        let lost = validity.lost(Instant::now());
+        let lost = validity.lost_reason(Instant::now());
         if lost.is_none() && engine.is_closed() {
             validity.lost = Some(LostReason::Closed);
         }
@@ -270,7 +270,7 @@ async fn cancel_at_the_end(permit: Weak<Permit>, token: CancellationToken) {
         if timeout_at(until, token.cancelled()).await.is_ok() {
             return;
         }
-        let lost = |permit: Arc<Permit>| permit.validity().lost(Instant::now());
+        let lost = |permit: Arc<Permit>| permit.validity().lost_reason(Instant::now());
         if permit.upgrade().and_then(lost).is_some() {
             return token.cancel();
         }

@@ -21,10 +21,10 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
         &[
             "attempt",
             "hold_guard",
-            "holds",
             "readers",
             "seen",
             "standing",
+            "tenure",
         ],
         "a guard keeps its tenure, and the tenure's local queue and readers hand guards on",
     ),

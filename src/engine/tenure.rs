@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     hold_guard::HoldGuard,
-    holding::{Duty, HoldId, Holding, Phase, validity},
+    hold_set::{Duty, HoldId, HoldSet, Phase, validity},
     local::{Current, LocalLock},
     readers::{Readers, ReadersRef},
     request::{AcquireRequest, Then},
@@ -68,7 +68,7 @@ impl Reading {
     /// Whether `owner` relies on this tenure, which is not `granted`.
     fn is_beside(&self, granted: Option<&Arc<Tenure>>, owner: Owner, now: Instant) -> bool {
         granted.is_none_or(|granted| granted.number != self.tenure.number)
-            && self.tenure.lost(now).is_none()
+            && self.tenure.lost_reason(now).is_none()
             && self.tenure.count_of(owner) > 0
     }
 }
@@ -302,21 +302,21 @@ impl OwnerTable {
             return Err(None);
         }
         if let Some(tenure) = tenure {
-            let mut holding = tenure.holding();
+            let mut hold_set = tenure.hold_set();
             // What the clock has ended is not brought back: its holders may have been told already.
-            if holding.lost(now).is_none() {
-                let id = holding.grant(owner, sent, lease, watched);
-                holding.seen_at = now;
+            if hold_set.lost_reason(now).is_none() {
+                let id = hold_set.grant(owner, sent, lease, watched);
+                hold_set.seen_at = now;
                 // Set while the holds are locked: a loss that comes next finds it.
                 let old = (reader.as_ref().zip(reading.as_deref_mut()))
                     .map(|(reader, reading)| tenure.is_read_from(reader, reading));
-                drop((holding, reading));
+                drop((hold_set, reading));
                 drop(old);
                 tenure.count_as(token, durability);
                 return Ok((tenure, id, None));
             }
-            let reason = holding.reported_loss;
-            drop(holding);
+            let reason = hold_set.reported_loss;
+            drop(hold_set);
             // Forced open, or closed: what was granted before that is gone as well.
             if reason.is_some_and(|reason| reason != LostReason::Expired) {
                 return Err(None);
@@ -338,11 +338,11 @@ impl OwnerTable {
             // No other owner reads beside a writer.
             readers = None;
         }
-        let mut holding = Holding::new(sent);
-        let id = holding.grant(owner, sent, lease, watched);
-        holding.seen_at = now;
+        let mut hold_set = HoldSet::new(sent);
+        let id = hold_set.grant(owner, sent, lease, watched);
+        hold_set.seen_at = now;
         if readers.is_some() {
-            holding.opens(hand_off_until);
+            hold_set.open(hand_off_until);
         }
         // Under a lent field, it is another owner's than the entry's.
         let holder = OwnerId::new(entry.key().1.client(), owner);
@@ -355,7 +355,7 @@ impl OwnerTable {
                 entry,
                 holder,
                 spec,
-                holding,
+                hold_set,
                 smallvec![durability],
                 self.next_number(),
             )
@@ -368,7 +368,7 @@ impl OwnerTable {
             drop((read, sent));
             drop(readers.and_then(|readers| readers.share(&tenure)));
             // A loss may have come before all of this was there to be found.
-            if tenure.holding().reported_loss.is_some() {
+            if tenure.hold_set().reported_loss.is_some() {
                 tenure.leave_entry();
             }
             return Ok((tenure, id, None));
@@ -378,7 +378,7 @@ impl OwnerTable {
             self.readers(&spec.name).close();
         }
         let is_over =
-            |other: &Arc<Tenure>| other.live_count() == 0 || other.holding().seen_at < sent;
+            |other: &Arc<Tenure>| other.live_count() == 0 || other.hold_set().seen_at < sent;
         let (notified, old) = local
             .granted(tenure.current(), hand_off_until, is_over)
             .map_err(Some)?;
@@ -394,7 +394,7 @@ impl OwnerTable {
         next: &AcquireRequest,
         now: Instant,
     ) -> Option<(Arc<Tenure>, HoldId)> {
-        let (holding, id) = old.holding().pass(id, next.owner, now)?;
+        let (hold_set, id) = old.hold_set().hand_off(id, next.owner, now)?;
         let durability = lock(&old.durability).clone();
         let owner = OwnerId::new(old.owner.client(), next.owner);
         let number = self.next_number();
@@ -402,7 +402,7 @@ impl OwnerTable {
             local: old.local.clone(),
             granted_as: old.granted_as,
             lives_on: AtomicBool::new(old.may_live_on()),
-            ..Tenure::new(&old.entry, owner, &next.spec, holding, durability, number)
+            ..Tenure::new(&old.entry, owner, &next.spec, hold_set, durability, number)
         };
         Some((Arc::new(tenure), id))
     }
@@ -423,7 +423,7 @@ impl OwnerTable {
         if reading.is_some() || !fits(&tenure) {
             return None;
         }
-        let mut holding = tenure.holding();
+        let mut hold_set = tenure.hold_set();
         // An attempt of its own that is on its way may make a tenure of its own. A request that is on its way under the field may be a
         // future that is not polled any more: the reader could not leave then. Both are looked at while the holds are locked, so that
         // readers that join do not see each other's look.
@@ -431,8 +431,8 @@ impl OwnerTable {
         if !is_free(&entry) || tenure.is_lent_to(owner) && !is_free(&tenure.entry) {
             return None;
         }
-        let (id, is_first) = holding.join(owner.owner(), Instant::now())?;
-        drop(holding);
+        let (id, is_first) = hold_set.join(owner.owner(), Instant::now())?;
+        drop(hold_set);
         *reading = Some(Reading {
             _joined: tenure.is_lent_to(owner).then(|| (entry.clone(), holder())),
             tenure: tenure.clone(),
@@ -479,7 +479,7 @@ pub(crate) struct Tenure {
     local: Option<LocalRef>,
     readers: Option<ReadersRef>,
     pub(super) spec: Arc<LockSpec>,
-    holding: Mutex<Holding>,
+    hold_set: Mutex<HoldSet>,
     /// Cancelled at the loss; made at the first call that asks for it.
     loss_signals: Mutex<Option<LossSignals>>,
     /// Those that its holds were acquired with, each once.
@@ -511,7 +511,7 @@ impl Tenure {
         entry: &OwnerEntryRef,
         owner: OwnerId,
         spec: &Arc<LockSpec>,
-        holding: Holding,
+        hold_set: HoldSet,
         durability: SmallVec<[Durability; 1]>,
         number: u64,
     ) -> Self {
@@ -521,7 +521,7 @@ impl Tenure {
             local: None,
             readers: None,
             spec: spec.clone(),
-            holding: Mutex::new(holding),
+            hold_set: Mutex::new(hold_set),
             loss_signals: Mutex::new(None),
             durability: Mutex::new(durability),
             acknowledged: None,
@@ -586,8 +586,8 @@ impl Tenure {
         strictest(Some(&durability)) == strictest(None)
     }
 
-    fn holding(&self) -> MutexGuard<'_, Holding> {
-        lock(&self.holding)
+    fn hold_set(&self) -> MutexGuard<'_, HoldSet> {
+        lock(&self.hold_set)
     }
 
     pub(super) fn seen(&self) -> &Seen {
@@ -627,7 +627,7 @@ impl Tenure {
 
     /// How many holds the server counts.
     pub(super) fn on_server(&self) -> u32 {
-        self.holding().on_server()
+        self.hold_set().on_server()
     }
 
     /// Whether readers of several owners may have it.
@@ -636,33 +636,33 @@ impl Tenure {
     }
 
     pub(super) fn count_of(&self, owner: Owner) -> u32 {
-        self.holding().count_of(owner)
+        self.hold_set().count_of(owner)
     }
 
     /// The holds of `owner` that a guard, or a leaked hold, relies on.
     pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
-        self.holding().live_count_of(owner)
+        self.hold_set().live_count_of(owner)
     }
 
     /// Each owner, and how many holds it has.
     pub(super) fn owners(&self) -> Vec<(Owner, u32)> {
-        let holding = self.holding();
-        let owners = holding.owners().into_iter();
+        let hold_set = self.hold_set();
+        let owners = hold_set.owners().into_iter();
         owners
-            .map(|owner| (owner, holding.count_of(owner)))
+            .map(|owner| (owner, hold_set.count_of(owner)))
             .collect()
     }
 
     /// Each owner that relies on it, and how many holds it has.
     pub(super) fn live_owners(&self) -> Vec<(Owner, u32)> {
-        let holding = self.holding();
-        let owners = holding.owners().into_iter();
-        let counted = owners.map(|owner| (owner, holding.live_count_of(owner)));
+        let hold_set = self.hold_set();
+        let owners = hold_set.owners().into_iter();
+        let counted = owners.map(|owner| (owner, hold_set.live_count_of(owner)));
         counted.filter(|(_, holds)| *holds > 0).collect()
     }
 
     pub(super) fn owner_of(&self, id: HoldId) -> Owner {
-        let owner = self.holding().owner_of(id);
+        let owner = self.hold_set().owner_of(id);
         owner.unwrap_or(self.owner.owner())
     }
 
@@ -671,21 +671,21 @@ impl Tenure {
     pub(super) fn leave(&self, id: HoldId) -> Option<u32> {
         // Only readers share a tenure.
         self.readers.as_ref()?;
-        let (owner, left) = self.holding().leave(id, Instant::now())?;
+        let (owner, left) = self.hold_set().leave(id, Instant::now())?;
         if left == 0 {
             self.is_not_read_by(owner);
         }
         Some(left)
     }
 
-    /// Whether the server is to be asked, once, whether the holds that remain are there.
-    pub(super) fn is_worth_a_look(&self, now: Instant) -> bool {
-        self.holding().is_worth_a_look(now)
+    /// Returns whether the caller is to ask the server about the remaining holds, whose last confirmation is old.
+    pub(super) fn begin_check_if_stale(&self, now: Instant) -> bool {
+        self.hold_set().begin_check_if_stale(now)
     }
 
     /// No other readers of the client join it.
     pub(super) fn closes(&self) {
-        self.holding().closes();
+        self.hold_set().close();
     }
 
     /// Whether other readers of the client are about to join it, as far as can be known.
@@ -693,15 +693,15 @@ impl Tenure {
         let Some(readers) = &self.readers else {
             return false;
         };
-        let holding = self.holding();
+        let hold_set = self.hold_set();
         let now = Instant::now();
-        holding.is_joined(now) || readers.are_waiting() && holding.is_open(now)
+        hold_set.is_joined(now) || readers.are_waiting() && hold_set.is_open(now)
     }
 
     /// Whether readers rely on it whose field is not the one that it is sent under.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
-        self.is_shared() && self.holding().owners().iter().any(|owner| *owner != own)
+        self.is_shared() && self.hold_set().owners().iter().any(|owner| *owner != own)
     }
 
     /// Whether it is sent under the field of another owner.
@@ -741,9 +741,9 @@ impl Tenure {
         let entry = self.entry_of(owner);
         let mut reading = lock(&entry.reading);
         let old = reading.take_if(|reading| {
-            let holding = self.holding();
+            let hold_set = self.hold_set();
             reading.tenure.number == self.number
-                && (holding.reported_loss.is_some() || holding.count_of(owner) == 0)
+                && (hold_set.reported_loss.is_some() || hold_set.count_of(owner) == 0)
         });
         drop(reading);
         // Dropped here, outside of the lock: it may be the last use of the tenure.
@@ -751,17 +751,17 @@ impl Tenure {
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
-        self.holding().valid_until
+        self.hold_set().valid_until
     }
 
     /// Until when the hold `id` lasts by its own lease.
-    pub(super) fn lasts_until(&self, id: HoldId) -> Option<Instant> {
-        self.holding().lasts_until(id)
+    pub(super) fn hold_valid_until(&self, id: HoldId) -> Option<Instant> {
+        self.hold_set().hold_valid_until(id)
     }
 
     /// Whether the holds are gone, by what is known and by the clock.
-    pub(crate) fn lost(&self, now: Instant) -> Option<LostReason> {
-        self.holding().lost(now)
+    pub(crate) fn lost_reason(&self, now: Instant) -> Option<LostReason> {
+        self.hold_set().lost_reason(now)
     }
 
     pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
@@ -780,15 +780,16 @@ impl Tenure {
         lease: &Lease,
         then: Then,
     ) -> Result<(), LostReason> {
-        self.holding().extend(id, sent, lease, then, Instant::now())
+        self.hold_set()
+            .extend(id, sent, lease, then, Instant::now())
     }
 
     pub(super) fn leak(&self, id: HoldId) {
-        self.holding().set_phase(id, Phase::Leaked);
+        self.hold_set().set_phase(id, Phase::Leaked);
     }
 
     pub(super) fn take_leaked(&self, owner: Owner) -> Option<HoldId> {
-        self.holding().take(Phase::Leaked, Some(owner))
+        self.hold_set().take(Phase::Leaked, Some(owner))
     }
 
     /// The release of `id` begins: it is renewed no more. Readers may still join, and make the release unnecessary.
@@ -797,44 +798,44 @@ impl Tenure {
             true => Phase::Leaving,
             false => Phase::Ending,
         };
-        self.holding().set_phase(id, phase);
+        self.hold_set().set_phase(id, phase);
     }
 
     /// The release of `id` is about to be sent.
     pub(super) fn ending(&self, id: HoldId) {
-        self.holding().set_phase(id, Phase::Ending);
+        self.hold_set().set_phase(id, Phase::Ending);
     }
 
     /// The guard of `id` was dropped: its renewal stops. The release task, or the owner's next operation, releases it.
     pub(super) fn dropped(&self, id: HoldId) {
-        self.holding().set_phase(id, Phase::Dropped);
+        self.hold_set().set_phase(id, Phase::Dropped);
     }
 
     fn take_dropped(&self) -> Option<HoldId> {
-        self.holding().take(Phase::Dropped, None)
+        self.hold_set().take(Phase::Dropped, None)
     }
 
     /// Whether `id` is still to be released, which the caller now does.
-    pub(super) fn take_this(&self, id: HoldId) -> bool {
-        self.holding().take_this(id)
+    pub(super) fn take_if_dropped(&self, id: HoldId) -> bool {
+        self.hold_set().take_if_dropped(id)
     }
 
     /// The holds that a guard, or a leaked hold, relies on.
     pub(super) fn live_count(&self) -> u32 {
-        self.holding().live_count()
+        self.hold_set().live_count()
     }
 
     /// What a release is to leave behind, as of `sent`: all but `id`, if there is one.
     pub(super) fn begin_release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
-        let mut holding = self.holding();
-        let (holds, lease) = holding.remaining_without(id, sent);
+        let mut hold_set = self.hold_set();
+        let (holds, lease) = hold_set.remaining_without(id, sent);
         if holds == 0 {
-            holding.closes();
+            hold_set.close();
         }
         if let Some(lease) = &lease {
-            holding.begin_shortening(sent, lease);
+            hold_set.begin_shortening(sent, lease);
         }
-        drop(holding);
+        drop(hold_set);
         if let Some(signals) = &*lock(&self.loss_signals) {
             signals.shrunk.notify_waiters();
         }
@@ -849,21 +850,21 @@ impl Tenure {
         holds: u32,
         lease: Option<&Lease>,
     ) {
-        let mut holding = self.holding();
-        holding.leaves(holds);
-        let owner = id.and_then(|id| holding.owner_of(id));
+        let mut hold_set = self.hold_set();
+        hold_set.set_on_server(holds);
+        let owner = id.and_then(|id| hold_set.owner_of(id));
         if let Some(id) = id {
-            holding.remove(id);
+            hold_set.remove(id);
         }
         // No replica has been waited for: what it prolongs is not as durable as the hold.
         let may_prolong = || self.durability(0) == Durability::Local;
         if let Some(lease) = lease
-            && !(may_prolong() && holding.finish_shortening(sent, lease, Instant::now()))
+            && !(may_prolong() && hold_set.finish_shortening(sent, lease, Instant::now()))
         {
             self.lives_on();
         }
-        let over = holding.count() == 0;
-        drop(holding);
+        let over = hold_set.count() == 0;
+        drop(hold_set);
         if over {
             self.seen.end(End::Released);
             self.leave_entry();
@@ -874,14 +875,14 @@ impl Tenure {
     }
 
     pub(super) fn duty(&self, now: Instant) -> Duty {
-        self.holding().duty(now)
+        self.hold_set().duty(now)
     }
 
     /// Whether its lease has ended by this process's clock, which is ahead of the server's, and no holder relies on it any more: the
     /// server may keep it for another hundredth of the lease.
     pub(super) fn may_outlive_its_holders(&self, now: Instant) -> bool {
-        let holding = self.holding();
-        holding.live_count() == 0 && holding.lost(now) == Some(LostReason::Expired)
+        let hold_set = self.hold_set();
+        hold_set.live_count() == 0 && hold_set.lost_reason(now) == Some(LostReason::Expired)
     }
 
     /// The server may have been told a longer lease than its holders count on.
@@ -916,31 +917,31 @@ impl Tenure {
 
     /// Whether any hold is renewed.
     pub(super) fn is_watched(&self) -> bool {
-        let holding = self.holding();
-        holding.reported_loss.is_none() && holding.watched().is_some()
+        let hold_set = self.hold_set();
+        hold_set.reported_loss.is_none() && hold_set.watched().is_some()
     }
 
     pub(super) fn next_duty(&self) -> Option<Instant> {
-        self.holding().next_duty()
+        self.hold_set().next_duty()
     }
 
     /// The renewal is due at once.
     pub(super) fn hurry(&self, now: Instant) {
-        self.holding().renew_at = now;
+        self.hold_set().renew_at = now;
     }
 
-    pub(super) fn renewed(&self, sent: Instant, lease: &Lease) {
-        self.holding().renewed(sent, lease, Instant::now());
+    pub(super) fn record_renewal(&self, sent: Instant, lease: &Lease) {
+        self.hold_set().record_renewal(sent, lease, Instant::now());
     }
 
     /// Ends all holds and notifies their holders. Returns whether the loss is new.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
-        let mut holding = self.holding();
-        if holding.reported_loss.is_some() {
+        let mut hold_set = self.hold_set();
+        if hold_set.reported_loss.is_some() {
             return false;
         }
-        holding.reported_loss = Some(reason);
-        drop(holding);
+        hold_set.reported_loss = Some(reason);
+        drop(hold_set);
         self.seen.end(End::Lost(reason.into()));
         self.leave_entry();
         if let Some(signals) = &*lock(&self.loss_signals) {
@@ -955,7 +956,7 @@ impl Tenure {
             .get_or_insert_default()
             .token
             .clone();
-        if self.holding().reported_loss.is_some() {
+        if self.hold_set().reported_loss.is_some() {
             token.cancel();
         }
         token
@@ -982,7 +983,7 @@ impl Tenure {
                 if let Some(readers) = &self.readers {
                     drop(readers.forget(self.number));
                 }
-                let mut owners = self.holding().owners();
+                let mut owners = self.hold_set().owners();
                 owners.insert(self.owner.owner());
                 owners
                     .into_iter()
@@ -997,5 +998,5 @@ impl Tenure {
 }
 
 #[cfg(test)]
-#[path = "holds_tests.rs"]
+#[path = "tenure_tests.rs"]
 mod tests;

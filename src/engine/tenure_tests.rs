@@ -89,13 +89,13 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     first.finish_release(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
     assert_eq!(
-        first.lost(Instant::now()),
+        first.lost_reason(Instant::now()),
         Some(LostReason::Gone),
         "the first reason stays"
     );
     let present = owners.sent_by(&spec(), &entry);
     assert!(present.is_some_and(|tenure| tenure.number == second.number));
-    assert_eq!(second.lost(Instant::now()), None);
+    assert_eq!(second.lost_reason(Instant::now()), None);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     );
     // The end of the first is not the end of the second.
     first.lose(LostReason::Gone);
-    assert!(second.has_entry() && second.lost(Instant::now()).is_none());
+    assert!(second.has_entry() && second.lost_reason(Instant::now()).is_none());
     assert_eq!(
         first.end_hand_off().number,
         second.number,

@@ -12,7 +12,7 @@ use super::request::Then;
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
 /// After how long without a word from the server a reader that leaves has it asked about the hold that the rest shares.
-const SEEN_LONG_AGO: Duration = Duration::from_millis(50);
+const STALE_AFTER: Duration = Duration::from_millis(50);
 
 /// What clocks may differ by over a lease: our validity ends that much before the server's.
 fn drift_allowance(lease: Duration) -> Duration {
@@ -26,7 +26,7 @@ pub(super) fn validity(sent: Instant, lease: &Lease) -> Instant {
         .saturating_sub(drift_allowance(lease.duration))
 }
 
-/// One of the holds of a [`Holding`].
+/// One of the holds of a [`HoldSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldId(u64);
 
@@ -45,8 +45,8 @@ struct Hold {
 }
 
 impl Hold {
-    /// The server has been told at `sent` to keep the lock for this lease at least.
-    fn lasts_from(&mut self, sent: Instant) {
+    /// Extends the hold by its lease, of which the server was told at `sent`.
+    fn renew_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
         self.server_until = self.server_until.max(sent + self.lease.duration);
     }
@@ -87,7 +87,7 @@ impl Phase {
 
 /// The holds under one field, from the first to the last. Pure.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(super) struct HoldSet {
     /// Nearly always one.
     holds: SmallVec<[Hold; 1]>,
     ids: u64,
@@ -108,7 +108,7 @@ pub(super) struct Holding {
     looked_up: Instant,
     /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
     last_shortening: Option<Instant>,
-    /// The loss that was reported. Expiry counts only in [`lost`](Self::lost).
+    /// The loss that was reported. Expiry counts only in [`lost_reason`](Self::lost_reason).
     pub(super) reported_loss: Option<LostReason>,
 }
 
@@ -125,7 +125,7 @@ pub(super) enum Duty {
     Over,
 }
 
-impl Holding {
+impl HoldSet {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             holds: SmallVec::new(),
@@ -170,13 +170,13 @@ impl Holding {
         id
     }
 
-    /// Further readers of the client may join until then.
-    pub(super) fn opens(&mut self, until: Instant) {
+    /// Lets further readers of the client join until then.
+    pub(super) fn open(&mut self, until: Instant) {
         self.open_until = Some(until);
     }
 
-    /// No reader joins any more.
-    pub(super) fn closes(&mut self) {
+    /// Lets no further reader join.
+    pub(super) fn close(&mut self) {
         self.open_until = None;
     }
 
@@ -221,7 +221,7 @@ impl Holding {
     /// counts. Returns how many are left to the owner of `id`.
     pub(super) fn leave(&mut self, id: HoldId, now: Instant) -> Option<(Owner, u32)> {
         // Most have one hold.
-        if self.holds.len() < 2 || self.lost(now).is_some() {
+        if self.holds.len() < 2 || self.lost_reason(now).is_some() {
             return None;
         }
         let index = self.holds.iter().position(|hold| hold.id == id)?;
@@ -241,19 +241,19 @@ impl Holding {
         Some((owner, self.count_of(owner)))
     }
 
-    /// Whether the server has not been asked about the holds for long. To be asked now, if so.
-    pub(super) fn is_worth_a_look(&mut self, now: Instant) -> bool {
+    /// Returns whether the server was last asked about the holds long ago. The caller asks it then.
+    pub(super) fn begin_check_if_stale(&mut self, now: Instant) -> bool {
         let asked = self.seen_at.max(self.looked_up);
-        let is_worth_it = now.saturating_duration_since(asked) >= SEEN_LONG_AGO;
-        if is_worth_it {
+        let is_stale = now.saturating_duration_since(asked) >= STALE_AFTER;
+        if is_stale {
             self.looked_up = now;
         }
-        is_worth_it
+        is_stale
     }
 
-    /// Gives up the only hold, if it is `id`, for another owner's on the same terms: with the watchdog's lease, which has not been
-    /// extended, and more than half of which is left.
-    pub(super) fn pass(
+    /// Replaces the only hold, if it is `id`, by a hold of `owner` with the same lease. Requires the watchdog's lease, not extended, with more
+    /// than half of it left.
+    pub(super) fn hand_off(
         &mut self,
         id: HoldId,
         owner: Owner,
@@ -295,16 +295,18 @@ impl Holding {
         live.count() as u32
     }
 
-    fn of(&self, owner: Owner) -> impl Iterator<Item = &Hold> {
+    fn holds_of(&self, owner: Owner) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(move |hold| hold.owner == owner)
     }
 
     pub(super) fn count_of(&self, owner: Owner) -> u32 {
-        self.of(owner).count() as u32
+        self.holds_of(owner).count() as u32
     }
 
     pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
-        self.of(owner).filter(|hold| hold.phase.is_live()).count() as u32
+        self.holds_of(owner)
+            .filter(|hold| hold.phase.is_live())
+            .count() as u32
     }
 
     pub(super) fn owner_of(&self, id: HoldId) -> Option<Owner> {
@@ -333,14 +335,14 @@ impl Holding {
     }
 
     /// As [`take`](Self::take), of one that was dropped.
-    pub(super) fn take_this(&mut self, id: HoldId) -> bool {
-        let is_it = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
-        let hold = self.holds.iter_mut().find(is_it);
+    pub(super) fn take_if_dropped(&mut self, id: HoldId) -> bool {
+        let is_dropped = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
+        let hold = self.holds.iter_mut().find(is_dropped);
         hold.map(|hold| hold.phase = Phase::Ending).is_some()
     }
 
     /// Until when this hold lasts by its own lease. That never moves back.
-    pub(super) fn lasts_until(&self, id: HoldId) -> Option<Instant> {
+    pub(super) fn hold_valid_until(&self, id: HoldId) -> Option<Instant> {
         let hold = self.holds.iter().find(|hold| hold.id == id);
         hold.map(|hold| hold.until)
     }
@@ -358,8 +360,8 @@ impl Holding {
         (self.on_server.min(rest().count() as u32), lease)
     }
 
-    /// A release has left so many on the server.
-    pub(super) fn leaves(&mut self, on_server: u32) {
+    /// Sets the server's count, after a release.
+    pub(super) fn set_on_server(&mut self, on_server: u32) {
         self.on_server = on_server;
     }
 
@@ -373,12 +375,12 @@ impl Holding {
     /// ended meanwhile it does not bring back; it says so.
     #[must_use]
     pub(super) fn finish_shortening(&mut self, sent: Instant, lease: &Lease, now: Instant) -> bool {
-        if self.lost(now).is_some() {
+        if self.lost_reason(now).is_some() {
             return false;
         }
         self.valid_until = self.valid_until.max(validity(sent, lease));
         for hold in &mut self.holds {
-            hold.lasts_from(sent);
+            hold.renew_from(sent);
         }
         true
     }
@@ -403,7 +405,7 @@ impl Holding {
         if self.holds.is_empty() || self.reported_loss.is_some() {
             return Duty::Over;
         }
-        if let Some(reason) = self.lost(now) {
+        if let Some(reason) = self.lost_reason(now) {
             return Duty::Lost(reason);
         }
         let Some(lease) = self.watched().cloned() else {
@@ -428,16 +430,16 @@ impl Holding {
         }
     }
 
-    /// A renewal sent at `sent` took effect. Ignores it if the holds have expired, or if a release was sent later.
-    pub(super) fn renewed(&mut self, sent: Instant, lease: &Lease, now: Instant) {
+    /// Records a renewal that was sent at `sent`. Ignores it if the holds have expired, or if a release was sent later.
+    pub(super) fn record_renewal(&mut self, sent: Instant, lease: &Lease, now: Instant) {
         self.seen_at = now;
         let overtaken = self
             .last_shortening
             .is_some_and(|shortened| sent <= shortened);
-        if self.lost(now).is_none() && !overtaken {
+        if self.lost_reason(now).is_none() && !overtaken {
             self.valid_until = self.valid_until.max(validity(sent, lease));
             for hold in self.holds.iter_mut().filter(|hold| hold.watched) {
-                hold.lasts_from(sent);
+                hold.renew_from(sent);
             }
             if let Some(watched) = self.watched() {
                 self.renew_at = sent + watched.duration / 3;
@@ -455,7 +457,7 @@ impl Holding {
         then: Then,
         now: Instant,
     ) -> Result<(), LostReason> {
-        if let Some(reason) = self.lost(now) {
+        if let Some(reason) = self.lost_reason(now) {
             return Err(reason);
         }
         let until = validity(sent, lease);
@@ -471,12 +473,12 @@ impl Holding {
         Ok(())
     }
 
-    pub(super) fn lost(&self, now: Instant) -> Option<LostReason> {
+    pub(super) fn lost_reason(&self, now: Instant) -> Option<LostReason> {
         let expired = (now >= self.valid_until).then_some(LostReason::Expired);
         self.reported_loss.or(expired)
     }
 }
 
 #[cfg(test)]
-#[path = "holding_tests.rs"]
+#[path = "hold_set_tests.rs"]
 mod tests;
