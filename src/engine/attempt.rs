@@ -243,7 +243,7 @@ impl Attempt {
         let writes = exclusive.and_then(|mode| engine.live_tenure(&request.spec, mode, owner));
         if let Some(writing) = &writes {
             // The key of both lives by the longer lease, from now on: the write hold may end before the answer.
-            writing.lives_on();
+            writing.set_may_live_on();
         }
         let claim = AcquireArgs {
             owner: &entry.owner,

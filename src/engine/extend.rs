@@ -52,7 +52,7 @@ impl Engine {
             return Err(tenure.lost_error(reason));
         }
         // The server may execute the request although its answer is lost.
-        tenure.lives_on();
+        tenure.set_may_live_on();
         let spec = &tenure.spec;
         let request = spec
             .protocol
@@ -68,7 +68,7 @@ impl Engine {
         }
         let there = presence(answered.reply).map_err(|refusal| refused(&spec.name, refusal))?;
         self.is_there(&tenure, there)?;
-        if let Err(reason) = tenure.extended(id, sent, &lease, then) {
+        if let Err(reason) = tenure.record_extension(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
         }
         self.watch(&tenure);

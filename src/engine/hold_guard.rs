@@ -90,7 +90,7 @@ impl HoldGuard {
     /// Marks the hold as dropped: the owner's next operation releases it. Keep the returned entry until the guard is dropped.
     pub(super) fn mark_dropped(&self) -> DroppedGuard {
         let dropped = self.engine.dropped.add(self.tenure.name());
-        self.tenure.dropped(self.id);
+        self.tenure.mark_dropped(self.id);
         dropped
     }
 

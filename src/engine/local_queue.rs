@@ -315,7 +315,7 @@ impl Engine {
             }
             // Whatever is on its way in the name of the field is to be over.
             let _op_lock = tenure.entry().op_lock.try_lock().ok()?;
-            let (follower, id) = self.owners.follow(tenure, id, request, now)?;
+            let (follower, id) = self.owners.make_successor(tenure, id, request, now)?;
             let mut hold = HoldGuard::new(self.clone(), follower.clone(), id);
             hold.acknowledged = acknowledged;
             next = Some(follower.clone());

@@ -82,7 +82,7 @@ impl Engine {
                 let owners = holder.live_owners();
                 if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
                     && holder.since.elapsed() >= longest
-                    && holder.suspect()
+                    && holder.mark_suspected()
                     && let Some(untold) = self.lines.deadlocks.may_log()
                 {
                     tracing::warn!(

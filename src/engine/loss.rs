@@ -72,9 +72,9 @@ async fn loss(
             .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         live.map(|tenure| tenure.valid_until()).min()
     };
-    let shrinks = |tenure: &Arc<Tenure>| Box::pin(tenure.shrinks());
+    let shortened = |tenure: &Arc<Tenure>| Box::pin(tenure.shortened());
     let mut shrunk: Vec<_> = match elsewhere(client) {
-        Some(_) => tenures.iter().map(shrinks).collect(),
+        Some(_) => tenures.iter().map(shortened).collect(),
         None => Vec::new(),
     };
     let mut timer = elsewhere(client)
@@ -87,7 +87,7 @@ async fn loss(
         listen(context);
         for (shrunk, tenure) in shrunk.iter_mut().zip(tenures) {
             while shrunk.as_mut().poll(context).is_ready() {
-                *shrunk = shrinks(tenure);
+                *shrunk = shortened(tenure);
                 if let (Some(timer), Some(until)) = (&mut timer, next()) {
                     timer.as_mut().reset(until);
                 }
@@ -117,7 +117,7 @@ pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationT
     let next = || {
         let tenure = tenure.upgrade()?;
         // Listened to from before the look.
-        Some((tenure.shrinks(), tenure.valid_until()))
+        Some((tenure.shortened(), tenure.valid_until()))
     };
     while let Some((shrunk, until)) = next() {
         let _ = timeout_at(until, shrunk).await;

@@ -85,7 +85,7 @@ impl Readers {
     /// What is shared is joined no more.
     pub(super) fn close(&self) {
         let shared = lock(&self.state).tenure.take();
-        shared.inspect(|tenure| tenure.closes());
+        shared.inspect(|tenure| tenure.close_to_readers());
     }
 
     /// The tenure of that number is over. Returns it if it is shared.

@@ -121,7 +121,7 @@ impl Engine {
         id: HoldId,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        tenure.leaving(id);
+        tenure.mark_leaving(id);
         if let Some(left) = tenure.leave(id) {
             return Ok(released(left));
         }
@@ -194,7 +194,7 @@ impl Engine {
                 return Ok(released(left));
             }
         }
-        tenure.ending(id);
+        tenure.mark_ending(id);
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
@@ -360,7 +360,7 @@ impl Engine {
                 .is_none_or(|local| local.releases(Instant::now()));
         let answer = match is_first && is_ours {
             true => {
-                let sent = || tenure.gives_way();
+                let sent = || tenure.let_next_ask();
                 self.batcher
                     .run_telling(release, Durability::Local, sent)
                     .await
@@ -435,11 +435,11 @@ impl Engine {
             let release = Release::new(&tenure.spec, tenure.entry(), (0, None));
             let release = self.send_release(release, || false);
             let is_released = is_asked_for
-                && !tenure.is_kept()
+                && !tenure.is_left_to_lease()
                 && tokio::time::timeout(SHUTDOWN_WAIT, release)
                     .await
                     .is_ok_and(|released| released.is_ok());
-            let is_meant_to_stay = is_asked_for && tenure.is_kept();
+            let is_meant_to_stay = is_asked_for && tenure.is_left_to_lease();
             if !is_released && !is_meant_to_stay {
                 self.note_unreleased(&tenure, tenure.owners());
             }

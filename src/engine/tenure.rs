@@ -192,15 +192,15 @@ impl OwnerTable {
 
     /// What this process holds on `name` now, or on everything.
     pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
-        let is_it = |found: &str| name.is_none_or(|name| *found == *name);
+        let is_named = |found: &str| name.is_none_or(|name| *found == *name);
         // What is cloned here is not dropped here: it might be the last use of what is being looked through.
         let mut tenures = self.locals.collect(|(name, _), local| {
-            let current = is_it(name).then(|| local.current()).flatten();
+            let current = is_named(name).then(|| local.current()).flatten();
             current.map(|(_, tenure)| tenure)
         });
         tenures.extend(self.table.collect(|(name, _), entry| {
             let sent = || entry.sent();
-            is_it(name).then(sent).flatten()
+            is_named(name).then(sent).flatten()
         }));
         tenures
     }
@@ -212,12 +212,12 @@ impl OwnerTable {
             || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
     }
 
-    /// What `of` finds in the locks that one owner has at a time. They are locked meanwhile: `of` must not end a use.
+    /// What `find` returns in the locks that one owner has at a time. They are locked meanwhile: `find` must not end a use.
     pub(super) fn locals<T, I: IntoIterator<Item = T>>(
         &self,
-        of: impl Fn(&Arc<str>, &Local) -> I,
+        find: impl Fn(&Arc<str>, &Local) -> I,
     ) -> Vec<T> {
-        self.locals.collect(|(name, _), local| of(name, local))
+        self.locals.collect(|(name, _), local| find(name, local))
     }
 
     fn next_number(&self) -> u64 {
@@ -309,10 +309,10 @@ impl OwnerTable {
                 hold_set.seen_at = now;
                 // Set while the holds are locked: a loss that comes next finds it.
                 let old = (reader.as_ref().zip(reading.as_deref_mut()))
-                    .map(|(reader, reading)| tenure.is_read_from(reader, reading));
+                    .map(|(reader, reading)| tenure.attach_reader(reader, reading));
                 drop((hold_set, reading));
                 drop(old);
-                tenure.count_as(token, durability);
+                tenure.record_reentry(token, durability);
                 return Ok((tenure, id, None));
             }
             let reason = hold_set.reported_loss;
@@ -362,7 +362,7 @@ impl OwnerTable {
         });
         let Some(local) = local else {
             let read = (reader.as_ref().zip(reading.as_deref_mut()))
-                .map(|(reader, reading)| tenure.is_read_from(reader, reading));
+                .map(|(reader, reading)| tenure.attach_reader(reader, reading));
             drop(reading);
             let sent = lock(&entry.sent).replace(tenure.clone());
             drop((read, sent));
@@ -386,8 +386,8 @@ impl OwnerTable {
         Ok((tenure, id, old))
     }
 
-    /// The tenure that follows `old` when the owner of that passes its only hold on; and the next one's hold.
-    pub(super) fn follow(
+    /// Makes the tenure of the next owner when the owner of `old` hands its only hold off. Returns it with its hold.
+    pub(super) fn make_successor(
         &self,
         old: &Tenure,
         id: HoldId,
@@ -401,7 +401,7 @@ impl OwnerTable {
         let tenure = Tenure {
             local: old.local.clone(),
             granted_as: old.granted_as,
-            lives_on: AtomicBool::new(old.may_live_on()),
+            may_live_on: AtomicBool::new(old.may_live_on()),
             ..Tenure::new(&old.entry, owner, &next.spec, hold_set, durability, number)
         };
         Some((Arc::new(tenure), id))
@@ -467,7 +467,7 @@ struct LossSignals {
     /// Of the loss.
     token: CancellationToken,
     /// That it may come earlier.
-    shrunk: Arc<Notify>,
+    shortened: Arc<Notify>,
 }
 
 /// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
@@ -492,7 +492,7 @@ pub(crate) struct Tenure {
     /// Said to have been waited for by another owner of this client, for so long that it may be waiting itself.
     is_suspected: AtomicBool,
     /// Its lease is to end it, also when the client shuts down and releases what it holds.
-    is_kept: AtomicBool,
+    is_left_to_lease: AtomicBool,
     /// Different from every other tenure's of this client.
     pub(super) number: u64,
     /// The number of the tenure that was granted by the server, and from which this one has been passed on.
@@ -502,7 +502,7 @@ pub(crate) struct Tenure {
     /// The last renewal was put off, as the turn was taken.
     put_off: AtomicBool,
     /// The server may keep it beyond what its holders count on.
-    lives_on: AtomicBool,
+    may_live_on: AtomicBool,
     seen: Seen,
 }
 
@@ -528,11 +528,11 @@ impl Tenure {
             fence: OnceLock::new(),
             since: Instant::now(),
             is_suspected: AtomicBool::new(false),
-            is_kept: AtomicBool::new(false),
+            is_left_to_lease: AtomicBool::new(false),
             number,
             granted_as: number,
             put_off: AtomicBool::new(false),
-            lives_on: AtomicBool::new(false),
+            may_live_on: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
             seen: Seen::default(),
         }
@@ -546,8 +546,8 @@ impl Tenure {
         }
     }
 
-    /// Its release has been sent, and the next one asks behind it.
-    pub(super) fn gives_way(&self) {
+    /// Lets the next waiter ask: the release has been sent, and later requests follow it.
+    pub(super) fn let_next_ask(&self) {
         if let Some(local) = &self.local {
             drop(local.ended(self.number));
         }
@@ -556,7 +556,7 @@ impl Tenure {
     /// Ends the hand-off window of its grant: it is handed off, and joined, no more. Returns the present tenure of that grant.
     pub(super) fn end_hand_off(self: &Arc<Self>) -> Arc<Self> {
         if self.is_shared() {
-            self.closes();
+            self.close_to_readers();
         }
         let now = self.local.as_ref().and_then(|local| local.end_hand_off());
         now.filter(|now| now.granted_as == self.granted_as)
@@ -579,9 +579,9 @@ impl Tenure {
 
     /// Whether a task with this durability may have what was acquired for another one, where so many replicas are listed.
     pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {
-        let of = lock(&self.durability);
+        let required = lock(&self.durability);
         let strictest = |more: Option<&Durability>| {
-            Durability::strictest(of.iter().chain(more).copied(), listed)
+            Durability::strictest(required.iter().chain(more).copied(), listed)
         };
         strictest(Some(&durability)) == strictest(None)
     }
@@ -613,8 +613,8 @@ impl Tenure {
         self.fence.get().copied()
     }
 
-    /// An inner hold was counted: the outermost's token stays (P-M6).
-    fn count_as(&self, token: Option<i64>, durability: Durability) {
+    /// Records an inner hold. The token of the outermost hold stays (P-M6).
+    fn record_reentry(&self, token: Option<i64>, durability: Durability) {
         let mut durabilities = lock(&self.durability);
         if !durabilities.contains(&durability) {
             durabilities.push(durability);
@@ -673,7 +673,7 @@ impl Tenure {
         self.readers.as_ref()?;
         let (owner, left) = self.hold_set().leave(id, Instant::now())?;
         if left == 0 {
-            self.is_not_read_by(owner);
+            self.detach_reader(owner);
         }
         Some(left)
     }
@@ -683,8 +683,8 @@ impl Tenure {
         self.hold_set().begin_check_if_stale(now)
     }
 
-    /// No other readers of the client join it.
-    pub(super) fn closes(&self) {
+    /// Lets no further reader of the client join.
+    pub(super) fn close_to_readers(&self) {
         self.hold_set().close();
     }
 
@@ -719,8 +719,8 @@ impl Tenure {
         }
     }
 
-    /// The owner of `entry`, which has a hold of it, reads by it. Returns what was there before, to be dropped without a lock.
-    fn is_read_from(
+    /// Makes this the tenure by which the owner of `entry` reads. Returns the one before, to be dropped without a lock.
+    fn attach_reader(
         self: &Arc<Self>,
         entry: &OwnerEntryRef,
         reading: &mut Option<Reading>,
@@ -736,8 +736,8 @@ impl Tenure {
         })
     }
 
-    /// `owner` does not read by it any more, unless it has a hold of it again.
-    fn is_not_read_by(&self, owner: Owner) {
+    /// Ends the reading of `owner` by this tenure, unless the owner has a hold of it again.
+    fn detach_reader(&self, owner: Owner) {
         let entry = self.entry_of(owner);
         let mut reading = lock(&entry.reading);
         let old = reading.take_if(|reading| {
@@ -772,8 +772,8 @@ impl Tenure {
         }
     }
 
-    /// The server has been told at `sent` to keep `id` for this lease.
-    pub(super) fn extended(
+    /// Records an extension of `id` that was sent at `sent`.
+    pub(super) fn record_extension(
         &self,
         id: HoldId,
         sent: Instant,
@@ -792,8 +792,8 @@ impl Tenure {
         self.hold_set().take(Phase::Leaked, Some(owner))
     }
 
-    /// The release of `id` begins: it is renewed no more. Readers may still join, and make the release unnecessary.
-    pub(super) fn leaving(&self, id: HoldId) {
+    /// Marks `id` as being released: it is renewed no more. Readers may still join, and make the release unnecessary.
+    pub(super) fn mark_leaving(&self, id: HoldId) {
         let phase = match self.is_shared() {
             true => Phase::Leaving,
             false => Phase::Ending,
@@ -801,13 +801,13 @@ impl Tenure {
         self.hold_set().set_phase(id, phase);
     }
 
-    /// The release of `id` is about to be sent.
-    pub(super) fn ending(&self, id: HoldId) {
+    /// Marks `id` as ending: its release is sent next.
+    pub(super) fn mark_ending(&self, id: HoldId) {
         self.hold_set().set_phase(id, Phase::Ending);
     }
 
-    /// The guard of `id` was dropped: its renewal stops. The release task, or the owner's next operation, releases it.
-    pub(super) fn dropped(&self, id: HoldId) {
+    /// Marks `id` as dropped: its renewal stops. The release task, or the owner's next operation, releases it.
+    pub(super) fn mark_dropped(&self, id: HoldId) {
         self.hold_set().set_phase(id, Phase::Dropped);
     }
 
@@ -837,7 +837,7 @@ impl Tenure {
         }
         drop(hold_set);
         if let Some(signals) = &*lock(&self.loss_signals) {
-            signals.shrunk.notify_waiters();
+            signals.shortened.notify_waiters();
         }
         (holds, lease)
     }
@@ -861,7 +861,7 @@ impl Tenure {
         if let Some(lease) = lease
             && !(may_prolong() && hold_set.finish_shortening(sent, lease, Instant::now()))
         {
-            self.lives_on();
+            self.set_may_live_on();
         }
         let over = hold_set.count() == 0;
         drop(hold_set);
@@ -870,7 +870,7 @@ impl Tenure {
             self.leave_entry();
         }
         if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
-            self.is_not_read_by(owner);
+            self.detach_reader(owner);
         }
     }
 
@@ -885,14 +885,14 @@ impl Tenure {
         hold_set.live_count() == 0 && hold_set.lost_reason(now) == Some(LostReason::Expired)
     }
 
-    /// The server may have been told a longer lease than its holders count on.
-    pub(super) fn lives_on(&self) {
-        self.lives_on.store(true, Ordering::Relaxed);
+    /// Notes that the server may have a longer lease than the holders count on.
+    pub(super) fn set_may_live_on(&self) {
+        self.may_live_on.store(true, Ordering::Relaxed);
     }
 
     /// Whether the server may keep it although its lease is over.
     pub(super) fn may_live_on(&self) -> bool {
-        self.lives_on.load(Ordering::Relaxed)
+        self.may_live_on.load(Ordering::Relaxed)
     }
 
     /// Whether a renewal may go ahead, given whether it has the operation lock: it is put off once and not twice. A future that
@@ -901,18 +901,18 @@ impl Tenure {
         self.put_off.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
     }
 
-    /// The same, for the first time.
-    pub(super) fn suspect(&self) -> bool {
+    /// Marks the tenure as suspected of a deadlock. Returns whether that is new.
+    pub(super) fn mark_suspected(&self) -> bool {
         !self.is_suspected.swap(true, Ordering::Relaxed)
     }
 
-    /// Leaves it to its lease.
-    pub(crate) fn keep(&self) {
-        self.is_kept.store(true, Ordering::Relaxed);
+    /// Leaves the tenure to its lease: a shutdown does not release it.
+    pub(crate) fn leave_to_lease(&self) {
+        self.is_left_to_lease.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_kept(&self) -> bool {
-        self.is_kept.load(Ordering::Relaxed)
+    pub(super) fn is_left_to_lease(&self) -> bool {
+        self.is_left_to_lease.load(Ordering::Relaxed)
     }
 
     /// Whether any hold is renewed.
@@ -925,9 +925,9 @@ impl Tenure {
         self.hold_set().next_duty()
     }
 
-    /// The renewal is due at once.
-    pub(super) fn hurry(&self, now: Instant) {
-        self.hold_set().renew_at = now;
+    /// Sets when the next renewal is due.
+    pub(super) fn set_renew_at(&self, at: Instant) {
+        self.hold_set().renew_at = at;
     }
 
     pub(super) fn record_renewal(&self, sent: Instant, lease: &Lease) {
@@ -963,12 +963,12 @@ impl Tenure {
     }
 
     /// Completes when the time for which it may be relied upon has become shorter, from now on.
-    pub(super) fn shrinks(&self) -> OwnedNotified {
-        let shrunk = lock(&self.loss_signals)
+    pub(super) fn shortened(&self) -> OwnedNotified {
+        let shortened = lock(&self.loss_signals)
             .get_or_insert_default()
-            .shrunk
+            .shortened
             .clone();
-        shrunk.notified_owned()
+        shortened.notified_owned()
     }
 
     /// Separates the tenure from its entry: the owner's next operation on this lock begins a new tenure, and waiters of this client may
@@ -987,7 +987,7 @@ impl Tenure {
                 owners.insert(self.owner.owner());
                 owners
                     .into_iter()
-                    .for_each(|owner| self.is_not_read_by(owner));
+                    .for_each(|owner| self.detach_reader(owner));
                 let mut sent = lock(&self.entry.sent);
                 sent.take_if(|sent| sent.number == self.number)
             }

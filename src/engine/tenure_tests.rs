@@ -142,11 +142,11 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     let [one, two] = [(); 2].map(|()| OwnerId::new(Uuid::nil(), Owner::new()));
     let [entry, of_two] = [one, two].map(|owner| owners.enter(&"a".into(), owner));
     let (first, id) = grant(&owners, &entry, None);
-    let next = owners.follow(&first, id, &ask(two.owner()), Instant::now());
+    let next = owners.make_successor(&first, id, &ask(two.owner()), Instant::now());
     let (second, _) = next.expect("the watchdog's lease, and all of it is left");
     assert!(
         owners
-            .follow(&first, id, &ask(two.owner()), Instant::now())
+            .make_successor(&first, id, &ask(two.owner()), Instant::now())
             .is_none()
     );
     assert_eq!(first.owners(), []);
@@ -191,7 +191,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     assert!(old.number == first.number && second.has_entry());
     // The second is being released, and its answer has been overtaken.
     first.lose(LostReason::Gone);
-    second.ending(id);
+    second.mark_ending(id);
     let Ok((third, ..)) = try_grant(&owners, &one, None, early) else {
         panic!("the second is over");
     };

@@ -53,16 +53,19 @@ impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
         }
     }
 
-    /// What `of` finds in the value of `key`, if it is in use. The map is locked meanwhile: `of` must not end a use.
-    pub(super) fn peek<T>(&self, key: &K, of: impl FnOnce(&V) -> T) -> Option<T> {
-        self.entries.get(key).map(|entry| of(&entry.value))
+    /// What `find` returns in the value of `key`, if it is in use. The map is locked meanwhile: `find` must not end a use.
+    pub(super) fn peek<T>(&self, key: &K, find: impl FnOnce(&V) -> T) -> Option<T> {
+        self.entries.get(key).map(|entry| find(&entry.value))
     }
 
-    /// What `of` finds in the values, in any order. The map is locked meanwhile: `of` must not end a use.
-    pub(super) fn collect<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&K, &V) -> I) -> Vec<T> {
+    /// What `find` returns in the values, in any order. The map is locked meanwhile: `find` must not end a use.
+    pub(super) fn collect<T, I: IntoIterator<Item = T>>(
+        &self,
+        find: impl Fn(&K, &V) -> I,
+    ) -> Vec<T> {
         let entries = self.entries.iter();
         entries
-            .flat_map(|entry| of(&entry.key, &entry.value))
+            .flat_map(|entry| find(&entry.key, &entry.value))
             .collect()
     }
 

@@ -128,7 +128,7 @@ impl Engine {
         let now = Instant::now();
         let renewals = tenures.into_iter().map(|tenure| {
             let tenure = tenure.end_hand_off();
-            tenure.hurry(now);
+            tenure.set_renew_at(now);
             let lease = match tenure.duty(now) {
                 Duty::Renew(lease) => Some(lease),
                 _ => None,
@@ -201,7 +201,7 @@ impl Engine {
                 }
                 Err(CallError::Unanswered { .. }) => {
                     self.gauges.renewal(RenewalEnd::Unanswered);
-                    renewal.tenure.hurry(Instant::now());
+                    renewal.tenure.set_renew_at(Instant::now());
                     self.watch(&renewal.tenure);
                 }
                 Err(CallError::Closed) => {}
@@ -222,8 +222,8 @@ impl Engine {
             Ok(Presence::Present) if short => {
                 self.gauges.renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_hand_off();
-                tenure.lives_on();
-                tenure.hurry(Instant::now() + self.options.lease.duration / 30);
+                tenure.set_may_live_on();
+                tenure.set_renew_at(Instant::now() + self.options.lease.duration / 30);
                 self.watch(tenure);
             }
             Ok(Presence::Present) => {

@@ -197,7 +197,7 @@ impl<K: Kind> Guard<K> {
         if let Err(lost @ Error::Lost { .. }) = extended {
             return Err(lost.with_result(done));
         }
-        self.hold().tenure().keep();
+        self.hold().tenure().leave_to_lease();
         // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
         let runtime = self.runtime().clone();
         // Made here, as the runtime may end before the task has begun.
