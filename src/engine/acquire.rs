@@ -135,9 +135,9 @@ impl Acquisition<'_> {
             let entry = &mut self.local_entry;
             let turn = (self.engine).wait_in_queue(self.request, entry, &self.deadline);
             match turn.await? {
-                Admission::Asks => {}
-                Admission::Adds => self.local_entry = None,
-                Admission::Has(hold) => return Ok(Flow::Break(Some(hold))),
+                Admission::Ask => {}
+                Admission::Reenter => self.local_entry = None,
+                Admission::Acquired(hold) => return Ok(Flow::Break(Some(hold))),
                 Admission::TimedOut => return Ok(Flow::Break(None)),
             }
         }

@@ -75,7 +75,7 @@ struct Attempt {
 /// How an attempt under one owner entry ends.
 enum Ended {
     /// The owner's hold stands under this entry: the attempt goes on there.
-    Elsewhere(OwnerEntryRef),
+    UnderOtherEntry(OwnerEntryRef),
     Done(AttemptOutcome),
 }
 
@@ -93,7 +93,7 @@ impl Attempt {
                 true => entry,
                 false => match self.run_under(&entry).await? {
                     Ended::Done(outcome) => return Ok(outcome),
-                    Ended::Elsewhere(other) => other,
+                    Ended::UnderOtherEntry(other) => other,
                 },
             };
             // The next operation of an exclusive owner may not find a hold that its caller has not taken: that is seen to under the
@@ -111,7 +111,7 @@ impl Attempt {
         loop {
             match self.run_under(&entry).await? {
                 Ended::Done(outcome) => return Ok(outcome),
-                Ended::Elsewhere(other) => entry = other,
+                Ended::UnderOtherEntry(other) => entry = other,
             }
         }
     }
@@ -147,10 +147,10 @@ impl Attempt {
         }
         let (engine, request) = (&self.engine, &self.request);
         let tenure = match engine.standing(self.local.as_ref(), entry, request) {
-            Standing::Asks => None,
-            Standing::Adds(tenure) => Some(tenure),
-            Standing::Elsewhere(other) => return Ok(Some(Ended::Elsewhere(other))),
-            Standing::Behind(other) => return self.behind(&other).map(Some),
+            Standing::FirstHold => None,
+            Standing::Reentry(tenure) => Some(tenure),
+            Standing::UnderOtherEntry(other) => return Ok(Some(Ended::UnderOtherEntry(other))),
+            Standing::HeldByOther(other) => return self.behind(&other).map(Some),
         };
         engine.may_add(entry, request, tenure.as_deref())?;
         if self.history.is_some() {

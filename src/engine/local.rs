@@ -122,26 +122,26 @@ impl<W, O> Default for Contention<W, O> {
 /// What a task that enters is to do.
 pub(super) enum Entered<O> {
     /// Ask the server: it is the asker.
-    Asks(EntryId),
+    Asker(EntryId),
     /// Wait to be notified; the caller has these waiters looked at, if they are not yet.
-    Waits {
+    Waiter {
         id: EntryId,
         signal: Arc<Signal<O>>,
         is_first: bool,
     },
     /// Its owner has the lock already.
-    IsIn,
+    AlreadyHolds,
 }
 
 /// What a waiter is to do.
 pub(super) enum Step<O> {
     Wait,
     /// It was passed the lock.
-    Has(O),
+    Acquired(O),
     /// Ask the server. The asker before it may have had no answer, for this reason, and no task has had one since.
     Ask(Option<(Error, Instant)>),
     /// Ask for one more hold: its owner has the lock, by another of its tasks. It waits here no more.
-    Add,
+    Reenter,
 }
 
 /// What a look at the waiters of a lock comes to.
@@ -251,7 +251,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     ) -> Entered<O> {
         let mut state = self.state();
         let is_free = match &state.current {
-            Some(current) if current.owner == owner => return Entered::IsIn,
+            Some(current) if current.owner == owner => return Entered::AlreadyHolds,
             current => current.is_none() && state.asker.is_none(),
         };
         let id = state.next_id();
@@ -264,7 +264,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             let old = state.listener.take();
             drop(state);
             drop(old);
-            return Entered::Asks(id);
+            return Entered::Asker(id);
         }
         let is_current = state.current.is_some();
         let contention = state.contention.get_or_insert_default();
@@ -277,7 +277,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             request,
             signal: signal.clone(),
         });
-        Entered::Waits {
+        Entered::Waiter {
             id,
             signal,
             is_first: !std::mem::replace(&mut contention.is_listed, true),
@@ -296,7 +296,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         } = &mut *state;
         // In one step with the rest: the lock may be passed to it at any time until it has left the queue.
         if let Some(hold) = signal.take() {
-            return Step::Has(hold);
+            return Step::Acquired(hold);
         }
         if *asker == Some(id) {
             let failed = contention
@@ -314,7 +314,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             let waiter = contention.remove(id);
             drop(state);
             drop(waiter);
-            return Step::Add;
+            return Step::Reenter;
         }
         match contention
             .waiters

@@ -90,11 +90,11 @@ pub(super) struct LocalEntry {
 /// What a task does when its wait in the local queue is over.
 pub(super) enum Admission {
     /// It asks the server: as the asker of the local queue, if the lock has one.
-    Asks,
+    Ask,
     /// It asks the server out of turn, as its owner holds the lock already. If it is refused all the same, it comes back.
-    Adds,
+    Reenter,
     /// It has the lock, handed on by another task of this client.
-    Has(HoldGuard),
+    Acquired(HoldGuard),
     /// Its deadline is over.
     TimedOut,
 }
@@ -139,7 +139,7 @@ impl LocalEntry {
     /// What a waiter does whose deadline is over.
     fn timed_out(&self) -> Result<Admission, Error> {
         if let Some(hold) = self.signal.as_ref().and_then(|signal| signal.take()) {
-            return Ok(Admission::Has(hold));
+            return Ok(Admission::Acquired(hold));
         }
         match self.has_waited() {
             true => Ok(Admission::TimedOut),
@@ -188,9 +188,9 @@ impl Engine {
         }
         let waits = || (request.clone(), Signal::of(request.owner));
         let (id, signal) = match local.enter(request.owner, waits) {
-            Entered::IsIn => return Ok(false),
-            Entered::Asks(id) => (id, None),
-            Entered::Waits {
+            Entered::AlreadyHolds => return Ok(false),
+            Entered::Asker(id) => (id, None),
+            Entered::Waiter {
                 id,
                 signal,
                 is_first,
@@ -228,21 +228,21 @@ impl Engine {
             let _waiter = self.gauges.waiter(request.spec.protocol.kind());
             loop {
                 let Some(entry) = &mut *entry else {
-                    return Ok(Admission::Asks);
+                    return Ok(Admission::Ask);
                 };
                 let is_turn = match self.admission(entry)? {
                     None => false,
-                    Some(Admission::Asks) => true,
+                    Some(Admission::Ask) => true,
                     Some(other) => return Ok(other),
                 };
                 if is_turn {
                     if let Some(until) = entry.local.take_rest() {
                         Box::pin(sleep_until(deadline.earlier(until))).await;
                     }
-                    return Ok(Admission::Asks);
+                    return Ok(Admission::Ask);
                 }
                 let Some(signal) = &entry.signal else {
-                    return Ok(Admission::Asks);
+                    return Ok(Admission::Ask);
                 };
                 let in_time = match deadline {
                     Deadline::Until(deadline) => {
@@ -268,11 +268,11 @@ impl Engine {
             return Err(Error::Closed);
         }
         let Some(signal) = &entry.signal else {
-            return Ok(Some(Admission::Asks));
+            return Ok(Some(Admission::Ask));
         };
         match entry.local.next_step(entry.id, signal) {
             Step::Wait => Ok(None),
-            Step::Has(hold) => Ok(Some(Admission::Has(hold))),
+            Step::Acquired(hold) => Ok(Some(Admission::Acquired(hold))),
             // No task has had an answer for this long, and this one has waited for as long.
             Step::Ask(Some((error, since)))
                 if since.max(signal.since).elapsed() >= self.config.outage_wait =>
@@ -280,8 +280,8 @@ impl Engine {
                 entry.failed(&error);
                 Err(error)
             }
-            Step::Ask(_) => Ok(Some(Admission::Asks)),
-            Step::Add => Ok(Some(Admission::Adds)),
+            Step::Ask(_) => Ok(Some(Admission::Ask)),
+            Step::Reenter => Ok(Some(Admission::Reenter)),
         }
     }
 

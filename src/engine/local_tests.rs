@@ -22,15 +22,15 @@ fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u6
 
 fn wait(lock: &Lock, owner: Owner) -> One {
     match lock.enter(owner, || (true, Signal::of(owner))) {
-        Entered::Waits { id, signal, .. } => (id, signal),
-        Entered::Asks(_) | Entered::IsIn => panic!("it does not have to wait"),
+        Entered::Waiter { id, signal, .. } => (id, signal),
+        Entered::Asker(_) | Entered::AlreadyHolds => panic!("it does not have to wait"),
     }
 }
 
 fn ask(lock: &Lock, owner: Owner) -> EntryId {
     match lock.enter(owner, || unreachable!("it need not wait")) {
-        Entered::Asks(id) => id,
-        Entered::Waits { .. } | Entered::IsIn => panic!("it may not ask"),
+        Entered::Asker(id) => id,
+        Entered::Waiter { .. } | Entered::AlreadyHolds => panic!("it may not ask"),
     }
 }
 
@@ -147,7 +147,7 @@ fn a_waiter_that_cannot_accept_ends_the_hand_offs_for_those_behind_it() {
     grant(&lock, owner, 1, now + WINDOW).unwrap();
     let strict = Owner::new();
     let strict = lock.enter(strict, || (false, Signal::of(strict)));
-    assert!(matches!(strict, Entered::Waits { is_first: true, .. }));
+    assert!(matches!(strict, Entered::Waiter { is_first: true, .. }));
     wait(&lock, Owner::new());
     assert_eq!(pass(&lock, 1, 2, now), None, "no waiter is overtaken");
 }
@@ -178,11 +178,14 @@ fn all_waiting_tasks_of_an_owner_enter_together() {
     let (lock, now) = (Lock::default(), Instant::now());
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now + WINDOW).unwrap();
-    assert!(matches!(lock.enter(one, || unreachable!()), Entered::IsIn));
+    assert!(matches!(
+        lock.enter(one, || unreachable!()),
+        Entered::AlreadyHolds
+    ));
     let [first, again] = [(); 2].map(|()| wait(&lock, two));
     pass(&lock, 1, 2, now).unwrap();
     assert_eq!((first.1.take(), again.1.take()), (Some(2), None));
-    assert!(again.1.is_notified() && matches!(lock.next_step(again.0, &again.1), Step::Add));
+    assert!(again.1.is_notified() && matches!(lock.next_step(again.0, &again.1), Step::Reenter));
 }
 
 /// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
@@ -318,9 +321,9 @@ proptest! {
                 Action::Come(index) => {
                     let owner = owners[index.index(owners.len())];
                     match lock.enter(owner, || (true, Signal::of(owner))) {
-                        Entered::Asks(id) => asking.push(id),
-                        Entered::Waits { id, signal, .. } => waiting.push((id, signal)),
-                        Entered::IsIn => prop_assert_eq!(lock.current().map(|(owner, _)| owner), Some(owner)),
+                        Entered::Asker(id) => asking.push(id),
+                        Entered::Waiter { id, signal, .. } => waiting.push((id, signal)),
+                        Entered::AlreadyHolds => prop_assert_eq!(lock.current().map(|(owner, _)| owner), Some(owner)),
                     }
                 }
                 Action::Go(index) if !waiting.is_empty() => {
@@ -369,9 +372,9 @@ proptest! {
                 }
                 match lock.next_step(*id, signal) {
                     Step::Wait => return true,
-                    Step::Has(_) => unreachable!("it was taken"),
+                    Step::Acquired(_) => unreachable!("it was taken"),
                     Step::Ask(_) => asking.push(*id),
-                    Step::Add => {}
+                    Step::Reenter => {}
                 }
                 false
             });

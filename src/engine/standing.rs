@@ -18,13 +18,13 @@ use crate::{
 /// How an owner asks for a hold.
 pub(super) enum Standing {
     /// For its first hold.
-    Asks,
+    FirstHold,
     /// For one more hold of its tenure.
-    Adds(Arc<Tenure>),
+    Reentry(Arc<Tenure>),
     /// By another entry: the tenure stands on the server under another owner's field.
-    Elsewhere(OwnerEntryRef),
+    UnderOtherEntry(OwnerEntryRef),
     /// Not at all: another owner of this client holds the lock.
-    Behind(Arc<Tenure>),
+    HeldByOther(Arc<Tenure>),
 }
 
 impl Engine {
@@ -94,22 +94,22 @@ impl Engine {
         let live = current.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
         let Some((holder, tenure)) = live else {
             return match slot.key().1 == owner {
-                true => Standing::Asks,
-                false => Standing::Elsewhere(self.owner_entry(&request.spec, request.owner)),
+                true => Standing::FirstHold,
+                false => Standing::UnderOtherEntry(self.owner_entry(&request.spec, request.owner)),
             };
         };
         let is_lent = tenure.entry().key().1 == owner;
         if holder == request.owner {
             return match tenure.entry().key() == slot.key() {
-                true => Standing::Adds(tenure),
-                false => Standing::Elsewhere(tenure.entry().clone()),
+                true => Standing::Reentry(tenure),
+                false => Standing::UnderOtherEntry(tenure.entry().clone()),
             };
         }
         // A fair lock enqueues on the server. An owner whose field another task's tenure uses must wait instead.
         if request.spec.has_one_holder() || is_lent {
-            return Standing::Behind(tenure);
+            return Standing::HeldByOther(tenure);
         }
-        Standing::Asks
+        Standing::FirstHold
     }
 
     /// The same, of a reader.
@@ -126,10 +126,10 @@ impl Engine {
             None => live(own.sent()),
         };
         match tenure {
-            Some(tenure) if tenure.entry().key() == slot.key() => Standing::Adds(tenure),
-            Some(tenure) => Standing::Elsewhere(tenure.entry().clone()),
-            None if own.key() == slot.key() => Standing::Asks,
-            None => Standing::Elsewhere(own),
+            Some(tenure) if tenure.entry().key() == slot.key() => Standing::Reentry(tenure),
+            Some(tenure) => Standing::UnderOtherEntry(tenure.entry().clone()),
+            None if own.key() == slot.key() => Standing::FirstHold,
+            None => Standing::UnderOtherEntry(own),
         }
     }
 }

@@ -98,9 +98,9 @@ impl Model {
     fn enters(&self) -> Hold {
         let owner = Owner::new();
         let (id, signal) = match self.local.enter(owner, || ((), Signal::of(owner))) {
-            Entered::Asks(id) => (id, None),
-            Entered::Waits { id, signal, .. } => (id, Some(signal)),
-            Entered::IsIn => panic!("it has another owner"),
+            Entered::Asker(id) => (id, None),
+            Entered::Waiter { id, signal, .. } => (id, Some(signal)),
+            Entered::AlreadyHolds => panic!("it has another owner"),
         };
         let entry = QueueEntry {
             local: &self.local,
@@ -113,9 +113,9 @@ impl Model {
         loop {
             match self.local.next_step(id, signal) {
                 Step::Wait => block_on(signal.notified()),
-                Step::Has(held) => return held,
+                Step::Acquired(held) => return held,
                 Step::Ask(_) => return self.asks(owner),
-                Step::Add => panic!("it has another owner"),
+                Step::Reenter => panic!("it has another owner"),
             }
         }
     }
@@ -137,9 +137,9 @@ impl Model {
         let owner = Owner::new();
         let entered = self.local.enter(owner, || ((), Signal::of(owner)));
         let (id, signal) = match entered {
-            Entered::Asks(id) => (id, None),
-            Entered::Waits { id, signal, .. } => (id, Some(signal)),
-            Entered::IsIn => panic!("it has another owner"),
+            Entered::Asker(id) => (id, None),
+            Entered::Waiter { id, signal, .. } => (id, Some(signal)),
+            Entered::AlreadyHolds => panic!("it has another owner"),
         };
         drop(QueueEntry {
             local: &self.local,
