@@ -104,7 +104,7 @@ impl Acquisition<'_> {
             }
             let outcome = self.attempt().await.inspect_err(|error| {
                 if let Some(local_entry) = &mut self.local_entry {
-                    local_entry.failed(error);
+                    local_entry.record_failure(error);
                 }
             });
             if let Flow::Break(done) = self.follow(outcome?)? {
@@ -204,7 +204,7 @@ impl Acquisition<'_> {
             pause.trying();
         }
         if let Some(local_entry) = &self.local_entry {
-            local_entry.asks();
+            local_entry.begin_attempt();
         }
         let attempts = self.attempts.as_mut();
         let next = attempts.map(|attempts| attempts.next(engine));
@@ -241,7 +241,7 @@ impl Acquisition<'_> {
             AttemptOutcome::Unanswered { reason } => {
                 let error = self.engine.unavailable(&self.request.spec, reason);
                 if let Some(local_entry) = &mut self.local_entry {
-                    local_entry.failed(&error);
+                    local_entry.record_failure(&error);
                 }
                 Err(error)
             }

@@ -176,7 +176,7 @@ impl Attempt {
                 retry.settled();
                 engine.wakeups.asked(&request.spec, false);
                 if let Some(local) = &self.local {
-                    local.refused(sent.elapsed());
+                    local.record_refusal(sent.elapsed());
                 }
                 Ok(Some(Ended::Done(AttemptOutcome::Busy { remaining })))
             }

@@ -76,27 +76,27 @@ struct Contention<W, O> {
     /// How many of them each owner has.
     owners: HashMap<Owner, usize>,
     /// The waiter that the lock was handed to last.
-    passed: Option<Waiter<W, O>>,
+    successor: Option<Waiter<W, O>>,
     /// Since when there was no gap in which another client could acquire.
     chain_began: Option<Instant>,
-    /// The present release leaves a gap, as the chain was long enough.
-    leaves_gap: bool,
+    /// The present release is to leave a gap, as the chain was long enough.
+    gap_due: bool,
     /// The end of the gap.
     rest_until: Option<Instant>,
     /// When this client last had the lock.
-    busy: Option<Instant>,
+    last_busy: Option<Instant>,
     /// Why the last asker left, if it had no answer.
     failed: Option<Error>,
     /// Since when the asker is known to be at work.
-    asks_since: Option<(EntryId, Instant)>,
+    asking_since: Option<(EntryId, Instant)>,
     /// How long the last refusal was on its way: an asker far from the server is given more time.
     answer_takes: Duration,
     /// When the tenure of this number is verified.
     verify_at: Option<(u64, Instant)>,
     /// Whether its waiters are looked at now and then.
     is_listed: bool,
-    /// And soon, as the lock was passed on.
-    looks_soon: bool,
+    /// And soon, as the lock was handed off.
+    look_soon: bool,
 }
 
 impl<W, O> Default for Contention<W, O> {
@@ -104,17 +104,17 @@ impl<W, O> Default for Contention<W, O> {
         Self {
             waiters: VecDeque::new(),
             owners: HashMap::default(),
-            passed: None,
+            successor: None,
             chain_began: None,
-            leaves_gap: false,
+            gap_due: false,
             rest_until: None,
-            busy: None,
+            last_busy: None,
             failed: None,
-            asks_since: None,
+            asking_since: None,
             answer_takes: Duration::ZERO,
             verify_at: None,
             is_listed: false,
-            looks_soon: false,
+            look_soon: false,
         }
     }
 }
@@ -147,7 +147,7 @@ pub(super) enum Step<O> {
 /// What a look at the waiters of a lock comes to.
 pub(super) struct Look<T, O> {
     /// What has been waited behind for so long that the server is to be asked about it.
-    pub(super) doubtful: Option<T>,
+    pub(super) to_verify: Option<T>,
     /// A hold that its waiter has not picked up, to be dropped after this lock's mutex is released.
     pub(super) withdrawn: Option<O>,
     pub(super) notified: ToNotify<O>,
@@ -199,11 +199,11 @@ impl<W, O> Contention<W, O> {
     }
 
     /// All waiters of `owner`.
-    fn of(&self, owner: Owner) -> ToNotify<O> {
+    fn waiters_of(&self, owner: Owner) -> ToNotify<O> {
         let mut notified = ToNotify::none();
         if self.owners.contains_key(&owner) {
-            let its = self.waiters.iter().map(|waiter| &waiter.signal);
-            notified.extend(its.filter(|signal| signal.owner == owner).cloned());
+            let signals = self.waiters.iter().map(|waiter| &waiter.signal);
+            notified.extend(signals.filter(|signal| signal.owner == owner).cloned());
         }
         notified
     }
@@ -269,7 +269,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let is_current = state.current.is_some();
         let contention = state.contention.get_or_insert_default();
         if is_current {
-            contention.busy = Some(Instant::now());
+            contention.last_busy = Some(Instant::now());
         }
         let (request, signal) = wait();
         contention.push(Waiter {
@@ -333,36 +333,36 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         self.state().asker == Some(id)
     }
 
-    /// The asker sends its attempt after a sleep.
-    pub(super) fn asks_at(&self, id: EntryId, at: Instant) {
+    /// Records when the asker sends its attempt, after a sleep.
+    pub(super) fn schedule_attempt(&self, id: EntryId, at: Instant) {
         if let Some(contention) = &mut self.state().contention {
-            contention.asks_since = Some((id, at));
+            contention.asking_since = Some((id, at));
         }
     }
 
-    /// The asker sends its attempt now.
-    pub(super) fn asks(&self, id: EntryId, now: Instant) {
+    /// Records that the asker sends its attempt now.
+    pub(super) fn begin_attempt(&self, id: EntryId, now: Instant) {
         let mut state = self.state();
         state.unanswered_since.get_or_insert(now);
         if let Some(contention) = &mut state.contention {
-            contention.asks_since = Some((id, now));
+            contention.asking_since = Some((id, now));
         }
     }
 
-    /// The asker was refused, and listens from now on.
-    pub(super) fn listens(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
+    /// Sets how the asker is notified, from its refusal on.
+    pub(super) fn set_listener(&self, id: EntryId, signal: &Arc<Signal<O>>, now: Instant) {
         let mut state = self.state();
         if state.asker == Some(id) {
             state.listener = Some(signal.clone());
             // It subscribes, which takes a trip of its own.
             if let Some(contention) = &mut state.contention {
-                contention.asks_since = Some((id, now));
+                contention.asking_since = Some((id, now));
             }
         }
     }
 
-    /// Another client has the lock, as an answer says that took so long.
-    pub(super) fn refused(&self, took: Duration) {
+    /// Records a refusal: another client has the lock. The answer took so long.
+    pub(super) fn record_refusal(&self, took: Duration) {
         let mut state = self.state();
         (state.is_foreign, state.unanswered_since) = (true, None);
         if let Some(contention) = &mut state.contention {
@@ -377,7 +377,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let busy = state
             .contention
             .as_ref()
-            .and_then(|contention| contention.busy);
+            .and_then(|contention| contention.last_busy);
         state.current.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
     }
 
@@ -413,7 +413,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 
     /// Records a grant. Returns the waiters of the same owner, and the tenure that the grant replaces. Returns another owner's tenure as an
     /// error, unless `is_over` accepts its end.
-    pub(super) fn granted(
+    pub(super) fn record_grant(
         &self,
         current: Current<T>,
         ends: Instant,
@@ -432,7 +432,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         (state.is_foreign, state.unanswered_since) = (false, None);
         let notified = state.contention.as_mut().map(|contention| {
             contention.failed = None;
-            (contention.of(owner), contention.passed.take())
+            (contention.waiters_of(owner), contention.successor.take())
         });
         // What is dropped is not dropped with the lock: it may be the last use of an entry.
         drop(state);
@@ -444,7 +444,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 
     /// The tenure is about to be released. Returns whether the next waiter may ask directly behind the release. Otherwise it pauses for
     /// [`REST`] after the answer.
-    pub(super) fn releases(&self, now: Instant) -> bool {
+    pub(super) fn begin_release(&self, now: Instant) -> bool {
         let mut state = self.state();
         let Some(contention) = &mut state.contention else {
             return true;
@@ -454,8 +454,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return true;
         }
         let began = *contention.chain_began.get_or_insert(now);
-        contention.leaves_gap = now.saturating_duration_since(began) >= LONGEST_CHAIN;
-        !contention.leaves_gap
+        contention.gap_due = now.saturating_duration_since(began) >= LONGEST_CHAIN;
+        !contention.gap_due
     }
 
     /// How many wait here.
@@ -468,22 +468,22 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     }
 
     /// Ends the tenure of `number` here and notifies the next waiter. Called at its end, or once its release precedes every later request.
-    pub(super) fn ended(&self, number: u64) -> ToNotify<O> {
+    pub(super) fn end_tenure(&self, number: u64) -> ToNotify<O> {
         let mut state = self.state();
         let Some(current) = state.current.take_if(|current| current.number == number) else {
             return ToNotify::none();
         };
         if let Some(contention) = &mut state.contention {
             let now = Instant::now();
-            contention.busy = Some(now);
-            if std::mem::take(&mut contention.leaves_gap) {
+            contention.last_busy = Some(now);
+            if std::mem::take(&mut contention.gap_due) {
                 (contention.chain_began, contention.rest_until) = (None, Some(now + REST));
             }
         }
         let passed = state
             .contention
             .as_mut()
-            .and_then(|contention| contention.passed.take());
+            .and_then(|contention| contention.successor.take());
         let notified = state.notify_next();
         drop(state);
         // Dropped here, outside of the lock: it may be the last use of this one.
@@ -498,13 +498,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         state.current.as_ref().map(|current| current.tenure.clone())
     }
 
-    /// Hands the tenure of `number` off to the first waiter: `pass` makes the next tenure and a hold of it, if the conditions allow.
+    /// Hands the tenure of `number` off to the first waiter: `make_successor` makes the next tenure and its hold, if the conditions allow.
     /// `None` if it was not; otherwise, whether the waiters have to be looked at soon.
-    pub(super) fn pass(
+    pub(super) fn hand_off(
         &self,
         number: u64,
         now: Instant,
-        pass: impl FnOnce(&Waiter<W, O>) -> Option<(Current<T>, O)>,
+        make_successor: impl FnOnce(&Waiter<W, O>) -> Option<(Current<T>, O)>,
     ) -> Option<bool> {
         let mut state = self.state();
         let State {
@@ -515,23 +515,23 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             ..
         } = &mut *state;
         let contention = contention.as_mut()?;
-        let is_it = current
+        let is_current = current
             .as_ref()
             .is_some_and(|current| current.number == number);
         let in_time = hand_off_until.is_some_and(|ends| now < ends);
-        if !is_it || !in_time || asker.is_some() {
+        if !is_current || !in_time || asker.is_some() {
             return None;
         }
-        let (next, hold) = pass(contention.waiters.front()?)?;
+        let (next, hold) = make_successor(contention.waiters.front()?)?;
         let owner = next.owner;
         let old = current.replace(next);
         let waiter = contention.pop()?;
         // In one step with the notification: from then on it may leave, and take the hold along.
         waiter.signal.give(hold);
-        let mut notified = contention.of(owner);
+        let mut notified = contention.waiters_of(owner);
         notified.extend([waiter.signal.clone()]);
-        let replaced = contention.passed.replace(waiter);
-        let is_new = !std::mem::replace(&mut contention.looks_soon, true);
+        let replaced = contention.successor.replace(waiter);
+        let is_new = !std::mem::replace(&mut contention.look_soon, true);
         drop(state);
         drop((old, replaced, notified));
         Some(is_new)
@@ -556,7 +556,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             ..
         } = &mut *state;
         let mut look = Look {
-            doubtful: None,
+            to_verify: None,
             withdrawn: None,
             notified: ToNotify::none(),
             next: None,
@@ -564,17 +564,20 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let Some(contention) = contention else {
             return look;
         };
-        contention.looks_soon = false;
-        if let Some(passed) = contention.passed.take_if(|passed| passed.signal.has_hold()) {
+        contention.look_soon = false;
+        if let Some(passed) = contention
+            .successor
+            .take_if(|passed| passed.signal.has_hold())
+        {
             look.next = Some(now + PICK_UP);
-            contention.looks_soon = true;
+            contention.look_soon = true;
             if passed.signal.is_late(now) {
                 look.withdrawn = passed.signal.take().inspect(mark);
                 if look.withdrawn.is_some() {
                     contention.push(passed);
                 }
             } else {
-                contention.passed = Some(passed);
+                contention.successor = Some(passed);
             }
         }
         if contention.waiters.is_empty() {
@@ -588,7 +591,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
                 .filter(|(number, _)| *number == current.number);
             let (_, at) = since.unwrap_or((current.number, now + LOOK));
             let is_due = at <= now;
-            look.doubtful = is_due.then(|| current.tenure.clone());
+            look.to_verify = is_due.then(|| current.tenure.clone());
             let at = if is_due {
                 now + pause(&current.tenure)
             } else {
@@ -600,15 +603,15 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let is_late = match (*asker, waits) {
             (_, Some(waits)) => waits.is_late(now),
             (Some(id), None) => {
-                let since = contention.asks_since.filter(|(of, _)| *of == id);
-                let (_, since) = *contention.asks_since.insert(since.unwrap_or((id, now)));
+                let since = contention.asking_since.filter(|(asker, _)| *asker == id);
+                let (_, since) = *contention.asking_since.insert(since.unwrap_or((id, now)));
                 let answers = 4 * contention.answer_takes;
                 since + answers.clamp(ASKER_WAIT, LONGEST_ASKER_WAIT) <= now
             }
             (None, None) => false,
         };
         if waits.is_some() {
-            contention.asks_since = None;
+            contention.asking_since = None;
         }
         let first = contention.waiters.front();
         if current.is_none() && is_late && first.is_some_and(|first| can_ask(&first.request)) {
@@ -625,14 +628,14 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(first.signal.clone())
     }
 
-    /// All waiters, and a hold that was handed to one of them and not picked up, to be dropped after this lock's mutex is
+    /// Returns all waiters, and a hold that was handed to one of them and not picked up, to be dropped after this lock's mutex is
     /// released.
-    pub(super) fn closes(&self) -> (ToNotify<O>, Option<O>) {
+    pub(super) fn close(&self) -> (ToNotify<O>, Option<O>) {
         let mut state = self.state();
         let Some(contention) = &mut state.contention else {
             return (ToNotify::none(), None);
         };
-        let passed = contention.passed.as_ref();
+        let passed = contention.successor.as_ref();
         let waiters = contention.waiters.iter().chain(passed);
         let notified = waiters.map(|waiter| waiter.signal.clone()).collect();
         (notified, passed.and_then(|passed| passed.signal.take()))

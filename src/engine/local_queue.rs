@@ -53,7 +53,7 @@ impl ContendedLocks {
     /// Looks after them all. Says when to look again, and what the server is to be asked about.
     fn look(&self, engine: &Engine, now: Instant) -> (Option<Instant>, Vec<Arc<Tenure>>) {
         let mut next = None;
-        let mut doubtful = Vec::new();
+        let mut to_verify = Vec::new();
         let mut over = Vec::new();
         let mut withdrawn = Vec::new();
         let mut notified = Vec::new();
@@ -63,7 +63,7 @@ impl ContendedLocks {
             let can_ask = |request: &AcquireRequest| engine.batcher.is_ready(&request.spec);
             let mark = |hold: &HoldGuard| marks.push(hold.mark_dropped());
             let look = local.look(now, pause, can_ask, mark);
-            doubtful.extend(look.doubtful);
+            to_verify.extend(look.to_verify);
             withdrawn.extend(look.withdrawn);
             notified.push(look.notified);
             next = [next, look.next].into_iter().flatten().min();
@@ -74,7 +74,7 @@ impl ContendedLocks {
         });
         // A hold that was not picked up is handed to the next waiter, or released.
         drop((withdrawn, notified, over, marks));
-        (next, doubtful)
+        (next, to_verify)
     }
 }
 
@@ -100,9 +100,9 @@ pub(super) enum Admission {
 }
 
 impl LocalEntry {
-    /// How the task is notified, while it asks.
-    pub(super) fn listens(&self, signal: &Arc<Signal>) {
-        self.local.listens(self.id, signal, Instant::now());
+    /// Sets how the task is notified while it is the asker.
+    pub(super) fn set_listener(&self, signal: &Arc<Signal>) {
+        self.local.set_listener(self.id, signal, Instant::now());
     }
 
     /// The tenure of the lock that this client has, as far as it knows.
@@ -115,14 +115,14 @@ impl LocalEntry {
         self.local.is_asker(self.id)
     }
 
-    /// It asks when it has slept.
-    pub(super) fn asks_at(&self, at: Instant) {
-        self.local.asks_at(self.id, at);
+    /// Records that the asker sends its attempt at `at`, after a sleep.
+    pub(super) fn schedule_attempt(&self, at: Instant) {
+        self.local.schedule_attempt(self.id, at);
     }
 
-    /// It asks now.
-    pub(super) fn asks(&self) {
-        self.local.asks(self.id, Instant::now());
+    /// Records that the asker sends its attempt now.
+    pub(super) fn begin_attempt(&self) {
+        self.local.begin_attempt(self.id, Instant::now());
     }
 
     /// Whether the lock was taken while it waited for its turn, or was when last heard of.
@@ -149,9 +149,9 @@ impl LocalEntry {
         }
     }
 
-    pub(super) fn failed(&mut self, error: &Error) {
-        let is_it = matches!(error, Error::Unavailable { .. });
-        self.failed = is_it.then(|| Box::new(error.clone()));
+    pub(super) fn record_failure(&mut self, error: &Error) {
+        let is_unavailable = matches!(error, Error::Unavailable { .. });
+        self.failed = is_unavailable.then(|| Box::new(error.clone()));
     }
 }
 
@@ -186,7 +186,7 @@ impl Engine {
         if current.is_none_or(|(owner, _)| owner != request.owner) {
             self.may_wait(&request.spec, OwnerId::new(self.id, request.owner))?;
         }
-        let waits = || (request.clone(), Signal::of(request.owner));
+        let waits = || (request.clone(), Signal::new(request.owner));
         let (id, signal) = match local.enter(request.owner, waits) {
             Entered::AlreadyHolds => return Ok(false),
             Entered::Asker(id) => (id, None),
@@ -277,7 +277,7 @@ impl Engine {
             Step::Ask(Some((error, since)))
                 if since.max(signal.since).elapsed() >= self.config.outage_wait =>
             {
-                entry.failed(&error);
+                entry.record_failure(&error);
                 Err(error)
             }
             Step::Ask(_) => Ok(Some(Admission::Ask)),
@@ -304,7 +304,7 @@ impl Engine {
         }
         let now = Instant::now();
         let mut next = None;
-        let passed = local.pass(tenure.number, now, |waiter| {
+        let passed = local.hand_off(tenure.number, now, |waiter| {
             let request = &waiter.request;
             let alike = request.watched && request.spec.protocol.hands_off_locally();
             let listed = || self.batcher.replicas(&tenure.spec);
@@ -341,13 +341,13 @@ impl Engine {
 
     /// Keeps waiters from being stuck behind a notified task that is not polled, for as long as this is polled itself. All local queues
     /// are looked at, so there is a pause between two looks however often locks are handed on.
-    pub(super) async fn look_after_contended(self: &Arc<Self>) {
+    pub(super) async fn watch_contended_locks(self: &Arc<Self>) {
         loop {
             let changed = self.contended.changed.notified();
             let now = Instant::now();
-            let (next, doubtful) = self.contended.look(self, now);
-            for tenure in doubtful {
-                self.watch_over(tenure);
+            let (next, to_verify) = self.contended.look(self, now);
+            for tenure in to_verify {
+                self.verify_long_held(tenure);
             }
             match next {
                 None => changed.await,
@@ -359,9 +359,9 @@ impl Engine {
         }
     }
 
-    /// Asks the server for a tenure behind which tasks have waited for long. It may have been forced open, which they are to learn as if
+    /// Asks the server about a tenure behind which tasks have waited for long. It may have been forced open, which they are to learn as if
     /// they asked the server themselves.
-    fn watch_over(self: &Arc<Self>, tenure: Arc<Tenure>) {
+    fn verify_long_held(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
         let is_held = || tenure.has_entry();
         let listening = match spec.announced {
@@ -384,6 +384,6 @@ impl Engine {
 
     /// Notifies all waiters, which see that the client is closed.
     pub(super) fn notify_contended(&self) {
-        drop(self.owners.locals(|_, local| [local.closes()]));
+        drop(self.owners.locals(|_, local| [local.close()]));
     }
 }

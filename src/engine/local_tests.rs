@@ -15,13 +15,13 @@ fn current(owner: Owner, number: u64) -> Current<u64> {
 }
 
 fn grant(lock: &Lock, owner: Owner, number: u64, ends: Instant) -> Result<(), u64> {
-    let (notified, _) = lock.granted(current(owner, number), ends, |_| false)?;
+    let (notified, _) = lock.record_grant(current(owner, number), ends, |_| false)?;
     drop(notified);
     Ok(())
 }
 
 fn wait(lock: &Lock, owner: Owner) -> One {
-    match lock.enter(owner, || (true, Signal::of(owner))) {
+    match lock.enter(owner, || (true, Signal::new(owner))) {
         Entered::Waiter { id, signal, .. } => (id, signal),
         Entered::Asker(_) | Entered::AlreadyHolds => panic!("it does not have to wait"),
     }
@@ -35,7 +35,7 @@ fn ask(lock: &Lock, owner: Owner) -> EntryId {
 }
 
 fn pass(lock: &Lock, number: u64, next: u64, now: Instant) -> Option<bool> {
-    lock.pass(number, now, |waiter| {
+    lock.hand_off(number, now, |waiter| {
         waiter
             .request
             .then(|| (current(waiter.signal.owner, next), next))
@@ -62,13 +62,13 @@ fn one_waiter_asks_and_the_rest_wait_in_order() {
     drop(lock.leave(first, None));
     assert!(others[0].1.is_notified() && is_to_ask(&lock, &others[0]));
     assert!(!is_to_ask(&lock, &others[1]));
-    lock.refused(Duration::ZERO);
-    lock.listens(others[0].0, &others[0].1, Instant::now());
+    lock.record_refusal(Duration::ZERO);
+    lock.set_listener(others[0].0, &others[0].1, Instant::now());
     // It is granted, and goes: the next one's turn comes with the end of the tenure.
     grant(&lock, others[0].1.owner, 1, now).unwrap();
     drop(lock.leave(others[0].0, None));
     assert!(!is_to_ask(&lock, &others[1]));
-    drop(lock.ended(1));
+    drop(lock.end_tenure(1));
     assert!(others[1].1.is_notified() && is_to_ask(&lock, &others[1]));
     assert!(!others[2].1.is_notified());
     assert_eq!(lock.waiting(), 1);
@@ -84,16 +84,16 @@ fn failure_is_passed_on_with_the_time_since_the_last_answer() {
         _ => panic!("it is to ask"),
     };
     let gives_up = |id| drop(lock.leave(id, Some(Error::unavailable("no answer"))));
-    lock.asks(first, now);
+    lock.begin_attempt(first, now);
     gives_up(first);
     assert_eq!(failed(&others[0]), Some(now));
-    lock.asks(others[0].0, now + LOOK);
+    lock.begin_attempt(others[0].0, now + LOOK);
     gives_up(others[0].0);
     assert_eq!(failed(&others[1]), Some(now), "still no waiter");
     // An answer was all that was missing.
-    lock.refused(Duration::ZERO);
+    lock.record_refusal(Duration::ZERO);
     let later = now + 2 * LOOK;
-    lock.asks(others[1].0, later);
+    lock.begin_attempt(others[1].0, later);
     gives_up(others[1].0);
     assert_eq!(failed(&others[2]), Some(later));
 }
@@ -103,7 +103,7 @@ fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_hea
     let (lock, now) = (Lock::default(), Instant::now());
     let first = ask(&lock, Owner::new());
     assert!(!lock.was_busy_since(now));
-    lock.refused(Duration::ZERO);
+    lock.record_refusal(Duration::ZERO);
     let others = [(); 2].map(|()| wait(&lock, Owner::new()));
     let later = now + LONGEST_CHAIN;
     assert!(lock.was_busy_since(later));
@@ -113,7 +113,7 @@ fn lock_that_another_client_has_is_known_to_be_taken_until_something_else_is_hea
     assert!(!lock.was_busy_since(later));
     grant(&lock, others[1].1.owner, 1, now).unwrap();
     assert!(lock.was_busy_since(later));
-    drop(lock.ended(1));
+    drop(lock.end_tenure(1));
     assert!(!lock.was_busy_since(later) && lock.was_busy_since(now));
 }
 
@@ -130,7 +130,7 @@ fn lock_passes_in_order_until_the_row_is_over() {
     assert_eq!(others[0].1.take(), Some(2));
     assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
     // The tenure from which it was passed on may end as it likes.
-    drop(lock.ended(1));
+    drop(lock.end_tenure(1));
     assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
     assert_eq!(pass(&lock, 2, 3, now + WINDOW), None, "the current is over");
     assert_eq!(pass(&lock, 2, 3, now), Some(false));
@@ -146,7 +146,7 @@ fn a_waiter_that_cannot_accept_ends_the_hand_offs_for_those_behind_it() {
     let (lock, now, owner) = (Lock::default(), Instant::now(), Owner::new());
     grant(&lock, owner, 1, now + WINDOW).unwrap();
     let strict = Owner::new();
-    let strict = lock.enter(strict, || (false, Signal::of(strict)));
+    let strict = lock.enter(strict, || (false, Signal::new(strict)));
     assert!(matches!(strict, Entered::Waiter { is_first: true, .. }));
     wait(&lock, Owner::new());
     assert_eq!(pass(&lock, 1, 2, now), None, "no waiter is overtaken");
@@ -168,8 +168,8 @@ fn grant_beside_another_owners_row_is_refused_unless_that_is_over() {
     let (one, two) = (Owner::new(), Owner::new());
     grant(&lock, one, 1, now).unwrap();
     assert_eq!(grant(&lock, two, 2, now), Err(1));
-    assert!(lock.granted(current(two, 2), now, |_| true).is_ok());
-    drop(lock.ended(1));
+    assert!(lock.record_grant(current(two, 2), now, |_| true).is_ok());
+    drop(lock.end_tenure(1));
     assert_eq!(lock.current(), Some((two, 2)));
 }
 
@@ -245,11 +245,11 @@ fn a_tenure_with_long_waiters_is_verified_now_and_then() {
     let (lock, now) = (Lock::default(), Instant::now());
     grant(&lock, Owner::new(), 1, now).unwrap();
     wait(&lock, Owner::new());
-    assert_eq!(look(&lock, now).doubtful, None);
-    assert_eq!(look(&lock, now + LOOK).doubtful, Some(1));
-    assert_eq!(look(&lock, now + 2 * LOOK).doubtful, None);
+    assert_eq!(look(&lock, now).to_verify, None);
+    assert_eq!(look(&lock, now + LOOK).to_verify, Some(1));
+    assert_eq!(look(&lock, now + 2 * LOOK).to_verify, None);
     let later = now + LOOK + Duration::from_secs(5);
-    assert_eq!(look(&lock, later).doubtful, Some(1));
+    assert_eq!(look(&lock, later).to_verify, Some(1));
 }
 
 /// Pollers elsewhere, and listeners that were not counted, find the lock free now and then.
@@ -258,19 +258,19 @@ async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
     let (lock, began) = (Lock::default(), Instant::now());
     wait_behind(&lock);
     let (mut number, mut now) = (1, began);
-    while lock.releases(now) {
+    while lock.begin_release(now) {
         now += WINDOW;
         number += 1;
     }
     assert_eq!(now, began + LONGEST_CHAIN);
     assert!(number > 1 && lock.take_rest().is_none());
-    drop(lock.ended(0));
+    drop(lock.end_tenure(0));
     assert_eq!(lock.take_rest(), Some(Instant::now() + REST));
-    assert!(lock.releases(now), "a new chain begins");
+    assert!(lock.begin_release(now), "a new chain begins");
     // Another client has come in: so does one as well.
-    lock.refused(Duration::ZERO);
-    assert!(lock.releases(now + LONGEST_CHAIN / 2));
-    assert!(lock.releases(now + LONGEST_CHAIN));
+    lock.record_refusal(Duration::ZERO);
+    assert!(lock.begin_release(now + LONGEST_CHAIN / 2));
+    assert!(lock.begin_release(now + LONGEST_CHAIN));
 }
 
 /// A tenure of number 0, and two waiters.
@@ -320,7 +320,7 @@ proptest! {
             match step {
                 Action::Come(index) => {
                     let owner = owners[index.index(owners.len())];
-                    match lock.enter(owner, || (true, Signal::of(owner))) {
+                    match lock.enter(owner, || (true, Signal::new(owner))) {
                         Entered::Asker(id) => asking.push(id),
                         Entered::Waiter { id, signal, .. } => waiting.push((id, signal)),
                         Entered::AlreadyHolds => prop_assert_eq!(lock.current().map(|(owner, _)| owner), Some(owner)),
@@ -341,7 +341,7 @@ proptest! {
                     prop_assert_eq!(granted.err(), other.map(|(_, tenure)| tenure));
                     drop(asking.pop().map(|id| lock.leave(id, None)));
                 }
-                Action::Refuse => lock.refused(Duration::ZERO),
+                Action::Refuse => lock.record_refusal(Duration::ZERO),
                 Action::Pass => {
                     if let Some((_, tenure)) = lock.current() {
                         number += 1;
@@ -351,9 +351,9 @@ proptest! {
                 Action::Release | Action::Lose => {
                     if let Some((_, tenure)) = lock.current() {
                         if matches!(step, Action::Release) {
-                            lock.releases(now);
+                            lock.begin_release(now);
                         }
-                        drop(lock.ended(tenure));
+                        drop(lock.end_tenure(tenure));
                     }
                 }
                 Action::Look => {

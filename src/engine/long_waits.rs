@@ -23,7 +23,7 @@ type LoggedWaits = HashMap<Arc<str>, (Instant, Duration)>;
 
 impl Engine {
     /// Looks at the waiters, for as long as it is polled.
-    pub(super) async fn look_at_waits(self: &Arc<Self>) {
+    pub(super) async fn watch_long_waits(self: &Arc<Self>) {
         let (suspicious, slow) = (self.config.deadlock_warning, self.config.slow_wait);
         let Some(period) = suspicious.into_iter().chain(slow).min() else {
             return std::future::pending().await;

@@ -64,7 +64,7 @@ impl Pause {
         let signal = signal(request, local_entry);
         let waiting = Waiting::yielding(engine, &request.spec, signal.clone())?;
         if let Some(local_entry) = local_entry {
-            local_entry.listens(&signal);
+            local_entry.set_listener(&signal);
         }
         Some(Box::new(Pause::Listening(waiting)))
     }
@@ -87,7 +87,7 @@ impl Pause {
         let spec = request.spec.protocol.listens_at(&request.spec, &owner);
         let signal = signal(request, local_entry);
         if let Some(local_entry) = local_entry {
-            local_entry.listens(&signal);
+            local_entry.set_listener(&signal);
         }
         Box::new(Pause::Listening(Waiting::begin(engine, &spec, signal)))
     }
@@ -142,7 +142,7 @@ impl Pause {
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
                 let until = deadline.earlier(Instant::now() + pause);
                 if let Some(local_entry) = local_entry {
-                    local_entry.asks_at(until);
+                    local_entry.schedule_attempt(until);
                 }
                 let slept = engine.closed.run_until_cancelled(sleep_until(until));
                 Box::pin(slept.map(|_| true))
@@ -197,5 +197,5 @@ async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
 fn signal(request: &AcquireRequest, local_entry: Option<&LocalEntry>) -> Arc<Signal> {
     local_entry
         .and_then(LocalEntry::signal)
-        .unwrap_or_else(|| Signal::of(request.owner))
+        .unwrap_or_else(|| Signal::new(request.owner))
 }

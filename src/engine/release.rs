@@ -357,7 +357,7 @@ impl Engine {
         let is_ours = !leaving.yields()
             && tenure
                 .local()
-                .is_none_or(|local| local.releases(Instant::now()));
+                .is_none_or(|local| local.begin_release(Instant::now()));
         let answer = match is_first && is_ours {
             true => {
                 let sent = || tenure.let_next_ask();

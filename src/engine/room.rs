@@ -44,7 +44,7 @@ struct Inbox<O> {
 }
 
 impl<O> Signal<O> {
-    pub(super) fn of(owner: Owner) -> Arc<Self> {
+    pub(super) fn new(owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             owner,
             since: Instant::now(),

@@ -380,7 +380,7 @@ impl OwnerTable {
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.hold_set().seen_at < sent;
         let (notified, old) = local
-            .granted(tenure.current(), hand_off_until, is_over)
+            .record_grant(tenure.current(), hand_off_until, is_over)
             .map_err(Some)?;
         drop(notified);
         Ok((tenure, id, old))
@@ -549,7 +549,7 @@ impl Tenure {
     /// Lets the next waiter ask: the release has been sent, and later requests follow it.
     pub(super) fn let_next_ask(&self) {
         if let Some(local) = &self.local {
-            drop(local.ended(self.number));
+            drop(local.end_tenure(self.number));
         }
     }
 
@@ -976,7 +976,7 @@ impl Tenure {
     fn leave_entry(&self) {
         let old = match &self.local {
             Some(local) => {
-                drop(local.ended(self.number));
+                drop(local.end_tenure(self.number));
                 None
             }
             None => {

@@ -154,7 +154,7 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     assert_eq!(second.entry().owner, one.field());
     // As the table has it, once it is passed on.
     let local = owners.local(&spec()).unwrap();
-    let replaced = local.granted(second.current(), Instant::now(), |first| {
+    let replaced = local.record_grant(second.current(), Instant::now(), |first| {
         first.live_count() == 0
     });
     assert!(replaced.is_ok());

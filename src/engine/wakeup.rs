@@ -408,8 +408,8 @@ impl Engine {
 
     /// Handles the events of the connections, and wakes waiters without a message, until the engine has ended.
     pub(super) async fn keep_waking(self: Arc<Self>, mut events: Events) {
-        let mut looking = pin!(self.look_at_waits());
-        let mut looking_after = pin!(self.look_after_contended());
+        let mut looking = pin!(self.watch_long_waits());
+        let mut looking_after = pin!(self.watch_contended_locks());
         loop {
             tokio::select! {
                 event = events.recv() => match event {

@@ -89,7 +89,7 @@ impl Model {
         let number = current.tenure;
         let current = Current { number, ..current };
         let ends = now() + Duration::from_millis(2);
-        let notified = self.local.granted(current, ends, |_| false);
+        let notified = self.local.record_grant(current, ends, |_| false);
         assert!(notified.is_ok(), "two have it");
         self.hold(number)
     }
@@ -97,7 +97,7 @@ impl Model {
     /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
     fn enters(&self) -> Hold {
         let owner = Owner::new();
-        let (id, signal) = match self.local.enter(owner, || ((), Signal::of(owner))) {
+        let (id, signal) = match self.local.enter(owner, || ((), Signal::new(owner))) {
             Entered::Asker(id) => (id, None),
             Entered::Waiter { id, signal, .. } => (id, Some(signal)),
             Entered::AlreadyHolds => panic!("it has another owner"),
@@ -135,7 +135,7 @@ impl Model {
     /// Begins to wait, and gives up.
     fn gives_up(&self) {
         let owner = Owner::new();
-        let entered = self.local.enter(owner, || ((), Signal::of(owner)));
+        let entered = self.local.enter(owner, || ((), Signal::new(owner)));
         let (id, signal) = match entered {
             Entered::Asker(id) => (id, None),
             Entered::Waiter { id, signal, .. } => (id, Some(signal)),
@@ -156,7 +156,7 @@ impl Drop for Hold {
         };
         let Model { local, is_held, .. } = &self.model;
         let next = self.model.number();
-        let passed = local.pass(number, now(), |waiter| {
+        let passed = local.hand_off(number, now(), |waiter| {
             let current = Current {
                 owner: waiter.signal.owner,
                 tenure: next,
@@ -165,10 +165,10 @@ impl Drop for Hold {
             Some((current, self.model.hold(next)))
         });
         if passed.is_none() {
-            local.releases(now());
+            local.begin_release(now());
             // What other tasks send from here on goes behind the release.
             *lock(is_held) = false;
-            drop(local.ended(number));
+            drop(local.end_tenure(number));
         }
     }
 }

@@ -59,7 +59,7 @@ impl Model {
 
     /// Begins to wait, and has subscribed.
     fn join(&self) -> Waiter {
-        let signal = Signal::<()>::of(Owner::new());
+        let signal = Signal::<()>::new(Owner::new());
         let id = self.room.change(|waiters| {
             lock(&self.subscriptions).push(true);
             waiters.join(&self.spec, signal.clone())
