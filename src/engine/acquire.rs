@@ -86,7 +86,7 @@ impl Acquisition<'_> {
         if self.engine.shares(self.request)
             && let Some(hold) = Box::pin(self.engine.join_in_turn(self.request)).await
         {
-            self.engine.entered(&hold);
+            self.engine.notify_waiters_of_owner(&hold);
             return Ok(Some(hold));
         }
         self.wait_for_dropped_guards().await?;
@@ -149,7 +149,7 @@ impl Acquisition<'_> {
 
     /// Leaves the lock to other clients before the first attempt, if a yield is due.
     async fn prepare(&mut self) {
-        if let Some(left) = (self.engine).leaves_to_pollers(self.request, self.deadline) {
+        if let Some(left) = (self.engine).yield_to_pollers(self.request, self.deadline) {
             left.await;
         }
         let (engine, request) = (self.engine, self.request);
@@ -201,7 +201,7 @@ impl Acquisition<'_> {
             Box::pin(load.lets_answers_come(limit)).await;
         }
         if let Some(pause) = &self.pause {
-            pause.trying();
+            pause.begin_attempt();
         }
         if let Some(local_entry) = &self.local_entry {
             local_entry.begin_attempt();
@@ -223,8 +223,8 @@ impl Acquisition<'_> {
         match outcome {
             AttemptOutcome::Granted(hold) => {
                 match &mut self.pause {
-                    Some(pause) => pause.granted(hold.tenure().valid_until()),
-                    None => self.engine.entered(&hold),
+                    Some(pause) => pause.record_grant(hold.tenure().valid_until()),
+                    None => self.engine.notify_waiters_of_owner(&hold),
                 }
                 if let Some(queued) = self.queued.take() {
                     queued.served();
@@ -261,7 +261,7 @@ impl Acquisition<'_> {
             return Flow::Continue(());
         }
         match &mut self.pause {
-            Some(pause) => self.rests = !pause.refused(remaining) || self.deadline.is_over(),
+            Some(pause) => self.rests = !pause.record_refusal(remaining) || self.deadline.is_over(),
             None => {
                 let local_entry = self.local_entry.as_ref();
                 self.pause = Some(Pause::begin(
@@ -302,12 +302,12 @@ impl Engine {
 
 impl Engine {
     /// Notifies other waiters of the holder's owner, such as a branch of the same task: they re-enter.
-    pub(super) fn entered(&self, hold: &HoldGuard) {
+    pub(super) fn notify_waiters_of_owner(&self, hold: &HoldGuard) {
         if self.wakeups.is_awaited() {
             let tenure = hold.tenure();
             let spec = &tenure.spec;
             let listens = spec.protocol.listens_at(spec, &tenure.entry().owner);
-            self.wakeups.entered(&listens, hold.owner());
+            self.wakeups.notify_waiters_of_owner(&listens, hold.owner());
         }
     }
 

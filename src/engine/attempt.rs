@@ -174,7 +174,7 @@ impl Attempt {
             }
             Ok(AcquireOutcome::Busy { remaining }) => {
                 retry.settled();
-                engine.wakeups.asked(&request.spec, false);
+                engine.wakeups.record_answer(&request.spec, false);
                 if let Some(local) = &self.local {
                     local.record_refusal(sent.elapsed());
                 }
@@ -339,7 +339,7 @@ impl Attempt {
         let kind = request.spec.protocol.kind();
         let seen = tenure.seen();
         seen.begin(|| engine.gauges.holds(kind, tenure.since));
-        engine.wakeups.asked(&request.spec, true);
+        engine.wakeups.record_answer(&request.spec, true);
         engine.watch(&tenure);
         Some(HoldGuard::new(engine.clone(), tenure, id))
     }

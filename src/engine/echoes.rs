@@ -34,10 +34,13 @@ impl Echoes {
         ticket
     }
 
-    /// The release was answered. Says whether a message was taken for its echo that cannot have been, as it has not
+    /// Records the answer to the release. Returns whether a message was taken for its echo that cannot have been, as it has not
     /// `published`, or is not known to have.
-    pub(super) fn answered(&mut self, ticket: Ticket, published: bool, now: Instant) -> bool {
-        let index = self.expected.iter().position(|(of, _)| *of == ticket);
+    pub(super) fn record_answer(&mut self, ticket: Ticket, published: bool, now: Instant) -> bool {
+        let index = self
+            .expected
+            .iter()
+            .position(|(expected, _)| *expected == ticket);
         match (index, published) {
             (Some(index), true) => self.expected[index].1 = Some(now + ECHO_WAIT),
             (Some(index), false) => drop(self.expected.remove(index)),
@@ -72,8 +75,8 @@ mod tests {
         assert!(!echoes.absorb(now));
         let (first, second) = (echoes.expect(now), echoes.expect(now));
         assert!(echoes.absorb(now));
-        assert!(!echoes.answered(first, true, now));
-        assert!(!echoes.answered(second, true, now));
+        assert!(!echoes.record_answer(first, true, now));
+        assert!(!echoes.record_answer(second, true, now));
         assert!(echoes.absorb(now) && !echoes.absorb(now));
     }
 
@@ -81,10 +84,10 @@ mod tests {
     fn release_that_was_not_published_has_none() {
         let (mut echoes, now) = (Echoes::default(), Instant::now());
         let ticket = echoes.expect(now);
-        assert!(!echoes.answered(ticket, false, now) && !echoes.absorb(now));
+        assert!(!echoes.record_answer(ticket, false, now) && !echoes.absorb(now));
         let ticket = echoes.expect(now);
         assert!(echoes.absorb(now));
-        assert!(echoes.answered(ticket, false, now), "it was another's");
+        assert!(echoes.record_answer(ticket, false, now), "it was another's");
     }
 
     #[test]
@@ -92,7 +95,7 @@ mod tests {
         let (mut echoes, now) = (Echoes::default(), Instant::now());
         let ticket = echoes.expect(now);
         let later = now + Duration::from_secs(10);
-        assert!(!echoes.answered(ticket, true, later));
+        assert!(!echoes.record_answer(ticket, true, later));
         assert!(!echoes.absorb(later + ECHO_WAIT));
         echoes.expect(now);
         echoes.forget();

@@ -314,7 +314,7 @@ impl Group<'_> {
             };
             match outcome {
                 Ok(AttemptOutcome::Granted(hold)) => {
-                    self.members[index].engine.entered(&hold);
+                    self.members[index].engine.notify_waiters_of_owner(&hold);
                     taken.push(self.part(index, hold));
                 }
                 Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),

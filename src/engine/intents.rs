@@ -80,8 +80,8 @@ impl Intents {
         }
     }
 
-    /// A writer was refused, and waits.
-    pub(super) fn waits(&mut self, spec: &Arc<LockSpec>, now: Instant) {
+    /// Adds a writer that was refused and waits.
+    pub(super) fn add_writer(&mut self, spec: &Arc<LockSpec>, now: Instant) {
         if !self.on {
             return;
         }
@@ -124,13 +124,13 @@ impl Intents {
         Some((intent.spec.clone(), intent.length))
     }
 
-    /// The server has refused an intent: another client left one not long ago, or the lock has no readers.
-    pub(super) fn not_left(&mut self, name: &Arc<str>, nobody_reads: bool, now: Instant) {
+    /// Records that the server refused an intent: another client left one not long ago, or the lock has no readers.
+    pub(super) fn record_refusal(&mut self, name: &Arc<str>, has_no_readers: bool, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;
         };
         intent.left = None;
-        if nobody_reads {
+        if has_no_readers {
             // A writer holds the lock, perhaps for long.
             intent.make_rarer(8);
             if intent.due.is_some() {
@@ -139,8 +139,8 @@ impl Intents {
         }
     }
 
-    /// A writer got in.
-    pub(super) fn granted(&mut self, name: &str, now: Instant) {
+    /// Records that a writer got in.
+    pub(super) fn record_grant(&mut self, name: &str, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;
         };
@@ -151,8 +151,8 @@ impl Intents {
         }
     }
 
-    /// No writer waits any more. Says whether an intent may still keep readers out.
-    pub(super) fn no_writer_waits(&mut self, name: &Arc<str>, now: Instant) -> bool {
+    /// Removes the writers: none waits any more. Returns whether an intent may still keep readers out.
+    pub(super) fn remove_writers(&mut self, name: &Arc<str>, now: Instant) -> bool {
         let Some(intent) = self.locks.get_mut(name) else {
             return false;
         };
@@ -195,8 +195,8 @@ mod tests {
             assert_eq!(taken.name, spec.name);
             assert!(intents.take_due(due).is_none(), "once");
             if length >= needed {
-                intents.granted(&spec.name, due + needed);
-                intents.no_writer_waits(&spec.name, due + needed);
+                intents.record_grant(&spec.name, due + needed);
+                intents.remove_writers(&spec.name, due + needed);
                 return length;
             }
         }
@@ -205,42 +205,42 @@ mod tests {
     #[test]
     fn intent_grows_until_it_works_and_is_remembered() {
         let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
-        intents.waits(&name, now);
-        intents.waits(&name, now + millis(1));
+        intents.add_writer(&name, now);
+        intents.add_writer(&name, now + millis(1));
         assert_eq!(intents.next_due(), Some(now + 4 * SHORTEST));
         assert_eq!(until_one_works(&mut intents, &name, millis(25)), millis(32));
         assert_eq!(intents.next_due(), None, "no writer waits");
         let later = now + Duration::from_secs(1);
-        intents.waits(&name, later);
+        intents.add_writer(&name, later);
         assert_eq!(intents.next_due(), Some(later + millis(128)));
         // One that the server has refused says nothing of the readers.
         let (_, length) = intents.take_due(later + millis(128)).unwrap();
-        intents.not_left(&name.name, false, later);
+        intents.record_refusal(&name.name, false, later);
         assert_eq!(length, millis(32));
         assert_eq!(until_one_works(&mut intents, &name, millis(3)), millis(32));
-        intents.waits(&name, later);
+        intents.add_writer(&name, later);
         assert_eq!(until_one_works(&mut intents, &name, millis(3)), millis(6));
     }
 
     #[test]
     fn intent_of_a_writer_that_gives_up_is_taken_back() {
         let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
-        intents.waits(&name, now);
-        assert!(!intents.no_writer_waits(&name.name, now));
-        intents.waits(&name, now);
+        intents.add_writer(&name, now);
+        assert!(!intents.remove_writers(&name.name, now));
+        intents.add_writer(&name, now);
         let due = intents.next_due().unwrap();
         intents.take_due(due);
-        assert!(intents.no_writer_waits(&name.name, due + SHORTEST / 2));
-        assert!(!intents.no_writer_waits(&name.name, due + SHORTEST / 2));
+        assert!(intents.remove_writers(&name.name, due + SHORTEST / 2));
+        assert!(!intents.remove_writers(&name.name, due + SHORTEST / 2));
         let mut off = Intents::new(false);
-        off.waits(&name, now);
+        off.add_writer(&name, now);
         assert_eq!(off.next_due(), None);
     }
 
     #[test]
     fn intents_that_are_of_no_use_become_rarer() {
         let (mut intents, name, now) = (Intents::new(true), spec("a"), Instant::now());
-        intents.waits(&name, now);
+        intents.add_writer(&name, now);
         let mut count = 0;
         while intents.next_due().unwrap() < now + Duration::from_secs(60) {
             let due = intents.next_due().unwrap();
@@ -249,11 +249,11 @@ mod tests {
         }
         assert!((15..30).contains(&count), "{count} in a minute");
         let later = now + Duration::from_secs(60);
-        intents.not_left(&name.name, true, later);
+        intents.record_refusal(&name.name, true, later);
         assert_eq!(intents.next_due(), Some(later + LONGEST_PAUSE));
-        intents.granted(&name.name, later);
-        intents.no_writer_waits(&name.name, later);
-        intents.waits(&name, later);
+        intents.record_grant(&name.name, later);
+        intents.remove_writers(&name.name, later);
+        intents.add_writer(&name, later);
         assert!(intents.next_due().unwrap() < later + Duration::from_secs(1));
     }
 
@@ -262,8 +262,8 @@ mod tests {
         let (mut intents, mut now) = (Intents::new(true), Instant::now());
         for i in 0..100_000 {
             let name = spec(&i.to_string());
-            intents.waits(&name, now);
-            intents.no_writer_waits(&name.name, now);
+            intents.add_writer(&name, now);
+            intents.remove_writers(&name.name, now);
             now += millis(1);
         }
         assert!(intents.locks.len() <= 20_000 && intents.due.next().is_none());
@@ -279,7 +279,7 @@ mod tests {
             let needed = millis(needed);
             for gap in gaps {
                 now += millis(gap);
-                intents.waits(&name, now);
+                intents.add_writer(&name, now);
                 for _ in 0..8 {
                     let due = intents.next_due().unwrap();
                     let (_, length) = intents.take_due(due).unwrap();
@@ -287,11 +287,11 @@ mod tests {
                     out += length.min(needed);
                     now = due + length.min(needed);
                     if length >= needed {
-                        intents.granted(&name.name, now);
+                        intents.record_grant(&name.name, now);
                         break;
                     }
                 }
-                intents.no_writer_waits(&name.name, now);
+                intents.remove_writers(&name.name, now);
             }
             prop_assert!(5 * out <= now - begun + 5 * LONGEST, "{out:?} of {:?}", now - begun);
         }

@@ -376,7 +376,7 @@ impl Engine {
         self.batcher.spawn(async move {
             let listens = engine.closed.run_until_cancelled(listening).await;
             if matches!(listens, Some(Ok(()))) {
-                engine.wakeups.subscribed(&spec);
+                engine.wakeups.record_subscription(&spec);
             }
             engine.verify(vec![tenure]);
         });

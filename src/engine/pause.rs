@@ -26,7 +26,7 @@ pub(super) enum Pause {
 impl Engine {
     /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
     /// operation on its way, asks at once.
-    fn yields(self: &Arc<Self>, request: &AcquireRequest) -> Option<Instant> {
+    fn yields_until(self: &Arc<Self>, request: &AcquireRequest) -> Option<Instant> {
         let until = self.wakeups.yields_until(&request.spec)?;
         let owner = OwnerId::new(self.id, request.owner);
         (!self.owners.concerns(&request.spec, owner)).then_some(until)
@@ -34,7 +34,7 @@ impl Engine {
 
     /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
     /// nothing to wait for.
-    pub(super) fn leaves_to_pollers(
+    pub(super) fn yield_to_pollers(
         self: &Arc<Self>,
         request: &AcquireRequest,
         deadline: Deadline,
@@ -42,8 +42,8 @@ impl Engine {
         if request.spec.announced {
             return None;
         }
-        self.yields(request)?;
-        let until = deadline.earlier(self.wakeups.keep_yield(&request.spec)?);
+        self.yields_until(request)?;
+        let until = deadline.earlier(self.wakeups.begin_yield_wait(&request.spec)?);
         let closed = self.closed.clone();
         Some(Box::pin(async move {
             let _: Option<()> = closed.run_until_cancelled(sleep_until(until)).await;
@@ -59,7 +59,9 @@ impl Pause {
         local_entry: Option<&LocalEntry>,
     ) -> Option<Box<Self>> {
         // Neighbours that poll say nothing: the time for them has passed already.
-        let until = engine.yields(request).filter(|_| request.spec.announced);
+        let until = engine
+            .yields_until(request)
+            .filter(|_| request.spec.announced);
         until?;
         let signal = signal(request, local_entry);
         let waiting = Waiting::yielding(engine, &request.spec, signal.clone())?;
@@ -92,17 +94,17 @@ impl Pause {
         Box::new(Pause::Listening(Waiting::begin(engine, &spec, signal)))
     }
 
-    /// A try begins.
-    pub(super) fn trying(&self) {
+    /// Begins an attempt.
+    pub(super) fn begin_attempt(&self) {
         if let Pause::Listening(waiting) = self {
-            waiting.trying();
+            waiting.begin_attempt();
         }
     }
 
-    /// The try was refused. Says whether to try again at once.
-    pub(super) fn refused(&mut self, answered: Option<Duration>) -> bool {
+    /// Records a refusal. Returns whether to try again at once.
+    pub(super) fn record_refusal(&mut self, answered: Option<Duration>) -> bool {
         match self {
-            Pause::Listening(waiting) => waiting.refused(answered),
+            Pause::Listening(waiting) => waiting.record_refusal(answered),
             Pause::Spinning { remaining, .. } => {
                 *remaining = answered;
                 false
@@ -151,10 +153,10 @@ impl Pause {
         Either::Right(boxed)
     }
 
-    /// The lock was granted, until then.
-    pub(super) fn granted(&mut self, until: Instant) {
+    /// Records the grant, which lasts until then.
+    pub(super) fn record_grant(&mut self, until: Instant) {
         if let Pause::Listening(waiting) = self {
-            waiting.granted(until);
+            waiting.record_grant(until);
         }
     }
 }
@@ -168,7 +170,7 @@ type BoxedPause<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 )]
 fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
     async move {
-        let yields = waiting.takes_yield();
+        let yields = waiting.take_yield();
         // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
         if yields || !waiting.is_subscribing() {
             waiting.notified().await;
@@ -182,7 +184,7 @@ fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
 
 /// The same, with a limit.
 async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
-    let yields = waiting.takes_yield();
+    let yields = waiting.take_yield();
     if (yields || !waiting.is_subscribing()) && timeout_at(until, waiting.notified()).await.is_err()
     {
         return yields;

@@ -102,8 +102,8 @@ pub(super) enum State {
 }
 
 impl<S: Clone> Waiter<S> {
-    /// What it waits for has happened: it is to try, or to try again if it is refused.
-    pub(super) fn happened(&mut self) -> Option<S> {
+    /// Wakes the waiter: it is to try, or to try again if it is refused.
+    pub(super) fn wake(&mut self) -> Option<S> {
         match self.state {
             State::Trying | State::Echoed => self.state = State::Outdated,
             State::Parked => {
@@ -148,17 +148,17 @@ impl<S> Queue<S> {
         self.rest_until = Some(until);
     }
 
-    pub(super) fn rests(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.rest_until.filter(|until| *until > now)
     }
 
-    /// The next poll is at that time among `all`, or there is none.
-    pub(super) fn polls_at(&mut self, at: Option<Instant>, all: &mut DeadlineQueue<Key>) {
+    /// Moves the next poll among `all` to `at`; `None` removes it.
+    pub(super) fn set_poll(&mut self, at: Option<Instant>, all: &mut DeadlineQueue<Key>) {
         all.set(self.key.clone(), &mut self.poll_at, at, || ());
     }
 
     /// Ends the time in which the lock was left to other clients.
-    pub(super) fn ends_rest(&mut self) -> bool {
+    pub(super) fn end_rest(&mut self) -> bool {
         self.rest_until.take().is_some()
     }
 
@@ -168,9 +168,9 @@ impl<S> Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// Whether a message is this client's echo, or older. Waiters at rest need not see it; a waiter with an attempt on its way may have
+    /// Returns whether a message is this client's echo, or older. Waiters at rest need not see it; a waiter with an attempt on its way may have
     /// been quicker than the release.
-    pub(super) fn is_echo(&mut self, now: Instant) -> bool {
+    pub(super) fn absorb_echo(&mut self, now: Instant) -> bool {
         let is_echo = self.echoes.absorb(now);
         if is_echo {
             self.polls = 0;

@@ -14,7 +14,7 @@ use crate::{
         last_words::Survivor,
         retry::Retry,
         tenure::{OwnerEntryRef, Tenure},
-        wakeup::Leaving,
+        wakeup::LastRelease,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
@@ -262,7 +262,7 @@ impl Engine {
             }
             Err(error) => {
                 if left.0 == 0 {
-                    self.wakeups.hold_is_over(&tenure.spec);
+                    self.wakeups.end_hold(&tenure.spec);
                 }
                 if error == Error::Closed {
                     // The runtime may be ending around this task, with the connection gone before: its last words go through what is
@@ -348,13 +348,13 @@ impl Engine {
         let spec = &tenure.spec;
         let mut unanswered = Unanswered(Some((self, tenure)));
         let waiting = tenure.local().map_or(0, |local| local.waiting());
-        let leaving = Leaving::begin(&self.wakeups, spec, waiting);
+        let last_release = LastRelease::begin(&self.wakeups, spec, waiting);
         let release = spec.protocol.release(spec, &tenure.entry().owner, None, 0);
         // The order of a batch is not known beforehand; and a release that waits for replicas has a connection of its own, on which
         // an attempt could overtake it.
         let is_first =
             permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
-        let is_ours = !leaving.yields()
+        let is_ours = !last_release.yields()
             && tenure
                 .local()
                 .is_none_or(|local| local.begin_release(Instant::now()));
@@ -374,7 +374,7 @@ impl Engine {
         unanswered.0 = None;
         let reply = answer?.reply;
         if reply.is_done() {
-            leaving.answered(&reply);
+            last_release.finish(&reply);
         }
         Ok(reply)
     }
@@ -399,7 +399,7 @@ impl Engine {
                 let error = match answered(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if retry.is_in_doubt() && release.holds == 0 => {
-                        self.wakeups.hold_is_over(release.spec);
+                        self.wakeups.end_hold(release.spec);
                         return Ok(Presence::Present);
                     }
                     Ok(presence) => return Ok(presence),
@@ -423,7 +423,7 @@ impl Engine {
             .run_from(release.permit.take(), request, Durability::Local);
         let reply = sending.await?.reply;
         if holds == 0 && reply.is_done() {
-            self.wakeups.released(spec, &reply);
+            self.wakeups.record_release(spec, &reply);
         }
         Ok(reply)
     }

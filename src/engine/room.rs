@@ -38,7 +38,7 @@ struct Inbox<O> {
     /// When it was notified, if its task has not been polled since.
     notified_at: Option<Instant>,
     /// Its task waits to be notified; otherwise it is about something else, such as asking the server.
-    waits: Option<Waker>,
+    waker: Option<Waker>,
     /// Boxed: one waiter of many has a hold, for a moment.
     hold: Option<Box<O>>,
 }
@@ -50,7 +50,7 @@ impl<O> Signal<O> {
             since: Instant::now(),
             inbox: Mutex::new(Inbox {
                 notified_at: None,
-                waits: None,
+                waker: None,
                 hold: None,
             }),
         })
@@ -60,7 +60,7 @@ impl<O> Signal<O> {
         let mut inbox = lock(&self.inbox);
         if inbox.notified_at.is_none() {
             inbox.notified_at = Some(Instant::now());
-            let waker = inbox.waits.clone();
+            let waker = inbox.waker.clone();
             drop(inbox);
             waker.into_iter().for_each(Waker::wake);
         }
@@ -76,9 +76,9 @@ impl<O> Signal<O> {
         let is_notified = inbox.notified_at.take().is_some();
         let is_known = |known: &Waker| known.will_wake(context.waker());
         let old = match is_notified {
-            true => inbox.waits.take(),
-            false if inbox.waits.as_ref().is_some_and(is_known) => None,
-            false => inbox.waits.replace(context.waker().clone()),
+            true => inbox.waker.take(),
+            false if inbox.waker.as_ref().is_some_and(is_known) => None,
+            false => inbox.waker.replace(context.waker().clone()),
         };
         drop(inbox);
         // Dropped here, outside of the lock: it may be the last use of a task.
@@ -91,7 +91,7 @@ impl<O> Signal<O> {
 
     /// Whether its task waits to be notified.
     pub(super) fn waits(&self) -> bool {
-        lock(&self.inbox).waits.is_some()
+        lock(&self.inbox).waker.is_some()
     }
 
     /// Passes it a hold; the notification follows.
@@ -119,7 +119,7 @@ impl<O> Signal<O> {
     /// Whether that was so long ago, for one that waits, that it may never be.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let inbox = lock(&self.inbox);
-        let notified_at = inbox.notified_at.filter(|_| inbox.waits.is_some());
+        let notified_at = inbox.notified_at.filter(|_| inbox.waker.is_some());
         notified_at.is_some_and(|notified| notified + PICK_UP <= now)
     }
 }
@@ -247,15 +247,15 @@ impl<O> WaitingRoom<O> {
         count
     }
 
-    /// A try of `id` was refused. Says whether to try again at once.
-    pub(super) fn refused(
+    /// Records a refused attempt of `id`. Returns whether to try again at once.
+    pub(super) fn record_refusal(
         &self,
         spec: &LockSpec,
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
     ) -> bool {
-        self.change(|waiters| waiters.refused(spec, id, remaining, now)) == Rest::TryAgain
+        self.change(|waiters| waiters.record_refusal(spec, id, remaining, now)) == Rest::TryAgain
     }
 
     /// Removes a waiter, which was `granted` the lock until then, or gives up. Waiters of its owner have the lock with it.
@@ -270,8 +270,9 @@ impl<O> WaitingRoom<O> {
         self.change(|waiters| {
             let mut notified = Vec::new();
             if let Some(until) = granted {
-                waiters.taken(spec, until, now);
-                notified = waiters.entered(spec, Some(id), |other| other.owner == signal.owner);
+                waiters.poll_after_grant(spec, until, now);
+                notified = waiters
+                    .wake_waiters_of_owner(spec, Some(id), |other| other.owner == signal.owner);
             }
             notified.extend(waiters.leave(spec, id, granted.is_some(), now));
             Left {
@@ -301,7 +302,8 @@ impl<O> WaitingRoom<O> {
     /// Notifies the waiters that have heard nothing for long. Returns their number, and the locks at which a writer is to leave an
     /// intent and for how long.
     pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
-        let (notified, intents) = self.change(|waiters| (waiters.poll(now), waiters.intents(now)));
+        let (notified, intents) =
+            self.change(|waiters| (waiters.poll(now), waiters.take_due_intents(now)));
         let count = notified.len();
         drop(notified.into_iter().collect::<ToNotify<O>>());
         (count, intents)

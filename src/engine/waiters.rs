@@ -112,8 +112,8 @@ impl<S: Clone> Waiters<S> {
         &mut queues[last]
     }
 
-    /// The client listens for as long as it holds the lock. Says whether it has to subscribe.
-    pub(super) fn stay(&mut self, spec: &Arc<LockSpec>) -> bool {
+    /// Keeps the client subscribed for as long as it holds the lock. Returns whether it has to subscribe.
+    pub(super) fn stay_subscribed(&mut self, spec: &Arc<LockSpec>) -> bool {
         let queue = match self.queue(spec) {
             Some(queue) => queue,
             None => self.begin(spec),
@@ -122,18 +122,17 @@ impl<S: Clone> Waiters<S> {
         !queue.listens
     }
 
-    /// The lock was acquired by the owner that `is_its` is true of: its other waiters may have it as well. `taker` has
-    /// asked itself, if it has waited.
-    pub(super) fn entered(
+    /// Wakes the other waiters of the owner that acquired the lock: they re-enter. `taker` is the waiter that acquired it, if it waited.
+    pub(super) fn wake_waiters_of_owner(
         &mut self,
         spec: &LockSpec,
         taker: Option<WaiterId>,
-        is_its: impl Fn(&S) -> bool,
+        is_of_owner: impl Fn(&S) -> bool,
     ) -> Vec<S> {
         let waiters = self.queue(spec).map(|queue| queue.waiters.iter_mut());
         let others = waiters.into_iter().flatten();
-        let others = others.filter(|other| Some(other.id) != taker && is_its(&other.signal));
-        others.filter_map(Waiter::happened).collect()
+        let others = others.filter(|other| Some(other.id) != taker && is_of_owner(&other.signal));
+        others.filter_map(Waiter::wake).collect()
     }
 
     /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
@@ -143,7 +142,7 @@ impl<S: Clone> Waiters<S> {
         signal: S,
         now: Instant,
     ) -> Option<(WaiterId, bool)> {
-        let until = self.yields.keep(spec, now)?;
+        let until = self.yields.begin_wait(spec, now)?;
         let id = self.join(spec, signal);
         let queue = self.queue(spec)?;
         queue.waiter(id)?.state = State::Parked;
@@ -153,23 +152,23 @@ impl<S: Clone> Waiters<S> {
         Some((id, listens))
     }
 
-    /// One of them has subscribed: messages are sure to arrive; or has tried to.
-    pub(super) fn subscribed(&mut self, spec: &LockSpec, done: bool) {
+    /// Records a subscription: it is `done`, and messages are sure to arrive, or it has failed.
+    pub(super) fn record_subscription(&mut self, spec: &LockSpec, done: bool) {
         if let Some(queue) = self.queue(spec) {
             queue.listens |= done;
             queue.has_subscribed = true;
         }
     }
 
-    /// A last hold of this client is about to be released. Its message may be here before the answer.
-    pub(super) fn releases(&mut self, spec: &LockSpec, now: Instant) -> Option<Ticket> {
+    /// Begins the release of a last hold of this client. Its message may arrive before the answer.
+    pub(super) fn begin_release(&mut self, spec: &LockSpec, now: Instant) -> Option<Ticket> {
         let queue = self.queue(spec).filter(|queue| queue.listens)?;
         Some(queue.echoes.expect(now))
     }
 
-    /// A last hold of this client was released. The message reached these neighbours, or is not known to have been published. A
+    /// Finishes the release of a last hold of this client. The message reached these neighbours, or is not known to have been published. A
     /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
-    pub(super) fn answered(
+    pub(super) fn finish_release(
         &mut self,
         spec: &Arc<LockSpec>,
         ticket: Option<Ticket>,
@@ -178,7 +177,8 @@ impl<S: Clone> Waiters<S> {
         now: Instant,
     ) -> Vec<S> {
         let published = heard.is_some();
-        let heard = heard.and_then(|heard| self.yields.released(spec, heard, due, alone, now));
+        let heard =
+            heard.and_then(|heard| self.yields.record_release(spec, heard, due, alone, now));
         let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
@@ -186,27 +186,27 @@ impl<S: Clone> Waiters<S> {
             queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.comes_back_by));
         }
         let notified =
-            match ticket.is_some_and(|ticket| queue.echoes.answered(ticket, published, now)) {
+            match ticket.is_some_and(|ticket| queue.echoes.record_answer(ticket, published, now)) {
                 true => queue.wake(Wake::One),
                 false => Vec::new(),
             };
-        self.may_be_over(spec, now);
+        self.forget_if_unused(spec, now);
         notified
     }
 
-    /// A hold of this client was lost.
-    pub(super) fn gone(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
+    /// Records the loss of a hold of this client.
+    pub(super) fn record_loss(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
         let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
-        queue.ends_rest();
+        queue.end_rest();
         let notified = queue.wake(Wake::One);
-        self.hold_is_over(spec, now);
+        self.end_hold(spec, now);
         notified
     }
 
-    /// One of the waiters has been granted the lock until then, and will leave.
-    pub(super) fn taken(&mut self, spec: &LockSpec, until: Instant, now: Instant) {
+    /// Schedules a poll for the other waiters: one of them was granted the lock until then, and leaves.
+    pub(super) fn poll_after_grant(&mut self, spec: &LockSpec, until: Instant, now: Instant) {
         let Some(queue) = self.queue(spec) else {
             return;
         };
@@ -216,15 +216,15 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A waiter begins to try. What happens from now on, it will see.
-    pub(super) fn trying(&mut self, spec: &LockSpec, id: WaiterId) {
+    /// Begins an attempt of a waiter. A later event makes its refusal out of date.
+    pub(super) fn begin_attempt(&mut self, spec: &LockSpec, id: WaiterId) {
         if let Some(waiter) = self.queue(spec).and_then(|queue| queue.waiter(id)) {
             waiter.state = State::Trying;
         }
     }
 
-    /// A try was refused; the holder has `remaining` left.
-    pub(super) fn refused(
+    /// Records a refused attempt; the holder has `remaining` left.
+    pub(super) fn record_refusal(
         &mut self,
         spec: &LockSpec,
         id: WaiterId,
@@ -241,7 +241,7 @@ impl<S: Clone> Waiters<S> {
         queue.echoes.forget();
         if spec.protocol.intend().is_some() {
             let writers = queue.key.arc().clone();
-            self.intents.waits(&writers, now);
+            self.intents.add_writer(&writers, now);
         }
         let Some(queue) = self.queue(spec) else {
             return Rest::TryAgain;
@@ -260,7 +260,7 @@ impl<S: Clone> Waiters<S> {
         // A later waiter does not postpone the poll that earlier waiters count on.
         let new = old.filter(|old| *old > now).map_or(at, |old| old.min(at));
         if old != Some(new) {
-            queue.polls_at(Some(new), polls);
+            queue.set_poll(Some(new), polls);
         }
     }
 
@@ -282,7 +282,7 @@ impl<S: Clone> Waiters<S> {
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
         // Perhaps no attempt was sent since messages are sure to arrive; then a waiter is to try, at the end of a yield if there is one.
-        let sure = queue.has_subscribed || queue.rests(now).is_some();
+        let sure = queue.has_subscribed || queue.rests_until(now).is_some();
         let parked = state == Some(State::Parked) && sure;
         // What has happened since it asked was about its own hold, or about a later one.
         let outdated = state == Some(State::Outdated);
@@ -296,7 +296,7 @@ impl<S: Clone> Waiters<S> {
         if granted && stays && queue.listens {
             queue.stays = Stays::WhileHeld;
         }
-        let (nobody, spec) = (queue.waiters.is_empty(), queue.key.arc().clone());
+        let (is_empty, spec) = (queue.waiters.is_empty(), queue.key.arc().clone());
         let polls = queue.polls;
         if granted && outdated && spec.has_one_holder() {
             self.contradicted.push(spec.clone());
@@ -306,19 +306,19 @@ impl<S: Clone> Waiters<S> {
         }
         if spec.protocol.intend().is_some() {
             if granted {
-                self.intents.granted(&spec.name, now);
+                self.intents.record_grant(&spec.name, now);
             }
-            if nobody && self.intents.no_writer_waits(&spec.name, now) {
+            if is_empty && self.intents.remove_writers(&spec.name, now) {
                 self.withdrawn.push(spec.clone());
             }
         }
-        self.may_be_over(&spec, now);
+        self.forget_if_unused(&spec, now);
         passed_on
     }
 
-    /// This client was granted the lock without having waited.
-    pub(super) fn holds(&mut self, spec: &LockSpec, now: Instant) {
-        self.yields.granted(spec, now);
+    /// Records a grant to this client.
+    pub(super) fn record_grant(&mut self, spec: &LockSpec, now: Instant) {
+        self.yields.record_grant(spec, now);
         if let Some(queue) = self.queue(spec)
             && let Stays::Until(_) = queue.stays
         {
@@ -326,18 +326,18 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A hold has ended without a message.
-    pub(super) fn hold_is_over(&mut self, spec: &LockSpec, now: Instant) {
+    /// Records the end of a hold without a message.
+    pub(super) fn end_hold(&mut self, spec: &LockSpec, now: Instant) {
         if let Some(queue) = self.queue(spec)
             && queue.stays == Stays::WhileHeld
         {
             queue.stays = Stays::No;
-            self.may_be_over(spec, now);
+            self.forget_if_unused(spec, now);
         }
     }
 
     /// Unsubscribes, if the lock has no waiter and the client need not listen any more.
-    fn may_be_over(&mut self, spec: &LockSpec, now: Instant) {
+    fn forget_if_unused(&mut self, spec: &LockSpec, now: Instant) {
         let Some(queue) = self.queue(spec) else {
             return;
         };
@@ -372,13 +372,18 @@ impl<S: Clone> Waiters<S> {
     }
 
     /// The locks at which an intent is to be left now, and for how long.
-    pub(super) fn intents(&mut self, now: Instant) -> Vec<(Arc<LockSpec>, Duration)> {
+    pub(super) fn take_due_intents(&mut self, now: Instant) -> Vec<(Arc<LockSpec>, Duration)> {
         std::iter::from_fn(|| self.intents.take_due(now)).collect()
     }
 
-    /// The server has not let a writer of the lock leave an intent.
-    pub(super) fn intent_not_left(&mut self, name: &Arc<str>, nobody_reads: bool, now: Instant) {
-        self.intents.not_left(name, nobody_reads, now);
+    /// Records that the server refused an intent of a writer.
+    pub(super) fn record_intent_refusal(
+        &mut self,
+        name: &Arc<str>,
+        has_no_readers: bool,
+        now: Instant,
+    ) {
+        self.intents.record_refusal(name, has_no_readers, now);
     }
 
     /// At how many locks this client listens or waits.
@@ -403,12 +408,12 @@ impl<S: Clone> Waiters<S> {
             self.unneeded.push(spec.channel.clone());
         }
         if let Some(mut queue) = queue {
-            queue.polls_at(None, &mut self.polls);
+            queue.set_poll(None, &mut self.polls);
         }
     }
 
-    /// A message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
-    pub(super) fn message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
+    /// Handles a message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
+    pub(super) fn handle_message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
         let mut notified = Vec::new();
         let mut stand_back = Vec::new();
         for queue in self.channels.get_mut(channel).into_iter().flatten() {
@@ -416,14 +421,14 @@ impl<S: Clone> Waiters<S> {
             let spec = key.spec();
             let all = wake == Wake::All && !spec.mode.excludes_readers();
             let wake = if all { Wake::All } else { Wake::One };
-            if !all && queue.is_echo(now) {
+            if !all && queue.absorb_echo(now) {
                 continue;
             }
             if queue.stays == Stays::WhileHeld {
                 self.contradicted.push(key.arc().clone());
             }
-            let until = self.yields.another_client_released(spec, now);
-            queue.ends_rest();
+            let until = self.yields.record_foreign_release(spec, now);
+            queue.end_rest();
             match until {
                 Some(until) if spec.has_one_holder() => {
                     queue.rest(until);
@@ -451,20 +456,20 @@ impl<S: Clone> Waiters<S> {
         waiters.map(|waiter| waiter.signal.clone()).collect()
     }
 
-    /// Anything may have happened.
-    pub(super) fn missed(&mut self) -> Vec<S> {
-        self.missed_where(|_| true)
+    /// Wakes all waiters: messages may have been missed.
+    pub(super) fn wake_all(&mut self) -> Vec<S> {
+        self.wake_all_where(|_| true)
     }
 
-    /// The same to those channels that `concerned` is true of.
-    pub(super) fn missed_where(&mut self, concerned: impl Fn(&Bytes) -> bool) -> Vec<S> {
+    /// The same for the channels that `concerned` is true of.
+    pub(super) fn wake_all_where(&mut self, concerned: impl Fn(&Bytes) -> bool) -> Vec<S> {
         let channels = self.channels.iter_mut();
         let queues = channels.filter(|(channel, _)| concerned(channel));
         queues
             .flat_map(|(_, queues)| queues)
             .flat_map(|queue| {
                 queue.echoes.forget();
-                queue.ends_rest();
+                queue.end_rest();
                 queue.wake(Wake::All)
             })
             .collect()
@@ -472,11 +477,11 @@ impl<S: Clone> Waiters<S> {
 
     /// An intent found the lock free, and no message said so. Redisson publishes none when a reader leaves a lease that ends much earlier
     /// than the one that the waiters were told. So one writer asks.
-    pub(super) fn found_free(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
-        self.intents.not_left(&spec.name, false, now);
+    pub(super) fn wake_for_free_lock(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
+        self.intents.record_refusal(&spec.name, false, now);
         let queue = self.queue(spec);
         // One that stands back for other clients asks when that is over.
-        let queue = queue.filter(|queue| queue.rests(now).is_none());
+        let queue = queue.filter(|queue| queue.rests_until(now).is_none());
         queue.map_or_else(Vec::new, |queue| queue.wake(Wake::One))
     }
 
@@ -500,9 +505,9 @@ impl<S: Clone> Waiters<S> {
                     self.forget(key.spec());
                     continue;
                 }
-                if let Some(until) = queue.rests(now) {
+                if let Some(until) = queue.rests_until(now) {
                     // Another client has come in between: this one stands back for longer.
-                    queue.polls_at(Some(until), all);
+                    queue.set_poll(Some(until), all);
                     continue;
                 }
                 let mut next = now + queue.poll_floor;
@@ -511,7 +516,7 @@ impl<S: Clone> Waiters<S> {
                 {
                     next = next.min(until);
                 }
-                let rested = queue.ends_rest();
+                let rested = queue.end_rest();
                 let polls = queue.polls;
                 // If no waiter is at rest, one whose refusal is on its way asks once more.
                 let wake = match rested && key.spec().shared {
@@ -520,7 +525,7 @@ impl<S: Clone> Waiters<S> {
                 };
                 notified.extend(queue.wake(wake));
                 queue.polls = polls + 1;
-                queue.polls_at(Some(next), all);
+                queue.set_poll(Some(next), all);
             }
         }
         notified

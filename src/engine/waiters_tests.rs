@@ -17,8 +17,11 @@ fn seconds(seconds: u64) -> Option<Duration> {
 /// Joins and is refused once: a waiter at rest.
 fn park(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, signal: u32, now: Instant) -> WaiterId {
     let id = waiters.join(spec, signal);
-    waiters.trying(spec, id);
-    assert_eq!(waiters.refused(spec, id, seconds(30), now), Rest::Parked);
+    waiters.begin_attempt(spec, id);
+    assert_eq!(
+        waiters.record_refusal(spec, id, seconds(30), now),
+        Rest::Parked
+    );
     id
 }
 
@@ -28,10 +31,16 @@ fn a_message_wakes_one_in_the_order_in_which_they_came_or_all() {
     for signal in 1..=4 {
         park(&mut waiters, &spec, signal, now);
     }
-    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [1]);
-    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [2]);
-    assert_eq!(waiters.message(&spec.channel, Wake::All, now), [3, 4]);
-    assert_eq!(waiters.message(&"elsewhere".into(), Wake::All, now), [0; 0]);
+    assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [1]);
+    assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [2]);
+    assert_eq!(
+        waiters.handle_message(&spec.channel, Wake::All, now),
+        [3, 4]
+    );
+    assert_eq!(
+        waiters.handle_message(&"elsewhere".into(), Wake::All, now),
+        [0; 0]
+    );
 }
 
 #[test]
@@ -42,10 +51,10 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
     park(&mut waiters, &a, 1, now);
     park(&mut waiters, &a, 2, now);
     let id = park(&mut waiters, &braced, 3, now);
-    let mut woken = waiters.message(&a.channel, Wake::One, now);
+    let mut woken = waiters.handle_message(&a.channel, Wake::One, now);
     woken.sort_unstable();
     assert_eq!(woken, [1, 3]);
-    waiters.trying(&braced, id);
+    waiters.begin_attempt(&braced, id);
     assert_eq!(
         (
             waiters.leave(&braced, id, true, now),
@@ -60,19 +69,20 @@ fn p_t9_names_that_share_a_channel_are_each_woken() {
 fn p_w2_a_message_during_attempts_makes_one_waiter_or_all_try_again() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     let ids = [1, 2].map(|signal| waiters.join(&spec, signal));
-    let rests =
-        |waiters: &mut Waiters<u32>| ids.map(|id| waiters.refused(&spec, id, seconds(30), now));
-    ids.iter().for_each(|id| waiters.trying(&spec, *id));
+    let rests = |waiters: &mut Waiters<u32>| {
+        ids.map(|id| waiters.record_refusal(&spec, id, seconds(30), now))
+    };
+    ids.iter().for_each(|id| waiters.begin_attempt(&spec, *id));
     assert_eq!(
-        waiters.message(&spec.channel, Wake::One, now),
+        waiters.handle_message(&spec.channel, Wake::One, now),
         [0; 0],
         "no waiter rests"
     );
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::Parked]);
-    ids.iter().for_each(|id| waiters.trying(&spec, *id));
-    waiters.message(&spec.channel, Wake::All, now);
+    ids.iter().for_each(|id| waiters.begin_attempt(&spec, *id));
+    waiters.handle_message(&spec.channel, Wake::All, now);
     assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::TryAgain]);
-    ids.iter().for_each(|id| waiters.trying(&spec, *id));
+    ids.iter().for_each(|id| waiters.begin_attempt(&spec, *id));
     assert_eq!(rests(&mut waiters), [Rest::Parked, Rest::Parked]);
 }
 
@@ -82,19 +92,19 @@ fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
     let ids: Vec<_> = (1..=4)
         .map(|signal| park(&mut waiters, &spec, signal, now))
         .collect();
-    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [1]);
+    assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [1]);
     assert_eq!(
         waiters.leave(&spec, ids[0], false, now),
         [2],
         "told, and gone"
     );
-    waiters.trying(&spec, ids[1]);
+    waiters.begin_attempt(&spec, ids[1]);
     assert_eq!(
         waiters.leave(&spec, ids[1], false, now),
         [3],
         "trying, and gone"
     );
-    waiters.trying(&spec, ids[2]);
+    waiters.begin_attempt(&spec, ids[2]);
     assert_eq!(
         waiters.leave(&spec, ids[2], true, now),
         [0; 0],
@@ -112,8 +122,8 @@ fn p_w3_a_wake_up_that_is_not_used_is_passed_on() {
 fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     let first = waiters.join(&spec, 1);
-    waiters.trying(&spec, first);
-    waiters.refused(&spec, first, seconds(1), now);
+    waiters.begin_attempt(&spec, first);
+    waiters.record_refusal(&spec, first, seconds(1), now);
     let lease_over = now + Duration::from_millis(1001);
     assert_eq!(waiters.next_poll(), Some(lease_over));
     park(&mut waiters, &spec, 2, now);
@@ -133,8 +143,8 @@ fn a_waiter_polls_with_a_pause_whatever_the_answer() {
     let id = waiters.join(&spec, 1);
     let (start, mut now, mut attempts) = (Instant::now(), Instant::now(), 0);
     while now < start + Duration::from_secs(10) {
-        waiters.trying(&spec, id);
-        waiters.refused(&spec, id, Some(Duration::ZERO), now);
+        waiters.begin_attempt(&spec, id);
+        waiters.record_refusal(&spec, id, Some(Duration::ZERO), now);
         now = waiters.next_poll().unwrap();
         assert_eq!(waiters.poll(now), [1]);
         attempts += 1;
@@ -159,7 +169,7 @@ fn missed_messages_wake_all_waiters() {
     park(&mut waiters, &spec("a"), 1, now);
     park(&mut waiters, &spec("a"), 2, now);
     park(&mut waiters, &spec("b"), 3, now);
-    let mut woken = waiters.missed();
+    let mut woken = waiters.wake_all();
     woken.sort_unstable();
     assert_eq!(woken, [1, 2, 3]);
 }
@@ -202,14 +212,14 @@ proptest! {
                 Step::Join => present.push((waiters.join(&spec, 0), None)),
                 Step::Attempt(index) if !present.is_empty() => {
                     let at = index.index(present.len());
-                    waiters.trying(&spec, present[at].0);
+                    waiters.begin_attempt(&spec, present[at].0);
                     present[at].1 = Some(messages);
                 }
                 Step::Refuse(index) if !present.is_empty() => {
                     let at = index.index(present.len());
                     let (id, began) = present[at];
                     if let Some(began) = began {
-                        if waiters.refused(&spec, id, seconds(30), now) == Rest::Parked {
+                        if waiters.record_refusal(&spec, id, seconds(30), now) == Rest::Parked {
                             // It asked after the message: the lock is held.
                             open &= began != messages;
                         }
@@ -223,7 +233,7 @@ proptest! {
                     open &= !granted;
                 }
                 Step::Message => {
-                    waiters.message(&spec.channel, Wake::One, now);
+                    waiters.handle_message(&spec.channel, Wake::One, now);
                     messages += 1;
                     open = !present.is_empty();
                 }
@@ -253,7 +263,7 @@ proptest! {
 /// A waiter that is granted the lock, after messages are sure to arrive.
 fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
     let id = park(waiters, spec, 1, now);
-    waiters.subscribed(spec, true);
+    waiters.record_subscription(spec, true);
     assert_eq!(waiters.leave(spec, id, true, now), [0; 0]);
     assert_eq!(
         waiters.take_unneeded(),
@@ -264,27 +274,27 @@ fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
 
 /// The lock is released, and so many other clients hear of it.
 fn released(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, others: u32, now: Instant) {
-    let ticket = waiters.releases(spec, now);
+    let ticket = waiters.begin_release(spec, now);
     let due = waiters.yields.is_due(spec, 0, now);
     let heard = Some(Neighbours::Listening(others));
-    waiters.answered(spec, ticket, heard, (due, true), now);
+    waiters.finish_release(spec, ticket, heard, (due, true), now);
 }
 
 #[test]
 fn holder_that_has_waited_listens_until_its_hold_is_over() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
-    waiters.hold_is_over(&spec, now);
+    waiters.end_hold(&spec, now);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
     granted(&mut waiters, &spec, now);
-    waiters.gone(&spec, now);
+    waiters.record_loss(&spec, now);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
     // Released, and heard by no other client; or not known to be.
     for heard in [Some(Neighbours::None), None] {
         granted(&mut waiters, &spec, now);
-        let ticket = waiters.releases(&spec, now);
+        let ticket = waiters.begin_release(&spec, now);
         assert!(ticket.is_some(), "an echo will come");
-        let notified = waiters.answered(&spec, ticket, heard, (false, true), now);
+        let notified = waiters.finish_release(&spec, ticket, heard, (false, true), now);
         assert_eq!(notified, [0; 0]);
         assert_eq!(waiters.take_unneeded(), [&spec.channel]);
         assert_eq!(waiters.len(), 0);
@@ -299,12 +309,15 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     let end = waiters.yields.until(&spec, now).expect("a yield is due");
     assert_eq!(waiters.next_due(), Some(end));
     // Its own message ends no yield, and wakes no waiter.
-    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [0; 0]);
+    assert_eq!(
+        waiters.handle_message(&spec.channel, Wake::One, now),
+        [0; 0]
+    );
     assert_eq!(waiters.yields.until(&spec, now), Some(end));
     let (id, listens) = waiters.join_yielding(&spec, 2, now).expect("it yields");
     assert!(listens);
     // Another client's does both.
-    assert_eq!(waiters.message(&spec.channel, Wake::One, now), [2]);
+    assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [2]);
     assert_eq!(waiters.yields.until(&spec, now), None);
     waiters.leave(&spec, id, false, now);
     waiters.poll(end);
@@ -320,14 +333,17 @@ fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
     let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
     granted(&mut waiters, &spec, now);
     released(&mut waiters, &spec, 2, now);
-    waiters.message(&spec.channel, Wake::One, now);
+    waiters.handle_message(&spec.channel, Wake::One, now);
     waiters.join_yielding(&spec, 2, now).expect("it yields");
     let later = now + Duration::from_micros(300);
-    assert_eq!(waiters.message(&spec.channel, Wake::One, later), [0; 0]);
+    assert_eq!(
+        waiters.handle_message(&spec.channel, Wake::One, later),
+        [0; 0]
+    );
     let end = waiters.yields.until(&spec, later).expect("it stands back");
     assert_eq!(waiters.poll(later), [0; 0]);
     assert_eq!(waiters.poll(end), [2], "the other one has not come");
-    waiters.message(&spec.channel, Wake::One, later);
+    waiters.handle_message(&spec.channel, Wake::One, later);
 }
 
 /// Tasks of this client that wait behind a tenure learn when the lock is forced open.
@@ -335,16 +351,17 @@ fn waiter_stands_back_for_clients_that_have_not_had_their_turn() {
 fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     let (spec, now) = (spec("a"), Instant::now());
     let mut waiters: Waiters<u32> = Waiters::new(POLL_FLOOR, true);
-    assert!(waiters.stay(&spec), "it has to subscribe");
-    waiters.subscribed(&spec, true);
-    assert!(!waiters.stay(&spec), "it listens already");
+    assert!(waiters.stay_subscribed(&spec), "it has to subscribe");
+    waiters.record_subscription(&spec, true);
+    assert!(!waiters.stay_subscribed(&spec), "it listens already");
     // The echo of its own release says nothing new, and nor does one that is waited for in vain.
-    let ticket = waiters.releases(&spec, now);
-    waiters.message(&spec.channel, Wake::One, now);
+    let ticket = waiters.begin_release(&spec, now);
+    waiters.handle_message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 0);
-    waiters.message(&spec.channel, Wake::One, now);
+    waiters.handle_message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 1);
-    let notified = waiters.answered(&spec, ticket, Some(Neighbours::None), (false, true), now);
+    let notified =
+        waiters.finish_release(&spec, ticket, Some(Neighbours::None), (false, true), now);
     assert_eq!(notified, [0; 0]);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
 }
@@ -355,9 +372,9 @@ fn grant_that_is_out_of_date_is_looked_at() {
     for (wake, looked_at) in [(None, 0), (Some(Wake::One), 1)] {
         let (mut waiters, spec, now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
         let id = waiters.join(&spec, 1);
-        waiters.trying(&spec, id);
+        waiters.begin_attempt(&spec, id);
         if let Some(wake) = wake {
-            waiters.message(&spec.channel, wake, now);
+            waiters.handle_message(&spec.channel, wake, now);
         }
         waiters.leave(&spec, id, true, now);
         assert_eq!(waiters.take_contradicted().len(), looked_at);

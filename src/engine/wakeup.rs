@@ -56,11 +56,11 @@ impl Wakeups {
     }
 
     /// Of each lock the waiter that has waited longest.
-    pub(super) fn foremost(&self, mut of: impl FnMut(&Arc<LockSpec>, &Signal)) {
+    pub(super) fn foremost(&self, mut inspect: impl FnMut(&Arc<LockSpec>, &Signal)) {
         let waiters = self.room.waiters();
         waiters
             .foremost()
-            .for_each(|(spec, signal)| of(spec, signal));
+            .for_each(|(spec, signal)| inspect(spec, signal));
     }
 
     /// Everybody is to see that the client is closed.
@@ -81,14 +81,14 @@ impl Wakeups {
     ) -> Option<BoxFuture<Result<(), CallError>>> {
         self.room.change(|waiters| {
             // Asked under the mutex that a release takes: the release sees the listener, or is seen here.
-            let is_new = is_held() && waiters.stay(spec);
+            let is_new = is_held() && waiters.stay_subscribed(spec);
             is_new.then(|| self.redis.subscribe(spec.channel.clone()))
         })
     }
 
-    /// Messages from `spec` are sure to arrive.
-    pub(super) fn subscribed(&self, spec: &LockSpec) {
-        self.room.waiters().subscribed(spec, true);
+    /// Records that messages from `spec` are sure to arrive.
+    pub(super) fn record_subscription(&self, spec: &LockSpec) {
+        self.room.waiters().record_subscription(spec, true);
     }
 
     /// Until when the lock at `spec` is left to other clients.
@@ -99,47 +99,47 @@ impl Wakeups {
         self.room.waiters().yields.until(spec, Instant::now())
     }
 
-    /// A task that polls is about to ask for the lock at `spec`. Says until when it leaves it to other clients.
-    pub(super) fn keep_yield(&self, spec: &LockSpec) -> Option<Instant> {
+    /// Begins the wait of a polling task for the end of a yield. Returns that end.
+    pub(super) fn begin_yield_wait(&self, spec: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
         }
-        self.room.waiters().yields.keep(spec, Instant::now())
+        self.room.waiters().yields.begin_wait(spec, Instant::now())
     }
 
-    /// This client was granted the lock at `spec`, or was refused.
-    pub(super) fn asked(&self, spec: &LockSpec, granted: bool) {
+    /// Records the server's answer to an attempt at `spec`.
+    pub(super) fn record_answer(&self, spec: &LockSpec, granted: bool) {
         if self.any_neighbours.load(Ordering::Relaxed) {
             let (mut waiters, now) = (self.room.waiters(), Instant::now());
             match granted {
-                true => waiters.holds(spec, now),
-                false => waiters.yields.refused(spec),
+                true => waiters.record_grant(spec, now),
+                false => waiters.yields.record_refusal(spec),
             }
         }
     }
 
-    /// `owner` was granted a first hold without having waited; its other tasks may wait where it `listens`.
-    pub(super) fn entered(&self, listens: &LockSpec, owner: Owner) {
-        let is_its = |other: &Arc<Signal>| other.owner == owner;
+    /// Notifies waiters of `owner`, which has acquired the lock without a wait. They wait where it `listens`.
+    pub(super) fn notify_waiters_of_owner(&self, listens: &LockSpec, owner: Owner) {
+        let is_of_owner = |other: &Arc<Signal>| other.owner == owner;
         self.room
-            .notify(|waiters| waiters.entered(listens, None, is_its));
+            .notify(|waiters| waiters.wake_waiters_of_owner(listens, None, is_of_owner));
     }
 
-    /// The last hold at `spec` was released, of which no waiter here was notified.
-    pub(super) fn released(&self, spec: &Arc<LockSpec>, reply: &Reply) {
+    /// Records the release of a last hold at `spec`, of which no waiter here was notified.
+    pub(super) fn record_release(&self, spec: &Arc<LockSpec>, reply: &Reply) {
         // Without a listener, here or elsewhere, nothing changes.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
         if spec.has_queue() || !known && self.surely_unheard(spec, reply) {
             return;
         }
-        self.answered(spec, None, (None, true), Some(reply));
+        self.finish_release(spec, None, (None, true), Some(reply));
     }
 
-    /// A last hold at `spec` is over, or given up, although no release of it was answered.
-    pub(super) fn hold_is_over(&self, spec: &LockSpec) {
+    /// Records the end of a last hold at `spec` without an answered release.
+    pub(super) fn end_hold(&self, spec: &LockSpec) {
         if self.is_awaited() {
             self.room
-                .change(|waiters| waiters.hold_is_over(spec, Instant::now()));
+                .change(|waiters| waiters.end_hold(spec, Instant::now()));
         }
     }
 
@@ -148,8 +148,8 @@ impl Wakeups {
         spec.announced && self.redis.counts_listeners() && listeners(reply) == 0
     }
 
-    /// A release was answered, or is not known to have published.
-    fn answered(
+    /// Finishes a release: it was answered, or is not known to have published.
+    fn finish_release(
         &self,
         spec: &Arc<LockSpec>,
         ticket: Option<Ticket>,
@@ -161,7 +161,7 @@ impl Wakeups {
             let (due, alone) = leaving;
             let due = due.unwrap_or_else(|| waiters.yields.is_due(spec, 0, now));
             let heard = reply.map(|reply| self.neighbours(waiters, spec, reply));
-            let notified = waiters.answered(spec, ticket, heard, (due, alone), now);
+            let notified = waiters.finish_release(spec, ticket, heard, (due, alone), now);
             let any = !waiters.yields.is_empty();
             self.any_neighbours.store(any, Ordering::Relaxed);
             notified
@@ -258,7 +258,7 @@ impl Waiting {
     }
 
     /// Whether it has not asked yet, and is to wait for the end of a yield. Says so once.
-    pub(super) fn takes_yield(&mut self) -> bool {
+    pub(super) fn take_yield(&mut self) -> bool {
         let hearing = std::mem::replace(&mut self.hearing, Hearing::Sure);
         let (yields, hearing) = match hearing {
             Hearing::Yielding(Some(subscribed)) => (true, Hearing::Subscribing(subscribed)),
@@ -293,20 +293,20 @@ impl Waiting {
         // A caller that timed out does not record a subscription result.
         if done.is_ok() || Instant::now() >= longest {
             let done = matches!(done, Ok(Some(Ok(()))));
-            wakeups.room.waiters().subscribed(&self.spec, done);
+            wakeups.room.waiters().record_subscription(&self.spec, done);
         }
     }
 
-    /// A try begins.
-    pub(super) fn trying(&self) {
+    /// Begins an attempt.
+    pub(super) fn begin_attempt(&self) {
         let mut waiters = self.engine.wakeups.room.waiters();
-        waiters.trying(&self.spec, self.id);
+        waiters.begin_attempt(&self.spec, self.id);
     }
 
-    /// The try was refused. Says whether to try again at once.
-    pub(super) fn refused(&self, remaining: Option<Duration>) -> bool {
+    /// Records a refusal. Returns whether to try again at once.
+    pub(super) fn record_refusal(&self, remaining: Option<Duration>) -> bool {
         let room = &self.engine.wakeups.room;
-        room.refused(&self.spec, self.id, remaining, Instant::now())
+        room.record_refusal(&self.spec, self.id, remaining, Instant::now())
     }
 
     /// Completes when it is time to try again.
@@ -314,8 +314,8 @@ impl Waiting {
         self.signal.notified()
     }
 
-    /// The lock was granted until then: nothing is passed on.
-    pub(super) fn granted(&mut self, until: Instant) {
+    /// Records the grant, which lasts until then: no notification is passed on.
+    pub(super) fn record_grant(&mut self, until: Instant) {
         self.granted = Some(until);
     }
 }
@@ -336,7 +336,7 @@ impl Drop for Waiting {
         for spec in &left.withdrawn {
             engine.intend(spec, Duration::ZERO);
         }
-        engine.look_at_contradicted(std::mem::take(&mut left.contradicted));
+        engine.verify_contradicted(std::mem::take(&mut left.contradicted));
         for spec in &left.unheard {
             engine.look_for_other_listeners(spec);
         }
@@ -346,7 +346,7 @@ impl Drop for Waiting {
 /// The release of a last hold of a lock with waiters.
 ///
 /// Dropped without an answer, the release is not known to have published.
-pub(super) struct Leaving<'a> {
+pub(super) struct LastRelease<'a> {
     wakeups: &'a Wakeups,
     spec: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
@@ -354,14 +354,14 @@ pub(super) struct Leaving<'a> {
     due: Option<bool>,
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> LastRelease<'a> {
     /// The release is about to be sent: its message may be here as soon as it is. So many tasks wait for the lock here.
     pub(super) fn begin(wakeups: &'a Wakeups, spec: &'a Arc<LockSpec>, waiting: usize) -> Self {
         let (mut waiters, now) = (wakeups.room.waiters(), Instant::now());
         Self {
             wakeups,
             spec,
-            ticket: waiters.releases(spec, now),
+            ticket: waiters.begin_release(spec, now),
             due: (waiting > 0).then(|| {
                 let yields = &mut waiters.yields;
                 yields.has_neighbours(spec) && yields.is_due(spec, waiting, now)
@@ -374,35 +374,35 @@ impl<'a> Leaving<'a> {
         self.due == Some(true)
     }
 
-    /// The server released the lock.
-    pub(super) fn answered(mut self, reply: &Reply) {
+    /// Finishes the release: the server has answered.
+    pub(super) fn finish(mut self, reply: &Reply) {
         let (ticket, alone) = (self.ticket.take(), self.due.is_none());
         match ticket {
-            None if alone => self.wakeups.released(self.spec, reply),
+            None if alone => self.wakeups.record_release(self.spec, reply),
             ticket => {
                 let wakeups = self.wakeups;
-                wakeups.answered(self.spec, ticket, (self.due, alone), Some(reply));
+                wakeups.finish_release(self.spec, ticket, (self.due, alone), Some(reply));
             }
         }
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for LastRelease<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let leaving = (Some(false), false);
             self.wakeups
-                .answered(self.spec, Some(ticket), leaving, None);
+                .finish_release(self.spec, Some(ticket), leaving, None);
         }
     }
 }
 
 impl Engine {
     /// Wakes the waiters at `spec` after a hold of this client was lost: there may be no message.
-    pub(super) fn tell_of_loss(&self, spec: &LockSpec) {
+    pub(super) fn wake_after_loss(&self, spec: &LockSpec) {
         if self.wakeups.is_awaited() {
-            let gone = |waiters: &mut Waiters<_>| waiters.gone(spec, Instant::now());
-            self.wakeups.room.change_and_notify(gone);
+            let record_loss = |waiters: &mut Waiters<_>| waiters.record_loss(spec, Instant::now());
+            self.wakeups.room.change_and_notify(record_loss);
         }
     }
 
@@ -413,7 +413,7 @@ impl Engine {
         loop {
             tokio::select! {
                 event = events.recv() => match event {
-                    Some(event) => self.happened(event),
+                    Some(event) => self.handle_event(event),
                     None => return,
                 },
                 () = self.wakeups.room.due() => {
@@ -446,20 +446,20 @@ impl Engine {
             match outcome {
                 Ok(Outcome::Done(_)) => {}
                 Ok(Outcome::Absent) => {
-                    let notified = room.notify(|waiters| waiters.found_free(&spec, now));
+                    let notified = room.notify(|waiters| waiters.wake_for_free_lock(&spec, now));
                     engine.gauges.woken(WakeUp::Poll, notified);
                 }
                 Ok(Outcome::Busy { remaining }) => {
-                    let nobody_reads = remaining < 0;
+                    let has_no_readers = remaining < 0;
                     room.waiters()
-                        .intent_not_left(&spec.name, nobody_reads, now);
+                        .record_intent_refusal(&spec.name, has_no_readers, now);
                 }
-                Err(_) => room.waiters().intent_not_left(&spec.name, true, now),
+                Err(_) => room.waiters().record_intent_refusal(&spec.name, true, now),
             }
         });
     }
 
-    fn happened(self: &Arc<Self>, event: Event) {
+    fn handle_event(self: &Arc<Self>, event: Event) {
         self.synchronizers.happened(&event);
         let mut contradicted = Vec::new();
         let cause = match &event {
@@ -469,30 +469,30 @@ impl Engine {
         let notified = self.wakeups.room.notify(|waiters| match event {
             Event::Message { channel, payload } => match message::read(&payload) {
                 Some(wake) => {
-                    let notified = waiters.message(&channel, wake, Instant::now());
+                    let notified = waiters.handle_message(&channel, wake, Instant::now());
                     contradicted = waiters.take_contradicted();
                     notified
                 }
                 None => Vec::new(),
             },
-            Event::MessagesMissed => waiters.missed(),
+            Event::MessagesMissed => waiters.wake_all(),
             Event::Reconnected => {
                 self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
-                self.watchdog.reconnected();
-                waiters.missed()
+                self.watchdog.notify_reconnected();
+                waiters.wake_all()
             }
             // One slot of many, perhaps, and many may be on their way: the rest is left alone.
             Event::Moved(slots) => {
                 self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
                 self.verify_in(&slots);
-                waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
+                waiters.wake_all_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
             Event::MissedIn(slots) => {
-                waiters.missed_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
+                waiters.wake_all_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         });
         self.gauges.woken(cause, notified);
-        self.look_at_contradicted(contradicted);
+        self.verify_contradicted(contradicted);
     }
 
     /// A lock was free, and no message had said so: other clients may announce their releases where this one does not listen,
@@ -521,7 +521,7 @@ impl Engine {
     }
 
     /// Looks up holds that another client may have forced open: they are not handed on before the server has confirmed them.
-    fn look_at_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
+    fn verify_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
             let current = self.owners.local(&spec).and_then(|local| local.current());
             let shared = || self.owners.readers(&spec.name).shared();

@@ -36,7 +36,7 @@ impl Watchdog {
             .set(tenure.number, &tenure.next_deadline, never, entry);
     }
 
-    pub(super) fn reconnected(&self) {
+    pub(super) fn notify_reconnected(&self) {
         self.reconnected.notify_one();
     }
 }
@@ -66,7 +66,7 @@ impl Engine {
         }
         self.watchdog.forget(tenure);
         if tenure.spec.has_one_holder() {
-            self.tell_of_loss(&tenure.spec);
+            self.wake_after_loss(&tenure.spec);
         }
         if reason == LostReason::Expired && tenure.may_live_on() {
             self.give_back_later(tenure.clone());

@@ -98,7 +98,7 @@ struct Yield {
     began: Instant,
     until: Instant,
     /// A task of this client has waited for its end.
-    kept: bool,
+    waited_for: bool,
     /// Another client has had the lock.
     used: bool,
     /// How often another client has released it since.
@@ -149,7 +149,7 @@ impl Yielding {
         self.last = Some(Yield {
             began: now,
             until,
-            kept: false,
+            waited_for: false,
             used: false,
             turns: 0,
             stands_back: None,
@@ -158,7 +158,7 @@ impl Yielding {
         until
     }
 
-    fn granted(&mut self, now: Instant) {
+    fn record_grant(&mut self, now: Instant) {
         if self
             .left
             .take()
@@ -179,23 +179,23 @@ impl Yielding {
                 // A neighbour that is asleep for once is not one that never asks.
                 self.believed = Some((last.turns, now + 8 * stood_back));
             }
-        } else if last.kept && now >= last.until {
+        } else if last.waited_for && now >= last.until {
             let longest = self.neighbours.longest();
             (self.used, self.dead) = (None, self.length >= longest);
             self.length = (self.length * 2).min(longest);
         }
     }
 
-    /// Another client has taken the lock.
-    fn taken(&mut self) {
+    /// Records that another client used the yield.
+    fn record_use(&mut self) {
         if let Some(last) = &mut self.last {
             last.used = true;
             self.streak_began = None;
         }
     }
 
-    /// Another client has released the lock. Says until when this one stands back, if it does.
-    fn another_client_released(&mut self, now: Instant) -> Option<Instant> {
+    /// Records a release by another client. Returns until when this one stands back, if it does.
+    fn record_foreign_release(&mut self, now: Instant) -> Option<Instant> {
         self.streak_began = None;
         let others = self.others(now);
         let last = self.last.as_mut()?;
@@ -264,9 +264,9 @@ impl Yields {
         self.on && self.at(spec).is_none_or(|side| side.is_due(waiting, now))
     }
 
-    /// The last hold was released. If other clients heard of it, a yield begins if it is `due`. Other tasks of this client may
+    /// Records the release of a last hold. If other clients heard of it, a yield begins if it is `due`. Other tasks of this client may
     /// wait for the lock, if it is not `alone`.
-    pub(super) fn released(
+    pub(super) fn record_release(
         &mut self,
         spec: &Arc<LockSpec>,
         neighbours: Neighbours,
@@ -317,37 +317,37 @@ impl Yields {
         (until > now).then_some(until)
     }
 
-    /// A task is about to ask for the lock, and waits if it has to. Returns until when it has to leave the lock to other clients.
-    pub(super) fn keep(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
+    /// Begins the wait of a task for the end of a yield. Returns that end, if there is a yield.
+    pub(super) fn begin_wait(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
         let last = self.at(spec)?.last.as_mut()?;
         if last.until <= now {
             return None;
         }
-        last.kept = true;
+        last.waited_for = true;
         Some(last.until)
     }
 
-    /// This client was granted the lock.
-    pub(super) fn granted(&mut self, spec: &LockSpec, now: Instant) {
+    /// Records a grant to this client.
+    pub(super) fn record_grant(&mut self, spec: &LockSpec, now: Instant) {
         if let Some(side) = self.at(spec) {
-            side.granted(now);
+            side.record_grant(now);
         }
     }
 
-    /// This client was refused: since its yield, if there was one, another client has taken the lock.
-    pub(super) fn refused(&mut self, spec: &LockSpec) {
+    /// Records a refusal: since the yield of this client, if there was one, another client has taken the lock.
+    pub(super) fn record_refusal(&mut self, spec: &LockSpec) {
         if let Some(side) = self.at(spec) {
-            side.taken();
+            side.record_use();
         }
     }
 
-    /// Another client has released the lock. Says until when this one stands back, if it does.
-    pub(super) fn another_client_released(
+    /// Records a release by another client. Returns until when this one stands back, if it does.
+    pub(super) fn record_foreign_release(
         &mut self,
         spec: &LockSpec,
         now: Instant,
     ) -> Option<Instant> {
-        self.at(spec)?.another_client_released(now)
+        self.at(spec)?.record_foreign_release(now)
     }
 
     /// Forgets old locks now and then, as often as new ones are added.

@@ -55,13 +55,13 @@ impl Contenders {
     fn run(&mut self, time: Duration) {
         let (end, mut streak) = (self.now + time, self.now);
         while self.now < end {
-            self.yields.granted(&self.spec, self.now);
+            self.yields.record_grant(&self.spec, self.now);
             self.now += self.work;
             self.own_turns += 1;
             let neighbours = Neighbours::Listening(self.listeners);
             let due = self.yields.is_due(&self.spec, 0, self.now);
             self.yields
-                .released(&self.spec, neighbours, due, true, self.now);
+                .record_release(&self.spec, neighbours, due, true, self.now);
             let foreign = self.foreign_turns;
             self.waits();
             if self.foreign_turns > foreign {
@@ -75,7 +75,7 @@ impl Contenders {
     fn waits(&mut self) {
         // Those that live take turns, each as soon as it can.
         for _ in 0..self.living {
-            let Some(until) = self.yields.keep(&self.spec, self.now) else {
+            let Some(until) = self.yields.begin_wait(&self.spec, self.now) else {
                 return;
             };
             if self.now + self.distance > until {
@@ -85,9 +85,9 @@ impl Contenders {
             }
             self.now += self.distance + self.work;
             self.foreign_turns += 1;
-            self.yields.another_client_released(&self.spec, self.now);
+            self.yields.record_foreign_release(&self.spec, self.now);
         }
-        if let Some(until) = self.yields.keep(&self.spec, self.now) {
+        if let Some(until) = self.yields.begin_wait(&self.spec, self.now) {
             self.idle += until - self.now;
             self.now = until;
         }
@@ -132,9 +132,9 @@ fn each_of_several_neighbours_has_its_turn() {
 #[test]
 fn clients_that_wait_are_not_yielded_to_without_a_release() {
     let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
-    assert_eq!(yields.keep(&spec, now), None);
+    assert_eq!(yields.begin_wait(&spec, now), None);
     assert_eq!(
-        yields.released(&spec, Neighbours::None, true, true, now),
+        yields.record_release(&spec, Neighbours::None, true, true, now),
         None
     );
     assert!(
@@ -143,7 +143,7 @@ fn clients_that_wait_are_not_yielded_to_without_a_release() {
     );
     let mut off = Yields::new(false);
     assert_eq!(
-        off.released(&spec, Neighbours::Listening(1), true, true, now),
+        off.record_release(&spec, Neighbours::Listening(1), true, true, now),
         None
     );
     assert!(off.is_empty() && !off.is_due(&spec, 0, now));
@@ -152,21 +152,21 @@ fn clients_that_wait_are_not_yielded_to_without_a_release() {
 #[test]
 fn yield_ends_when_another_client_has_had_the_lock() {
     let (mut yields, spec, now) = (Yields::new(true), spec(), Instant::now());
-    yields.released(&spec, Neighbours::Listening(1), true, true, now);
-    assert_eq!(yields.keep(&spec, now), Some(now + SHORTEST));
+    yields.record_release(&spec, Neighbours::Listening(1), true, true, now);
+    assert_eq!(yields.begin_wait(&spec, now), Some(now + SHORTEST));
     assert_eq!(
-        yields.another_client_released(&spec, now + micros(200)),
+        yields.record_foreign_release(&spec, now + micros(200)),
         None
     );
-    assert_eq!(yields.keep(&spec, now + micros(200)), None);
+    assert_eq!(yields.begin_wait(&spec, now + micros(200)), None);
     // Of three neighbours, two are still to come.
-    yields.released(&spec, Neighbours::Listening(3), true, true, now);
+    yields.record_release(&spec, Neighbours::Listening(3), true, true, now);
     let at = now + micros(400);
     assert_eq!(
-        yields.another_client_released(&spec, at),
+        yields.record_foreign_release(&spec, at),
         Some(at + 2 * SHORTEST)
     );
-    assert_eq!(yields.keep(&spec, at), Some(at + 2 * SHORTEST));
+    assert_eq!(yields.begin_wait(&spec, at), Some(at + 2 * SHORTEST));
 }
 
 #[test]
@@ -175,11 +175,11 @@ fn neighbours_that_poll_are_given_time_without_having_been_heard_of() {
     let begun = now;
     let mut idle = Duration::ZERO;
     while now < begun + Duration::from_secs(30) {
-        yields.granted(&spec, now);
+        yields.record_grant(&spec, now);
         now += millis(1);
         let due = yields.is_due(&spec, 0, now);
-        yields.released(&spec, Neighbours::Polling, due, true, now);
-        if let Some(until) = yields.keep(&spec, now) {
+        yields.record_release(&spec, Neighbours::Polling, due, true, now);
+        if let Some(until) = yields.begin_wait(&spec, now) {
             idle += until - now;
             now = until;
         }
@@ -201,11 +201,11 @@ fn lock_that_was_left_alone_for_a_while_is_not_yielded() {
         for burst in 0..100 {
             now += Duration::from_secs(5);
             for _ in 0..2 {
-                yields.granted(&spec, now);
+                yields.record_grant(&spec, now);
                 now += micros(400);
                 let due = yields.is_due(&spec, 0, now);
                 assert!(!due || burst == 0, "{neighbours:?}");
-                yields.released(&spec, neighbours, due, true, now);
+                yields.record_release(&spec, neighbours, due, true, now);
             }
         }
     }
@@ -217,7 +217,7 @@ fn locks_that_are_left_alone_are_forgotten() {
     let wire: &dyn LockProtocol = crate::Reentrant::PROTOCOL;
     for i in 0..100_000 {
         let spec = Arc::new(wire.spec(format!("{i}").into(), &crate::Config::default()));
-        yields.released(&spec, Neighbours::Listening(1), true, true, now);
+        yields.record_release(&spec, Neighbours::Listening(1), true, true, now);
         now += millis(1);
     }
     // Those of the last ten seconds, and as many again.
@@ -257,18 +257,18 @@ proptest! {
         for (step, count, pass) in steps {
             now += micros(pass);
             match step {
-                0 => yields.granted(&spec, now),
-                1 => yields.refused(&spec),
-                2 => drop(yields.another_client_released(&spec, now)),
+                0 => yields.record_grant(&spec, now),
+                1 => yields.record_refusal(&spec),
+                2 => drop(yields.record_foreign_release(&spec, now)),
                 3 => {
-                    yields.keep(&spec, now);
+                    yields.begin_wait(&spec, now);
                 }
                 4 => {
                     let due = yields.is_due(&spec, count as usize, now);
-                    yields.released(&spec, Neighbours::Listening(count), due, true, now);
+                    yields.record_release(&spec, Neighbours::Listening(count), due, true, now);
                 }
-                5 => drop(yields.released(&spec, Neighbours::None, false, true, now)),
-                _ => drop(yields.released(&spec, Neighbours::Uncounted, true, true, now)),
+                5 => drop(yields.record_release(&spec, Neighbours::None, false, true, now)),
+                _ => drop(yields.record_release(&spec, Neighbours::Uncounted, true, true, now)),
             }
             if let Some(until) = yields.until(&spec, now) {
                 prop_assert!(until <= now + LONGEST);

@@ -64,7 +64,7 @@ impl Model {
             lock(&self.subscriptions).push(true);
             waiters.join(&self.spec, signal.clone())
         });
-        self.room.waiters().subscribed(&self.spec, true);
+        self.room.waiters().record_subscription(&self.spec, true);
         let model = self.clone();
         Waiter { model, id, signal }
     }
@@ -92,19 +92,19 @@ impl Model {
     fn message(&self) {
         let channel = &self.spec.channel;
         self.room
-            .notify(|waiters| waiters.message(channel, Wake::One, now()));
+            .notify(|waiters| waiters.handle_message(channel, Wake::One, now()));
     }
 
     /// A release by this client is about to be sent.
     fn releases(&self) -> Option<Ticket> {
-        self.room.waiters().releases(&self.spec, now())
+        self.room.waiters().begin_release(&self.spec, now())
     }
 
     /// The server's answer to a release of this client arrives.
     fn answered(&self, ticket: Option<Ticket>) {
         let (heard, leaving) = (Some(Neighbours::None), (false, false));
         self.room.change_and_notify(|waiters| {
-            waiters.answered(&self.spec, ticket, heard, leaving, now())
+            waiters.finish_release(&self.spec, ticket, heard, leaving, now())
         });
     }
 }
@@ -124,7 +124,7 @@ impl Waiter {
             is_held,
             ..
         } = &self.model;
-        room.waiters().trying(spec, self.id);
+        room.waiters().begin_attempt(spec, self.id);
         !std::mem::replace(&mut *lock(is_held), true)
     }
 
@@ -137,7 +137,7 @@ impl Waiter {
     fn is_refused_for(&self, seconds: u64) -> bool {
         let remaining = Some(Duration::from_secs(seconds));
         let Model { room, spec, .. } = &self.model;
-        room.refused(spec, self.id, remaining, now())
+        room.record_refusal(spec, self.id, remaining, now())
     }
 
     /// Waits until it is granted the lock, and goes. Where a wake-up is lost, it waits for ever, and loom says so.
