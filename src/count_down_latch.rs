@@ -155,7 +155,7 @@ impl CountDownLatch {
     /// `await(time, unit)`.
     #[doc(alias = "await")]
     pub async fn wait_for(&self, wait: Duration) -> Result<bool, Error> {
-        self.open_at(Deadline::of(wait)).await
+        self.open_at(Deadline::after(wait)).await
     }
 
     async fn open_at(&self, deadline: Deadline) -> Result<bool, Error> {

@@ -68,10 +68,10 @@ struct Acquisition<'a> {
     /// What comes between two attempts, from the first refusal on, or from the start if a yield is due.
     pause: Option<Box<Pause>>,
     attempts: Option<Box<AttemptHistory>>,
-    /// The task enters the local queue next.
-    enters: bool,
+    /// The task enqueues in the local queue next.
+    must_enqueue: bool,
     /// The task pauses before its next attempt.
-    rests: bool,
+    must_pause: bool,
     has_asked: bool,
     /// The lock was taken when last heard of.
     was_busy: bool,
@@ -83,7 +83,7 @@ type Flow = ControlFlow<Option<HoldGuard>>;
 impl Acquisition<'_> {
     async fn run(&mut self) -> Result<Option<HoldGuard>, Error> {
         runtime::check()?;
-        if self.engine.shares(self.request)
+        if self.engine.may_share(self.request)
             && let Some(hold) = Box::pin(self.engine.join_in_turn(self.request)).await
         {
             self.engine.notify_waiters_of_owner(&hold);
@@ -91,14 +91,14 @@ impl Acquisition<'_> {
         }
         self.wait_for_dropped_guards().await?;
         loop {
-            if self.enters
+            if self.must_enqueue
                 && let Flow::Break(done) = self.enter().await?
             {
                 return Ok(done);
             }
-            if self.rests
+            if self.must_pause
                 && self.pause.is_some()
-                && let Flow::Break(done) = self.rest().await?
+                && let Flow::Break(done) = self.wait_for_next_attempt().await?
             {
                 return Ok(done);
             }
@@ -107,7 +107,7 @@ impl Acquisition<'_> {
                     local_entry.record_failure(error);
                 }
             });
-            if let Flow::Break(done) = self.follow(outcome?)? {
+            if let Flow::Break(done) = self.after_attempt(outcome?)? {
                 return Ok(done);
             }
         }
@@ -118,7 +118,7 @@ impl Acquisition<'_> {
     async fn wait_for_dropped_guards(&mut self) -> Result<(), Error> {
         let name = &self.request.spec.name;
         let until = (self.deadline).earlier(Instant::now() + self.engine.config.command_wait);
-        if let Some(released) = self.engine.dropped.released(name, until)
+        if let Some(released) = self.engine.dropped.wait_for(name, until)
             && !released.await
             && !self.deadline.waits()
         {
@@ -130,7 +130,7 @@ impl Acquisition<'_> {
 
     /// Waits in the local queue until the task may ask the server.
     async fn enter(&mut self) -> Result<Flow, Error> {
-        self.enters = false;
+        self.must_enqueue = false;
         if (self.engine).enter_queue(self.request, &mut self.local_entry)? {
             let entry = &mut self.local_entry;
             let turn = (self.engine).wait_in_queue(self.request, entry, &self.deadline);
@@ -161,7 +161,7 @@ impl Acquisition<'_> {
     }
 
     /// Waits until the next attempt is due.
-    async fn rest(&mut self) -> Result<Flow, Error> {
+    async fn wait_for_next_attempt(&mut self) -> Result<Flow, Error> {
         let (engine, local_entry) = (self.engine, self.local_entry.as_ref());
         let Some(pause) = &mut self.pause else {
             return Ok(Flow::Continue(()));
@@ -209,8 +209,8 @@ impl Acquisition<'_> {
         let attempts = self.attempts.as_mut();
         let next = attempts.map(|attempts| attempts.next(engine));
         self.has_asked = true;
-        match engine.shares(request) {
-            true => Box::pin(engine.read_along(request, self.deadline, next)).await,
+        match engine.may_share(request) {
+            true => Box::pin(engine.try_shared(request, self.deadline, next)).await,
             false => {
                 let until = engine.answer_deadline(self.deadline);
                 engine.try_until(request, until, next, None).await
@@ -219,7 +219,7 @@ impl Acquisition<'_> {
     }
 
     /// Decides what comes after an attempt.
-    fn follow(&mut self, outcome: AttemptOutcome) -> Result<Flow, Error> {
+    fn after_attempt(&mut self, outcome: AttemptOutcome) -> Result<Flow, Error> {
         match outcome {
             AttemptOutcome::Granted(hold) => {
                 match &mut self.pause {
@@ -227,7 +227,7 @@ impl Acquisition<'_> {
                     None => self.engine.notify_waiters_of_owner(&hold),
                 }
                 if let Some(queued) = self.queued.take() {
-                    queued.served();
+                    queued.disarm();
                 }
                 Ok(Flow::Break(Some(hold)))
             }
@@ -257,11 +257,13 @@ impl Acquisition<'_> {
         if self.request.spec.has_one_holder() && !is_asker {
             // The task is not the asker: its owner had the lock, or another waiter has become the asker meanwhile. It enqueues again.
             (self.pause, self.local_entry) = (None, None);
-            (self.enters, self.rests) = (true, true);
+            (self.must_enqueue, self.must_pause) = (true, true);
             return Flow::Continue(());
         }
         match &mut self.pause {
-            Some(pause) => self.rests = !pause.record_refusal(remaining) || self.deadline.is_over(),
+            Some(pause) => {
+                self.must_pause = !pause.record_refusal(remaining) || self.deadline.is_over()
+            }
             None => {
                 let local_entry = self.local_entry.as_ref();
                 self.pause = Some(Pause::begin(
@@ -291,8 +293,8 @@ impl Engine {
             queued: None,
             pause: None,
             attempts: None,
-            enters: deadline.waits(),
-            rests: true,
+            must_enqueue: deadline.waits(),
+            must_pause: true,
             has_asked: false,
             was_busy: false,
         };

@@ -51,7 +51,7 @@ pub(super) struct History {
 }
 
 impl History {
-    fn as_sent(self, sent: Instant) -> Wait {
+    fn to_wait(self, sent: Instant) -> Wait {
         Wait {
             since_last: self.last.map_or(Duration::ZERO, |last| {
                 (sent - last).max(Duration::from_millis(1))
@@ -101,7 +101,7 @@ impl Attempt {
             if !self.request.spec.mode.is_shared() {
                 return Box::pin(self.run_from(entry)).await;
             }
-            self.caller.is_served_by_a_task();
+            self.caller.set_has_task();
             engine.run_as_task(Box::pin(self.run_from(entry))).await
         }
     }
@@ -150,14 +150,14 @@ impl Attempt {
             Standing::FirstHold => None,
             Standing::Reentry(tenure) => Some(tenure),
             Standing::UnderOtherEntry(other) => return Ok(Some(Ended::UnderOtherEntry(other))),
-            Standing::HeldByOther(other) => return self.behind(&other).map(Some),
+            Standing::HeldByOther(other) => return self.busy_behind(&other).map(Some),
         };
         engine.may_add(entry, request, tenure.as_deref())?;
         if self.history.is_some() {
             entry.may_be_queued.store(true, Ordering::Relaxed);
         }
         let sent = Instant::now();
-        let message = self.message(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
+        let message = self.build_request(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
         let sending = engine
             .batcher
             .run_from(self.permit.take(), message, request.durability);
@@ -169,11 +169,12 @@ impl Attempt {
         });
         match outcome {
             Ok(AcquireOutcome::Granted { token }) => {
-                retry.settled();
-                self.granted(entry, tenure, sent, token, acknowledged).await
+                retry.settle();
+                self.handle_grant(entry, tenure, sent, token, acknowledged)
+                    .await
             }
             Ok(AcquireOutcome::Busy { remaining }) => {
-                retry.settled();
+                retry.settle();
                 engine.wakeups.record_answer(&request.spec, false);
                 if let Some(local) = &self.local {
                     local.record_refusal(sent.elapsed());
@@ -188,7 +189,7 @@ impl Attempt {
             }
             Err(error) => {
                 let again = retry.again(&self.request.spec.name, error)?;
-                self.caller.tell(&again.reason);
+                self.caller.set_reason(&again.reason);
                 if retry.is_in_doubt() {
                     self.forget_last();
                 }
@@ -204,7 +205,7 @@ impl Attempt {
         if !engine.batcher.is_ready(spec) {
             // What is in doubt has to be given back, whether or not there is a caller.
             let caller = (!in_doubt).then_some(&self.caller);
-            Box::pin(engine.reachable(spec, caller)).await;
+            Box::pin(engine.wait_for_connection(spec, caller)).await;
         }
         if let Some(asking) = engine.batcher.may_announce(spec)
             && !asking.await
@@ -217,8 +218,8 @@ impl Attempt {
         Ok(!self.caller.is_gone())
     }
 
-    /// Another owner of this client has the lock, and the server is not asked.
-    fn behind(&self, other: &Tenure) -> Result<Ended, Error> {
+    /// The outcome without a request: another owner of this client has the lock.
+    fn busy_behind(&self, other: &Tenure) -> Result<Ended, Error> {
         let owner = OwnerId::new(self.engine.id, self.request.owner);
         self.engine.may_wait(&self.request.spec, owner)?;
         let left = other
@@ -229,7 +230,7 @@ impl Attempt {
         }))
     }
 
-    fn message(
+    fn build_request(
         &self,
         entry: &OwnerEntryRef,
         tenure: Option<&Tenure>,
@@ -252,13 +253,13 @@ impl Attempt {
             fresh,
             writes: writes.is_some(),
             relies: tenure.is_some_and(|tenure| tenure.live_count_of(request.owner) > 0),
-            wait: self.history.map(|history| history.as_sent(sent)),
+            wait: self.history.map(|history| history.to_wait(sent)),
         };
         request.spec.protocol.acquire(&request.spec, &claim)
     }
 
-    /// The server has granted a hold, which may be one that cannot be kept.
-    async fn granted(
+    /// Handles a grant, which may be of a hold that cannot be kept.
+    async fn handle_grant(
         &mut self,
         entry: &OwnerEntryRef,
         tenure: Option<Arc<Tenure>>,
@@ -266,13 +267,13 @@ impl Attempt {
         token: Option<i64>,
         acknowledged: Option<Acknowledged>,
     ) -> Result<Option<Ended>, Error> {
-        if let Err(error) = self.may_keep(acknowledged) {
+        if let Err(error) = self.check_grant(acknowledged) {
             self.give_back(entry).await;
             return Err(error);
         }
         let acknowledged = acknowledged.map(|acknowledged| acknowledged.by);
-        let Some(mut hold) = self.note_grant(entry, tenure, sent, token, acknowledged) else {
-            self.caller.tell(OUTDATED);
+        let Some(mut hold) = self.record_grant(entry, tenure, sent, token, acknowledged) else {
+            self.caller.set_reason(OUTDATED);
             self.give_back(entry).await;
             // The release notifies the next waiter. This attempt enqueues behind it, as a first attempt.
             self.forget_last();
@@ -292,7 +293,7 @@ impl Attempt {
     }
 
     /// Refuses a grant that is not durable enough, and any of a closed client, which renews no hold.
-    fn may_keep(&self, acknowledged: Option<Acknowledged>) -> Result<(), Error> {
+    fn check_grant(&self, acknowledged: Option<Acknowledged>) -> Result<(), Error> {
         if self.engine.is_short(acknowledged) {
             return Err(too_few(&self.request.spec, acknowledged));
         }
@@ -302,8 +303,8 @@ impl Attempt {
         }
     }
 
-    /// Notes a grant as a hold, unless it cannot be relied upon any more.
-    fn note_grant(
+    /// Records a grant as a hold, unless it cannot be relied upon any more.
+    fn record_grant(
         &self,
         entry: &OwnerEntryRef,
         tenure: Option<Arc<Tenure>>,
@@ -313,7 +314,7 @@ impl Attempt {
     ) -> Option<HoldGuard> {
         let (engine, request) = (&self.engine, &self.request);
         let readers = || engine.owners.readers(&request.spec.name);
-        let readers = engine.shares(request).then(readers);
+        let readers = engine.may_share(request).then(readers);
         let grant = Grant {
             spec: &request.spec,
             owner: request.owner,
@@ -394,7 +395,7 @@ impl Engine {
     }
 
     /// Completes once there is a connection, or when `caller` (if there is one) has given up or the client has closed.
-    async fn reachable(&self, spec: &LockSpec, caller: Option<&Caller>) {
+    async fn wait_for_connection(&self, spec: &LockSpec, caller: Option<&Caller>) {
         let given_up = async {
             match caller {
                 Some(caller) => tokio::select! {

@@ -65,8 +65,8 @@ impl Caller {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// The future waits for a task from now on, and need not be carried on itself.
-    pub(super) fn is_served_by_a_task(&self) {
+    /// Notes that the future waits for a task from now on, and need not be carried on itself.
+    pub(super) fn set_has_task(&self) {
         self.0.has_task.store(true, Ordering::Relaxed);
     }
 
@@ -82,8 +82,8 @@ impl Caller {
         }
     }
 
-    /// Why there is no answer yet.
-    pub(super) fn tell(&self, reason: &str) {
+    /// Sets why there is no answer yet.
+    pub(super) fn set_reason(&self, reason: &str) {
         *self.reason_slot() = Some(reason.to_owned());
     }
 
@@ -107,7 +107,7 @@ impl<T: Send + 'static> DetachOnDrop<T> {
     }
 
     /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
-    pub(super) fn certain(
+    pub(super) fn always(
         engine: &Arc<Engine>,
         until: Instant,
         future: impl Future<Output = T> + Send + 'static,

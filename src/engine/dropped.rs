@@ -56,7 +56,7 @@ impl DroppedGuards {
     ///
     /// Returns whether they are released. `None` if there are none, which is the usual case; boxed, because every waiting task stores
     /// this future.
-    pub(super) fn released(&self, name: &str, until: Instant) -> Option<BoxFuture<bool>> {
+    pub(super) fn wait_for(&self, name: &str, until: Instant) -> Option<BoxFuture<bool>> {
         if self.is_empty() {
             return None;
         }
@@ -101,10 +101,10 @@ mod tests {
     async fn operation_waits_for_guards_dropped_before_it_and_no_later_ones() {
         let guards = Arc::<DroppedGuards>::default();
         let (name, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert!(guards.released("a", long()).is_none());
+        assert!(guards.wait_for("a", long()).is_none());
         let (first, second) = (guards.add(&name), guards.add(&name));
-        assert!(guards.released("b", long()).is_none());
-        let mut operation = guards.released("a", long()).expect("two are pending");
+        assert!(guards.wait_for("b", long()).is_none());
+        let mut operation = guards.wait_for("a", long()).expect("two are pending");
         assert_eq!((&mut operation).now_or_never(), None);
         let later = (guards.add(&name), guards.add(&other));
         drop(second);
@@ -121,7 +121,7 @@ mod tests {
         let guards = Arc::<DroppedGuards>::default();
         let _never = guards.add(&"a".into());
         let from = tokio::time::Instant::now();
-        let released = guards.released("a", from + Duration::from_secs(3));
+        let released = guards.wait_for("a", from + Duration::from_secs(3));
         assert!(!released.expect("one is pending").await);
         assert_eq!(from.elapsed(), Duration::from_secs(3));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    Engine, hold_guard::HoldGuard, hold_set::HoldId, refused, request::Then, runtime,
+    Engine, hold_guard::HoldGuard, hold_set::HoldId, refusal_error, request::Then, runtime,
     tenure::Tenure,
 };
 use crate::{
@@ -30,9 +30,9 @@ impl HoldGuard {
         let spec = &tenure.spec;
         let request = election::announce(spec, &tenure.entry().owner, token, identity);
         let reply = engine.ask(spec, request, true).await?;
-        engine.is_there(
+        engine.lose_if_absent(
             tenure,
-            presence(reply).map_err(|refusal| refused(&spec.name, refusal))?,
+            presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?,
         )
     }
 }
@@ -66,8 +66,9 @@ impl Engine {
                 wanted: short.wanted,
             });
         }
-        let there = presence(answered.reply).map_err(|refusal| refused(&spec.name, refusal))?;
-        self.is_there(&tenure, there)?;
+        let there =
+            presence(answered.reply).map_err(|refusal| refusal_error(&spec.name, refusal))?;
+        self.lose_if_absent(&tenure, there)?;
         if let Err(reason) = tenure.record_extension(id, sent, &lease, then) {
             return Err(tenure.lost_error(reason));
         }
@@ -75,8 +76,12 @@ impl Engine {
         Ok(())
     }
 
-    /// What is no longer on the server is lost.
-    fn is_there(self: &Arc<Self>, tenure: &Arc<Tenure>, there: Presence) -> Result<(), Error> {
+    /// Loses the tenure if its holds are no longer on the server.
+    fn lose_if_absent(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        there: Presence,
+    ) -> Result<(), Error> {
         if there == Presence::Absent {
             self.lose(&tenure.end_hand_off(), LostReason::Gone);
             return Err(tenure.lost_error(LostReason::Gone));
@@ -86,8 +91,8 @@ impl Engine {
 
     /// The leader of the election at `spec`: a token and an identity.
     pub(crate) async fn leader(&self, spec: &LockSpec) -> Result<Option<(i64, String)>, Error> {
-        self.dropped_guards_released(&spec.name).await;
+        self.wait_for_dropped_guards(&spec.name).await;
         let reply = self.ask(spec, election::leader(spec), true).await?;
-        election::led_by(reply).map_err(|refusal| refused(&spec.name, refusal))
+        election::led_by(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 }

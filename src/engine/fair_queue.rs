@@ -38,8 +38,8 @@ impl FairQueueEntry {
         }))
     }
 
-    /// The lock was granted, which ended the place.
-    pub(super) fn served(mut self) {
+    /// Disarms the drop: the grant has removed the entry.
+    pub(super) fn disarm(mut self) {
         self.abandon = None;
     }
 }

@@ -91,15 +91,15 @@ struct Missed {
 }
 
 impl Missed {
-    fn fail(&mut self, index: usize, error: Error) {
+    fn add_failure(&mut self, index: usize, error: Error) {
         if matches!(error, Error::Unavailable { .. }) {
             self.unreached = first_of(self.unreached, index);
         }
         self.failures.push(error);
     }
 
-    /// Another one is refused.
-    fn refuse(&mut self, index: usize) {
+    /// Adds a member that another owner holds.
+    fn add_refusal(&mut self, index: usize) {
         self.refused = first_of(self.refused, index);
         self.refusals += 1;
     }
@@ -217,7 +217,7 @@ impl Group<'_> {
                     false => engine.config.command_wait,
                 };
                 let until = deadline.earlier(Instant::now() + longest);
-                engine.dropped.released(&request.spec.name, until)
+                engine.dropped.wait_for(&request.spec.name, until)
             });
         join_all(dropped).await;
     }
@@ -317,12 +317,12 @@ impl Group<'_> {
                     self.members[index].engine.notify_waiters_of_owner(&hold);
                     taken.push(self.part(index, hold));
                 }
-                Ok(AttemptOutcome::Busy { .. }) => missed.refuse(index),
+                Ok(AttemptOutcome::Busy { .. }) => missed.add_refusal(index),
                 Ok(AttemptOutcome::Unanswered { reason }) => {
                     let Member { engine, request } = &self.members[index];
-                    missed.fail(index, engine.unavailable(&request.spec, reason));
+                    missed.add_failure(index, engine.unavailable(&request.spec, reason));
                 }
-                Err(error) => missed.fail(index, error),
+                Err(error) => missed.add_failure(index, error),
             }
             if self.is_majority() && taken.len() >= self.need && until.is_none() {
                 until = Some(Instant::now() + STRAGGLERS_WAIT + began.elapsed());

@@ -115,7 +115,7 @@ impl Engine {
         drop(self.batcher.redis().close());
         let tenures = self.owners.tenures(None);
         for tenure in &tenures {
-            self.note_unreleased(tenure, tenure.live_owners());
+            self.record_unreleased(tenure, tenure.live_owners());
             self.lose(tenure, LostReason::Closed);
         }
         self.release_without_tasks(&tenures);

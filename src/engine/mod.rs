@@ -102,7 +102,7 @@ use last_words::{LastWords, Survivor};
 use local_queue::ContendedLocks;
 use own_thread::OwnThread;
 use release::Jobs;
-use retry::{Retry, refused};
+use retry::{Retry, refusal_error};
 use synchronizers::Synchronizers;
 use tenure::{OwnerEntryRef, OwnerTable};
 use wakeup::Wakeups;
@@ -279,9 +279,9 @@ impl Engine {
 
     /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
     /// latest.
-    async fn dropped_guards_released(&self, name: &str) {
+    async fn wait_for_dropped_guards(&self, name: &str) {
         let until = Instant::now() + self.config.command_wait;
-        if let Some(released) = self.dropped.released(name, until) {
+        if let Some(released) = self.dropped.wait_for(name, until) {
             let _: bool = released.await;
         }
     }
@@ -387,7 +387,7 @@ impl Engine {
         future: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> {
         let until = Instant::now() + self.config.command_wait;
-        DetachOnDrop::certain(self, until, future)
+        DetachOnDrop::always(self, until, future)
             .map(|done| done.unwrap_or_else(|| Err(self.late(spec))))
     }
 
@@ -398,7 +398,7 @@ impl Engine {
     }
 
     pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {
-        self.dropped_guards_released(&spec.name).await;
+        self.wait_for_dropped_guards(&spec.name).await;
         let id = OwnerId::new(self.id, owner);
         // What was passed on to it, or what it shares with other readers, is there in another name.
         let tenure = match spec.mode.is_shared() {
@@ -418,7 +418,7 @@ impl Engine {
         let mut inspection = spec
             .protocol
             .inspection(reply)
-            .map_err(|refusal| refused(&spec.name, refusal))?;
+            .map_err(|refusal| refusal_error(&spec.name, refusal))?;
         // Of a shared one, the server counts a part.
         if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
             && inspection.holds > 0
@@ -430,9 +430,9 @@ impl Engine {
 
     /// The holders of the lock, as the server knows them.
     pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
-        self.dropped_guards_released(&spec.name).await;
+        self.wait_for_dropped_guards(&spec.name).await;
         let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
-        holders::holders(reply).map_err(|refusal| refused(&spec.name, refusal))
+        holders::holders(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
     /// The waiters in the lock's fair queue, the next to be served first.
@@ -441,7 +441,7 @@ impl Engine {
             return Ok(Vec::new());
         };
         let reply = self.ask(spec, request, true).await?;
-        holders::waiters(reply).map_err(|refusal| refused(&spec.name, refusal))
+        holders::waiters(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
     /// How long the slowest server takes to answer.
@@ -510,14 +510,14 @@ impl Engine {
 
     /// Frees the lock, whichever owner holds it; returns whether it was held.
     pub(crate) async fn force_release(self: &Arc<Self>, spec: &LockSpec) -> Result<bool, Error> {
-        self.dropped_guards_released(&spec.name).await;
+        self.wait_for_dropped_guards(&spec.name).await;
         let before = self.owners.tenures(Some(&spec.name));
         // Sent twice, it could free the lock of an owner that acquired it in between.
         let reply = self
             .ask(spec, spec.protocol.force_release(spec), false)
             .await?;
-        let freed =
-            presence(reply).map_err(|refusal| refused(&spec.name, refusal))? == Presence::Present;
+        let freed = presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?
+            == Presence::Present;
         // Holders elsewhere find out at their next renewal; ours need not wait.
         if freed {
             for tenure in before {
@@ -559,8 +559,8 @@ impl Engine {
         self.ended.cancel();
     }
 
-    /// So many holds of each owner of `tenure` stay on the server until its lease ends.
-    fn note_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
+    /// Records that so many holds of each owner of `tenure` stay on the server until its lease ends.
+    fn record_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
         let mut unreleased = self.unreleased();
         // A hold whose lease has ended concerns no owner any more.
         let now = Instant::now().into_std();
@@ -577,8 +577,8 @@ impl Engine {
             .store(!unreleased.is_empty(), Ordering::Relaxed);
     }
 
-    /// `owner` has since released all that it holds of `tenure`.
-    fn note_released(&self, tenure: &Tenure, owner: Owner) {
+    /// Records that `owner` has since released all that it holds of `tenure`.
+    fn record_released(&self, tenure: &Tenure, owner: Owner) {
         if self.any_unreleased.load(Ordering::Relaxed) {
             let (name, owner) = (&tenure.spec.name, OwnerId::new(self.id, owner));
             self.unreleased()

@@ -65,15 +65,15 @@ impl Readers {
         lock(&self.state).tenure.clone()
     }
 
-    /// A task that reads again and again would otherwise keep those from their turn that are ready, and those that wait first of all.
-    pub(super) async fn lets_ready_tasks_go_first(&self) {
-        match self.are_waiting() {
+    /// Yields to ready tasks: a task that reads again and again would keep them, and waiting readers, from their turn.
+    pub(super) async fn yield_to_ready_tasks(&self) {
+        match self.has_waiters() {
             true => yield_now().await,
             false => consume_budget().await,
         }
     }
 
-    pub(super) fn are_waiting(&self) -> bool {
+    pub(super) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
@@ -148,7 +148,7 @@ impl Drop for WaitingReader<'_> {
 
 impl Engine {
     /// Whether this is a reader that may share: its lease is the watchdog's.
-    pub(super) fn shares(&self, request: &AcquireRequest) -> bool {
+    pub(super) fn may_share(&self, request: &AcquireRequest) -> bool {
         request.spec.mode.is_shared() && request.watched && !self.config.local_hand_off.is_zero()
     }
 
@@ -183,12 +183,12 @@ impl Engine {
         request: &AcquireRequest,
     ) -> Option<HoldGuard> {
         let readers = self.owners.readers(&request.spec.name);
-        readers.lets_ready_tasks_go_first().await;
+        readers.yield_to_ready_tasks().await;
         self.join(&readers, request)
     }
 
     /// Joins another reader, or waits for the answer to one that asks and joins that, or asks the server.
-    pub(super) async fn read_along(
+    pub(super) async fn try_shared(
         self: &Arc<Self>,
         request: &AcquireRequest,
         deadline: Deadline,

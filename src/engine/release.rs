@@ -59,7 +59,7 @@ struct Release<'a> {
     lease: Option<Lease>,
     permit: Option<SendPermit>,
     /// The tenure that ends, if other tasks wait for the lock.
-    handed: Option<&'a Arc<Tenure>>,
+    awaited_tenure: Option<&'a Arc<Tenure>>,
 }
 
 impl<'a> Release<'a> {
@@ -74,7 +74,7 @@ impl<'a> Release<'a> {
             holds,
             lease,
             permit: None,
-            handed: None,
+            awaited_tenure: None,
         }
     }
 }
@@ -137,7 +137,7 @@ impl Engine {
         let release = self.clone().run_release(tenure.clone(), id, permit);
         match self.finish_within(&tenure.spec, release).await {
             Err(error @ Error::Unavailable { .. }) => {
-                let reason = lost_although_counted_on(&tenure, until);
+                let reason = unexpected_loss(&tenure, until);
                 Err(reason.map_or(error, |reason| tenure.lost_error(reason)))
             }
             done => done,
@@ -198,14 +198,14 @@ impl Engine {
         match tenure.is_lent() {
             true => {
                 let engine = self.clone();
-                let release = Box::pin(engine.release_by_lock(tenure, id, permit));
+                let release = Box::pin(engine.lock_and_release(tenure, id, permit));
                 self.run_as_task(release).await
             }
-            false => self.release_by_lock(tenure, id, permit).await,
+            false => self.lock_and_release(tenure, id, permit).await,
         }
     }
 
-    async fn release_by_lock(
+    async fn lock_and_release(
         self: Arc<Self>,
         tenure: Arc<Tenure>,
         id: HoldId,
@@ -213,10 +213,10 @@ impl Engine {
     ) -> Result<Released, Error> {
         let _op_lock = tenure.entry().take_op_lock().await;
         self.release_all_dropped(&tenure.spec, tenure.entry()).await;
-        self.release_in_turn(&tenure, id, permit).await
+        self.release_locked(&tenure, id, permit).await
     }
 
-    async fn release_in_turn(
+    async fn release_locked(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: HoldId,
@@ -243,16 +243,16 @@ impl Engine {
             self.watch(tenure);
         }
         release.permit = permit;
-        release.handed = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
-        let over = || lost_although_counted_on(tenure, until).is_some();
+        release.awaited_tenure = (release.holds == 0 && self.is_awaited(tenure)).then_some(tenure);
+        let over = || unexpected_loss(tenure, until).is_some();
         let sending = self.send_release(release, over);
         match sending.await {
             Ok(Presence::Present) => {
                 let owner = tenure.owner_of(id);
-                self.note_release(tenure, Some(id), sent, &left);
+                self.record_release(tenure, Some(id), sent, &left);
                 let left = tenure.count_of(owner);
                 if left == 0 {
-                    self.note_released(tenure, owner);
+                    self.record_released(tenure, owner);
                 }
                 Ok(released(left))
             }
@@ -274,8 +274,8 @@ impl Engine {
                 let on_server = tenure.on_server();
                 // A shutdown reports what is left when the client closes, unless another task has waited for its release.
                 if !self.is_closed() || !tenure.has_entry() {
-                    self.note_unreleased(tenure, [(tenure.owner_of(id), 1)]);
-                    self.note_release(tenure, Some(id), sent, &(on_server, None));
+                    self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
+                    self.record_release(tenure, Some(id), sent, &(on_server, None));
                 }
                 Err(error)
             }
@@ -288,8 +288,8 @@ impl Engine {
         tenure.spec.has_one_holder() && (self.wakeups.is_awaited() || is_queued())
     }
 
-    /// A release that was sent at `sent` is over: it has left so many holds with that lease.
-    fn note_release(
+    /// Records a release that was sent at `sent` and has left so many holds with that lease.
+    fn record_release(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
         id: Option<HoldId>,
@@ -306,7 +306,7 @@ impl Engine {
 
     /// Releases a hold whose guard was dropped. The caller has the operation lock.
     pub(super) async fn release_dropped(self: &Arc<Self>, tenure: &Arc<Tenure>, id: HoldId) {
-        match self.release_in_turn(tenure, id, None).await {
+        match self.release_locked(tenure, id, None).await {
             Ok(_) | Err(Error::Lost { .. }) => {}
             Err(error) => {
                 let name = &tenure.spec.name;
@@ -392,11 +392,11 @@ impl Engine {
         async move {
             let mut retry = Retry::default();
             loop {
-                let answer = match release.handed.take() {
+                let answer = match release.awaited_tenure.take() {
                     Some(tenure) => self.release_to_waiters(tenure, release.permit.take()).await,
                     None => self.send_once(&mut release).await,
                 };
-                let error = match answered(answer) {
+                let error = match release_presence(answer) {
                     // An earlier sending may have done it: the lease had not run out then.
                     Ok(Presence::Absent) if retry.is_in_doubt() && release.holds == 0 => {
                         self.wakeups.end_hold(release.spec);
@@ -441,7 +441,7 @@ impl Engine {
                     .is_ok_and(|released| released.is_ok());
             let is_meant_to_stay = is_asked_for && tenure.is_left_to_lease();
             if !is_released && !is_meant_to_stay {
-                self.note_unreleased(&tenure, tenure.owners());
+                self.record_unreleased(&tenure, tenure.owners());
             }
         });
         join_all(releases).await;
@@ -479,7 +479,9 @@ impl Engine {
         let until = Instant::now() + self.config.outage_wait;
         let given_back = self.send_release(release, || Instant::now() >= until);
         match (given_back.await, live) {
-            (Ok(Presence::Present), Some(tenure)) => self.note_release(&tenure, None, sent, &left),
+            (Ok(Presence::Present), Some(tenure)) => {
+                self.record_release(&tenure, None, sent, &left)
+            }
             (Ok(Presence::Absent), Some(tenure)) => self.lose(&tenure, LostReason::Gone),
             (Ok(_), None) => {}
             (Err(error), _) => {
@@ -515,7 +517,7 @@ fn release_to(spec: &LockSpec, entry: &OwnerEntryRef, holds: u32) -> Request {
 }
 
 /// What the server answered to a release.
-fn answered(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
+fn release_presence(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
     match presence(answer?) {
         Err(Refusal::WrongKind { .. }) => Ok(Presence::Absent),
         presence => presence.map_err(CallError::Refused),
@@ -524,7 +526,7 @@ fn answered(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
 
 /// Why `tenure` is lost, if not merely by the release of one of its holds, before which it was counted on until `until`: a
 /// release that is not executed leaves the server the longer lease.
-fn lost_although_counted_on(tenure: &Tenure, until: Instant) -> Option<LostReason> {
+fn unexpected_loss(tenure: &Tenure, until: Instant) -> Option<LostReason> {
     let now = Instant::now();
     let reason = tenure.lost_reason(now)?;
     (reason != LostReason::Expired || now >= until).then_some(reason)

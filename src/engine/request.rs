@@ -93,7 +93,7 @@ pub(crate) enum Deadline {
 
 impl Deadline {
     /// A wait of that long. What no clock can count has no end.
-    pub(crate) fn of(wait: Duration) -> Self {
+    pub(crate) fn after(wait: Duration) -> Self {
         if wait.is_zero() {
             Deadline::Once
         } else if wait > Lease::MAX {

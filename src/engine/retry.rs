@@ -38,8 +38,8 @@ impl Retry {
         self.in_doubt
     }
 
-    /// A later sending has said what became of those before.
-    pub(super) fn settled(&mut self) {
+    /// Ends the doubt: a later sending has said what became of those before.
+    pub(super) fn settle(&mut self) {
         self.in_doubt = false;
     }
 
@@ -57,7 +57,7 @@ impl Retry {
                 reason: message.into(),
                 was_refused: true,
             }),
-            CallError::Refused(refusal) => Err(refused(name, refusal)),
+            CallError::Refused(refusal) => Err(refusal_error(name, refusal)),
             CallError::Closed => Err(Error::Closed),
         }
     }
@@ -86,7 +86,7 @@ impl Again {
 }
 
 /// The error that a refusal is to the caller.
-pub(super) fn refused(name: &Arc<str>, refusal: Refusal) -> Error {
+pub(super) fn refusal_error(name: &Arc<str>, refusal: Refusal) -> Error {
     match refusal {
         Refusal::WrongKind { found } => Error::WrongKind {
             name: name.clone(),
@@ -128,7 +128,7 @@ mod tests {
         again.pause().await;
         assert_eq!((again.refusal(), retry.is_in_doubt()), (None, true));
         assert_eq!(began.elapsed(), TRANSIENT_PAUSE, "it is sent again at once");
-        retry.settled();
+        retry.settle();
         assert!(!retry.is_in_doubt());
     }
 

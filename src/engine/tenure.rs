@@ -695,7 +695,7 @@ impl Tenure {
         };
         let hold_set = self.hold_set();
         let now = Instant::now();
-        hold_set.is_joined(now) || readers.are_waiting() && hold_set.is_open(now)
+        hold_set.is_joined(now) || readers.has_waiters() && hold_set.is_open(now)
     }
 
     /// Whether readers rely on it whose field is not the one that it is sent under.

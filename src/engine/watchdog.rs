@@ -194,10 +194,10 @@ impl Engine {
             match answer {
                 Ok(answered) => {
                     let short = self.is_short(answered.acknowledged);
-                    self.renewed(renewal, sent, presence(answered.reply), short);
+                    self.handle_renewal_answer(renewal, sent, presence(answered.reply), short);
                 }
                 Err(CallError::Refused(refusal)) => {
-                    self.renewed(renewal, sent, Err(refusal), false);
+                    self.handle_renewal_answer(renewal, sent, Err(refusal), false);
                 }
                 Err(CallError::Unanswered { .. }) => {
                     self.gauges.renewal(RenewalEnd::Unanswered);
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    fn renewed(
+    fn handle_renewal_answer(
         self: &Arc<Self>,
         renewal: &Renewal,
         sent: Instant,

@@ -193,7 +193,7 @@ impl<K: Kind> Lock<K> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
-        self.acquire(Deadline::of(wait)).await
+        self.acquire(Deadline::after(wait)).await
     }
 
     /// Returns a handle whose holds have a fixed `lease` and are not renewed.

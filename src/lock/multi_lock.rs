@@ -218,7 +218,7 @@ impl<Q: Quorum> GroupLock<Q> {
     /// ```
     #[doc(alias = "tryLock")]
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.acquire(Deadline::of(wait)).await
+        self.acquire(Deadline::after(wait)).await
     }
 
     /// The same group, its locks held for a fixed `lease` and not renewed: see

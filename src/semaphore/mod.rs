@@ -190,7 +190,7 @@ impl Semaphore {
         permits: u32,
         wait: Duration,
     ) -> Result<Option<Permit>, Error> {
-        self.take(permits, Deadline::of(wait)).await
+        self.take(permits, Deadline::after(wait)).await
     }
 
     async fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<Permit>, Error> {

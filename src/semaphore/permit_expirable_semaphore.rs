@@ -263,7 +263,7 @@ impl PermitExpirableSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> Result<Option<ExpirablePermit>, Error> {
-        Ok(single(self.take(1, lease, Deadline::of(wait)).await?))
+        Ok(single(self.take(1, lease, Deadline::after(wait)).await?))
     }
 
     /// Acquires several permits for `lease`, and waits for them no longer than `wait`, which covers everything.
@@ -286,7 +286,7 @@ impl PermitExpirableSemaphore {
         wait: Duration,
         lease: Duration,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        self.take(permits, lease, Deadline::of(wait)).await
+        self.take(permits, lease, Deadline::after(wait)).await
     }
 
     async fn take(

@@ -594,7 +594,7 @@ impl Engine {
         self.check_open()?;
         let operation = marked(Operation::new(self, site, request));
         let until = Instant::now() + self.config.command_wait;
-        match DetachOnDrop::certain(self, until, operation.run()).await {
+        match DetachOnDrop::always(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Some(Ok(_)) => Ok(None),
             Some(Err(error)) => Err(error),
@@ -706,7 +706,7 @@ impl Engine {
                     let again = retry.again(&site.name, error)?;
                     caller
                         .into_iter()
-                        .for_each(|caller| caller.tell(&again.reason));
+                        .for_each(|caller| caller.set_reason(&again.reason));
                     again.pause().await;
                 }
             }
