@@ -338,8 +338,8 @@ impl Attempt {
             engine.lose(&old, LostReason::Gone);
         }
         let kind = request.spec.protocol.kind();
-        let seen = tenure.seen();
-        seen.begin(|| engine.gauges.holds(kind, tenure.since));
+        let telemetry = tenure.telemetry();
+        telemetry.begin(|| engine.gauges.holder(kind, tenure.since));
         engine.wakeups.record_answer(&request.spec, true);
         engine.watch(&tenure);
         Some(HoldGuard::new(engine.clone(), tenure, id))

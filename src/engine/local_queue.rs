@@ -15,7 +15,7 @@ use super::{
     local::{Entered, EntryId, Step},
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
-    seen::End,
+    telemetry::End,
     tenure::{LocalRef, Tenure},
     waiters::poll_floor,
 };
@@ -325,12 +325,12 @@ impl Engine {
             return false;
         };
         self.watchdog.forget(tenure);
-        tenure.seen().end(End::HandedOff);
+        tenure.telemetry().end(End::HandedOff);
         let kind = tenure.spec.protocol.kind();
-        self.gauges.handed_off(kind);
+        self.gauges.record_hand_off(kind);
         if let Some(next) = next {
-            let seen = next.seen();
-            seen.begin(|| self.gauges.holds(kind, next.since));
+            let telemetry = next.telemetry();
+            telemetry.begin(|| self.gauges.holder(kind, next.since));
             self.watch(&next);
         }
         if is_new {

@@ -16,7 +16,7 @@
 //! | [`local`], [`local_queue`] | which of this client's tasks has a lock, and which is next | hands it on |
 //! | [`hold_set`], [`tenure`], [`uses`] | what is held, and until when | - |
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
-//! | [`seen`] | - | shows acquisitions and holds to gauges and spans |
+//! | [`telemetry`] | - | shows acquisitions and holds to gauges and spans |
 //! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
 //! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and asks for waiters without a message |
 //! | [`synchronizers`] | which waiter of a semaphore or latch is notified | takes permits, waits, gives them back |
@@ -49,9 +49,9 @@ mod request;
 mod retry;
 mod room;
 mod runtime;
-mod seen;
 mod standing;
 mod synchronizers;
+mod telemetry;
 mod tenure;
 mod uses;
 mod waiters;

@@ -11,7 +11,7 @@ use super::{
     request::{AcquireRequest, Deadline},
     wakeup::Waiting,
 };
-use crate::{back_off::Spinning, gauges::Waiter, owner::OwnerId};
+use crate::{back_off::Spinning, gauges::WaiterGauge, owner::OwnerId};
 
 /// Boxed: of the tasks of a client that wait for one lock, one has a pause.
 pub(super) enum Pause {
@@ -19,7 +19,7 @@ pub(super) enum Pause {
     Spinning {
         spinning: Spinning,
         remaining: Option<Duration>,
-        _waiter: Option<Waiter>,
+        _waiter: Option<WaiterGauge>,
     },
 }
 

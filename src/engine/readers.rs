@@ -166,12 +166,12 @@ impl Engine {
             tenure.is_durable_enough(request.durability, self.batcher.replicas(&request.spec))
         };
         let kind = request.spec.protocol.kind();
-        let holder = || self.gauges.holds(kind, Instant::now());
+        let holder = || self.gauges.holder(kind, Instant::now());
         let (tenure, id, is_first) = self.owners.join(readers, owner, fits, holder)?;
         if is_first {
             self.watch(&tenure);
         }
-        self.gauges.handed_off(kind);
+        self.gauges.record_hand_off(kind);
         let mut hold = HoldGuard::new(self.clone(), tenure, id);
         hold.acknowledged = hold.tenure().acknowledged;
         Some(hold)

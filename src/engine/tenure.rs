@@ -29,13 +29,13 @@ use super::{
     local::{Current, LocalLock},
     readers::{Readers, ReadersRef},
     request::{AcquireRequest, Then},
-    seen::{End, Seen},
+    telemetry::{End, TenureTelemetry},
     uses::{Use, UseTable},
 };
 use crate::{
     durability::Durability,
     error::{Error, LostReason},
-    gauges::Holder,
+    gauges::HolderGauge,
     owner::{Owner, OwnerId},
     sync::{Mutex, MutexGuard, lock},
     wire::{HoldMode, Lease, LockProtocol, LockSpec},
@@ -61,7 +61,7 @@ pub(crate) struct OwnerEntry {
 struct Reading {
     tenure: Arc<Tenure>,
     /// Where that is sent under another owner's field: the owner's entry, to which the tenure does not lead, and its gauge.
-    _joined: Option<(OwnerEntryRef, Option<Holder>)>,
+    _joined: Option<(OwnerEntryRef, Option<HolderGauge>)>,
 }
 
 impl Reading {
@@ -414,7 +414,7 @@ impl OwnerTable {
         readers: &ReadersRef,
         owner: OwnerId,
         fits: impl FnOnce(&Tenure) -> bool,
-        holder: impl FnOnce() -> Option<Holder>,
+        holder: impl FnOnce() -> Option<HolderGauge>,
     ) -> Option<(Arc<Tenure>, HoldId, bool)> {
         let entry = self.enter(readers.key(), owner);
         let mut reading = lock(&entry.reading);
@@ -503,7 +503,7 @@ pub(crate) struct Tenure {
     put_off: AtomicBool,
     /// The server may keep it beyond what its holders count on.
     may_live_on: AtomicBool,
-    seen: Seen,
+    telemetry: TenureTelemetry,
 }
 
 impl Tenure {
@@ -534,7 +534,7 @@ impl Tenure {
             put_off: AtomicBool::new(false),
             may_live_on: AtomicBool::new(false),
             next_deadline: Mutex::new(None),
-            seen: Seen::default(),
+            telemetry: TenureTelemetry::default(),
         }
     }
 
@@ -590,8 +590,8 @@ impl Tenure {
         lock(&self.hold_set)
     }
 
-    pub(super) fn seen(&self) -> &Seen {
-        &self.seen
+    pub(super) fn telemetry(&self) -> &TenureTelemetry {
+        &self.telemetry
     }
 
     pub(super) fn entry(&self) -> &OwnerEntryRef {
@@ -866,7 +866,7 @@ impl Tenure {
         let over = hold_set.count() == 0;
         drop(hold_set);
         if over {
-            self.seen.end(End::Released);
+            self.telemetry.end(End::Released);
             self.leave_entry();
         }
         if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
@@ -942,7 +942,7 @@ impl Tenure {
         }
         hold_set.reported_loss = Some(reason);
         drop(hold_set);
-        self.seen.end(End::Lost(reason.into()));
+        self.telemetry.end(End::Lost(reason.into()));
         self.leave_entry();
         if let Some(signals) = &*lock(&self.loss_signals) {
             signals.token.cancel();

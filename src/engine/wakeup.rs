@@ -229,7 +229,7 @@ impl Waiting {
         signal: Arc<Signal>,
         hearing: Hearing,
     ) -> Self {
-        engine.gauges.waits(spec.protocol.kind());
+        engine.gauges.add_waiter(spec.protocol.kind());
         Self {
             engine: engine.clone(),
             spec: spec.clone(),
@@ -330,7 +330,7 @@ impl Drop for Waiting {
             granted,
             ..
         } = self;
-        engine.gauges.waits_no_more(spec.protocol.kind());
+        engine.gauges.remove_waiter(spec.protocol.kind());
         let room = &engine.wakeups.room;
         let mut left = room.leave(spec, *id, signal, *granted, Instant::now());
         for spec in &left.withdrawn {
@@ -418,7 +418,7 @@ impl Engine {
                 },
                 () = self.wakeups.room.due() => {
                     let (notified, intents) = self.wakeups.room.poll(Instant::now());
-                    self.gauges.woken(WakeUp::Poll, notified);
+                    self.gauges.record_wake_ups(WakeUp::Poll, notified);
                     for (spec, length) in intents {
                         self.intend(&spec, length);
                     }
@@ -447,7 +447,7 @@ impl Engine {
                 Ok(Outcome::Done(_)) => {}
                 Ok(Outcome::Absent) => {
                     let notified = room.notify(|waiters| waiters.wake_for_free_lock(&spec, now));
-                    engine.gauges.woken(WakeUp::Poll, notified);
+                    engine.gauges.record_wake_ups(WakeUp::Poll, notified);
                 }
                 Ok(Outcome::Busy { remaining }) => {
                     let has_no_readers = remaining < 0;
@@ -491,7 +491,7 @@ impl Engine {
                 waiters.wake_all_where(|channel| slots.contains(&self.wakeups.redis.slot(channel)))
             }
         });
-        self.gauges.woken(cause, notified);
+        self.gauges.record_wake_ups(cause, notified);
         self.verify_contradicted(contradicted);
     }
 

@@ -62,7 +62,7 @@ impl Engine {
             None => tracing::debug!(%name, %reason, "a hold was lost"),
         }
         if tenure.lose(reason) {
-            self.gauges.lost(tenure.spec.protocol.kind(), reason);
+            self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
         }
         self.watchdog.forget(tenure);
         if tenure.spec.has_one_holder() {
@@ -200,7 +200,7 @@ impl Engine {
                     self.handle_renewal_answer(renewal, sent, Err(refusal), false);
                 }
                 Err(CallError::Unanswered { .. }) => {
-                    self.gauges.renewal(RenewalEnd::Unanswered);
+                    self.gauges.record_renewal(RenewalEnd::Unanswered);
                     renewal.tenure.set_renew_at(Instant::now());
                     self.watch(&renewal.tenure);
                 }
@@ -220,7 +220,7 @@ impl Engine {
         match answer {
             // Where too few have it, the hold may end when it would have without.
             Ok(Presence::Present) if short => {
-                self.gauges.renewal(RenewalEnd::TooFewReplicas);
+                self.gauges.record_renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_hand_off();
                 tenure.set_may_live_on();
                 tenure.set_renew_at(Instant::now() + self.options.lease.duration / 30);
@@ -228,7 +228,7 @@ impl Engine {
             }
             Ok(Presence::Present) => {
                 if let Some(lease) = lease {
-                    self.gauges.renewal(RenewalEnd::Renewed);
+                    self.gauges.record_renewal(RenewalEnd::Renewed);
                     tenure.record_renewal(sent, lease);
                     self.watch(tenure);
                 }
@@ -237,12 +237,12 @@ impl Engine {
                 let tenure = tenure.end_hand_off();
                 // One that is being released may be gone already, by that.
                 if tenure.live_count() > 0 {
-                    self.gauges.renewal(RenewalEnd::Gone);
+                    self.gauges.record_renewal(RenewalEnd::Gone);
                     self.lose(&tenure, LostReason::Gone);
                 }
             }
             Err(refusal) => {
-                self.gauges.renewal(RenewalEnd::Refused);
+                self.gauges.record_renewal(RenewalEnd::Refused);
                 let name = &tenure.spec.name;
                 match self.lines.refused.may_log() {
                     Some(untold) => {

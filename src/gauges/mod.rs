@@ -9,9 +9,9 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use off::{Batches, Connections, Gauges, Holder, ON, Waiter};
+pub(crate) use off::{Batches, Connections, Gauges, HolderGauge, ON, WaiterGauge};
 #[cfg(feature = "metrics")]
-pub(crate) use on::{Batches, Connections, Gauges, Holder, ON, Waiter};
+pub(crate) use on::{Batches, Connections, Gauges, HolderGauge, ON, WaiterGauge};
 
 use crate::error::LostReason;
 

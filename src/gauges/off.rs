@@ -16,32 +16,32 @@ impl Gauges {
         Self
     }
 
-    pub(crate) fn waits(&self, _: KindName) {}
+    pub(crate) fn add_waiter(&self, _: KindName) {}
 
-    pub(crate) fn waits_no_more(&self, _: KindName) {}
+    pub(crate) fn remove_waiter(&self, _: KindName) {}
 
-    pub(crate) fn waiter(&self, _: KindName) -> Option<Waiter> {
+    pub(crate) fn waiter(&self, _: KindName) -> Option<WaiterGauge> {
         None
     }
 
-    pub(crate) fn acquisition(&self, _: KindName, _: Outcome, _after: Duration) {}
+    pub(crate) fn record_acquisition(&self, _: KindName, _: Outcome, _after: Duration) {}
 
-    pub(crate) fn holds(&self, _: KindName, _since: Instant) -> Option<Holder> {
+    pub(crate) fn holder(&self, _: KindName, _since: Instant) -> Option<HolderGauge> {
         None
     }
 
-    pub(crate) fn handed_off(&self, _: KindName) {}
+    pub(crate) fn record_hand_off(&self, _: KindName) {}
 
-    pub(crate) fn lost(&self, _: KindName, _: LostReason) {}
+    pub(crate) fn record_loss(&self, _: KindName, _: LostReason) {}
 
-    pub(crate) fn renewal(&self, _: RenewalEnd) {}
+    pub(crate) fn record_renewal(&self, _: RenewalEnd) {}
 
-    pub(crate) fn woken(&self, _: WakeUp, _waiters: usize) {}
+    pub(crate) fn record_wake_ups(&self, _: WakeUp, _waiters: usize) {}
 }
 
-pub(crate) enum Waiter {}
+pub(crate) enum WaiterGauge {}
 
-pub(crate) enum Holder {}
+pub(crate) enum HolderGauge {}
 
 pub(crate) struct Batches;
 
@@ -60,9 +60,9 @@ impl Connections {
         Self
     }
 
-    pub(crate) fn lost(&self) {}
+    pub(crate) fn record_loss(&self) {}
 
-    pub(crate) fn failed(&self) {}
+    pub(crate) fn record_failure(&self) {}
 
-    pub(crate) fn again(&self) {}
+    pub(crate) fn record_recovery(&self) {}
 }

@@ -83,68 +83,68 @@ impl Gauges {
         self.kinds[kind as usize].get_or_init(|| Arc::new(OfKind::new(kind)))
     }
 
-    /// A task waits for a lock that is taken.
-    pub(crate) fn waits(&self, kind: KindName) {
+    /// Counts a task that waits for a lock.
+    pub(crate) fn add_waiter(&self, kind: KindName) {
         self.of(kind).waiters.increment(1.0);
     }
 
-    pub(crate) fn waits_no_more(&self, kind: KindName) {
+    pub(crate) fn remove_waiter(&self, kind: KindName) {
         self.of(kind).waiters.decrement(1.0);
     }
 
     /// The same, until what is returned is dropped.
-    pub(crate) fn waiter(&self, kind: KindName) -> Option<Waiter> {
-        self.waits(kind);
-        Some(Waiter(self.of(kind).clone()))
+    pub(crate) fn waiter(&self, kind: KindName) -> Option<WaiterGauge> {
+        self.add_waiter(kind);
+        Some(WaiterGauge(self.of(kind).clone()))
     }
 
-    /// An acquisition has ended.
-    pub(crate) fn acquisition(&self, kind: KindName, outcome: Outcome, after: Duration) {
+    /// Records the end of an acquisition.
+    pub(crate) fn record_acquisition(&self, kind: KindName, outcome: Outcome, after: Duration) {
         let of = self.of(kind);
         of.acquisitions[outcome as usize].increment(1);
         of.wait[outcome as usize].record(after);
     }
 
-    /// An owner has had a lock since then.
-    pub(crate) fn holds(&self, kind: KindName, since: Instant) -> Option<Holder> {
+    /// Counts an owner that has a lock, until what is returned is dropped.
+    pub(crate) fn holder(&self, kind: KindName, since: Instant) -> Option<HolderGauge> {
         let of = self.of(kind).clone();
         of.holders.increment(1.0);
-        Some(Holder { of, since })
+        Some(HolderGauge { of, since })
     }
 
-    pub(crate) fn handed_off(&self, kind: KindName) {
+    pub(crate) fn record_hand_off(&self, kind: KindName) {
         self.of(kind).hand_offs.increment(1);
     }
 
-    pub(crate) fn lost(&self, kind: KindName, reason: LostReason) {
+    pub(crate) fn record_loss(&self, kind: KindName, reason: LostReason) {
         self.of(kind).lost[Loss::from(reason) as usize].increment(1);
     }
 
-    pub(crate) fn renewal(&self, outcome: RenewalEnd) {
+    pub(crate) fn record_renewal(&self, outcome: RenewalEnd) {
         self.renewals[outcome as usize].increment(1);
     }
 
-    pub(crate) fn woken(&self, cause: WakeUp, waiters: usize) {
+    pub(crate) fn record_wake_ups(&self, cause: WakeUp, waiters: usize) {
         self.wake_ups[cause as usize].increment(waiters as u64);
     }
 }
 
 /// A task that waits for a lock, until this is dropped.
-pub(crate) struct Waiter(Arc<OfKind>);
+pub(crate) struct WaiterGauge(Arc<OfKind>);
 
-impl Drop for Waiter {
+impl Drop for WaiterGauge {
     fn drop(&mut self) {
         self.0.waiters.decrement(1.0);
     }
 }
 
 /// An owner that has a lock, until this is dropped.
-pub(crate) struct Holder {
+pub(crate) struct HolderGauge {
     of: Arc<OfKind>,
     since: Instant,
 }
 
-impl Drop for Holder {
+impl Drop for HolderGauge {
     fn drop(&mut self) {
         self.of.holders.decrement(1.0);
         self.of.hold.record(self.since.elapsed());
@@ -180,18 +180,18 @@ impl Connections {
         }
     }
 
-    /// One has ended.
-    pub(crate) fn lost(&self) {
+    /// Records the end of a connection.
+    pub(crate) fn record_loss(&self) {
         self.lost.increment(1);
     }
 
-    /// One could not be made.
-    pub(crate) fn failed(&self) {
+    /// Records a connection that could not be made.
+    pub(crate) fn record_failure(&self) {
         self.failed.increment(1);
     }
 
-    /// After one of these, one has proved itself.
-    pub(crate) fn again(&self) {
+    /// Records that, after one of these, a connection has proved itself.
+    pub(crate) fn record_recovery(&self) {
         self.again.increment(1);
     }
 }

@@ -344,7 +344,7 @@ impl<K: Kind> Lock<K> {
         let acquisition = self.engine.acquisition(&request);
         let held = self.engine.acquire(&request, deadline).await;
         if let Some(mut acquisition) = acquisition {
-            acquisition.ended(&held);
+            acquisition.finish(&held);
         }
         Ok(held?.map(|hold| Guard::new(self.engine.clone(), hold)))
     }

@@ -175,7 +175,7 @@ impl Fortune {
         is_proven: bool,
     ) -> Duration {
         self.lost += 1;
-        self.gauges.lost();
+        self.gauges.record_loss();
         self.trouble.set(Some(Arc::new(Cause::connection(reason))));
         self.tell(
             "the connection to Redis broke; connecting again",
@@ -193,7 +193,7 @@ impl Fortune {
     /// An attempt to connect failed.
     pub(super) fn failed(&mut self, server: &dyn fmt::Display, error: &Error) {
         self.failed += 1;
-        self.gauges.failed();
+        self.gauges.record_failure();
         self.trouble.set(Some(error.cause()));
         self.tell("cannot connect to Redis", server, error.in_full());
     }
@@ -223,7 +223,7 @@ impl Fortune {
         let Some(since) = self.since.take() else {
             return;
         };
-        self.gauges.again();
+        self.gauges.record_recovery();
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
         if self.logged_at.take().is_some()

@@ -6,13 +6,13 @@ use tracing::{Span, field};
 use super::{Engine, hold_guard::HoldGuard, request::AcquireRequest};
 use crate::{
     error::Error,
-    gauges::{self, Holder, Loss, Outcome},
+    gauges::{self, HolderGauge, Loss, Outcome},
     sync::{Mutex, lock},
     wire::LockSpec,
 };
 
 /// An acquisition that is counted or traced. Dropped before it has ended, it was cancelled.
-pub(crate) struct Acquisition<'a> {
+pub(crate) struct AcquisitionTelemetry<'a> {
     engine: &'a Engine,
     spec: &'a LockSpec,
     span: Option<Span>,
@@ -21,9 +21,9 @@ pub(crate) struct Acquisition<'a> {
     outcome: Outcome,
 }
 
-impl Acquisition<'_> {
-    /// It has ended so.
-    pub(crate) fn ended(&mut self, done: &Result<Option<HoldGuard>, Error>) {
+impl AcquisitionTelemetry<'_> {
+    /// Records how the acquisition ended.
+    pub(crate) fn finish(&mut self, done: &Result<Option<HoldGuard>, Error>) {
         self.outcome = match done {
             Ok(Some(_)) => Outcome::Acquired,
             Ok(None) => Outcome::Busy,
@@ -35,16 +35,16 @@ impl Acquisition<'_> {
         let since = hold.tenure().since;
         self.ended = (since >= self.began).then_some(since);
         if self.span.is_some() {
-            hold.tenure().seen().trace(self.spec);
+            hold.tenure().telemetry().trace(self.spec);
         }
     }
 }
 
-impl Drop for Acquisition<'_> {
+impl Drop for AcquisitionTelemetry<'_> {
     fn drop(&mut self) {
         let waited = self.ended.unwrap_or_else(Instant::now) - self.began;
         let gauges = &self.engine.gauges;
-        gauges.acquisition(self.spec.protocol.kind(), self.outcome, waited);
+        gauges.record_acquisition(self.spec.protocol.kind(), self.outcome, waited);
         if let Some(span) = &self.span {
             span.record("outcome", self.outcome.label());
             span.record("waited", waited.as_secs_f64());
@@ -53,14 +53,14 @@ impl Drop for Acquisition<'_> {
 }
 
 impl Engine {
-    /// An acquisition begins, and ends with what [`Acquisition::ended`] is told. `None` where neither a gauge nor a subscriber sees it: then no
-    /// clock is read and nothing is allocated.
+    /// Begins an acquisition, which ends with [`AcquisitionTelemetry::finish`]. `None` where neither a gauge nor a subscriber sees it: then
+    /// no clock is read and nothing is allocated.
     ///
     /// The span is not entered, which would make the future of every wait larger: no span begins inside.
     pub(crate) fn acquisition<'a>(
         &'a self,
         request: &'a AcquireRequest,
-    ) -> Option<Box<Acquisition<'a>>> {
+    ) -> Option<Box<AcquisitionTelemetry<'a>>> {
         let spec = &*request.spec;
         let span = tracing::info_span!(
             "lock.acquire",
@@ -71,7 +71,7 @@ impl Engine {
         );
         let span = (!span.is_disabled()).then_some(span);
         (gauges::ON || span.is_some()).then(|| {
-            Box::new(Acquisition {
+            Box::new(AcquisitionTelemetry {
                 engine: self,
                 spec,
                 span,
@@ -83,44 +83,44 @@ impl Engine {
     }
 }
 
-/// What is seen of a tenure, until it ends.
+/// What gauges and spans show of a tenure, until it ends.
 #[derive(Default)]
-pub(super) struct Seen(Mutex<Shown>);
+pub(super) struct TenureTelemetry(Mutex<State>);
 
 #[derive(Default)]
-struct Shown {
+struct State {
     is_over: bool,
     /// Dropped, it says that the tenure is over.
-    holder: Option<Holder>,
+    holder: Option<HolderGauge>,
     /// The span `lock.hold`.
     span: Option<Box<Span>>,
 }
 
-impl Seen {
+impl TenureTelemetry {
     /// The tenure begins, unless this is a re-entry.
-    pub(super) fn begin(&self, holder: impl FnOnce() -> Option<Holder>) {
-        let mut shown = lock(&self.0);
-        if !shown.is_over && shown.holder.is_none() {
-            shown.holder = holder();
+    pub(super) fn begin(&self, holder: impl FnOnce() -> Option<HolderGauge>) {
+        let mut state = lock(&self.0);
+        if !state.is_over && state.holder.is_none() {
+            state.holder = holder();
         }
     }
 
     /// Its span begins, unless an outer hold of the same tenure has one.
     fn trace(&self, spec: &LockSpec) {
-        let mut shown = lock(&self.0);
-        if !shown.is_over && shown.span.is_none() {
+        let mut state = lock(&self.0);
+        if !state.is_over && state.span.is_none() {
             let kind = spec.protocol.kind().as_str();
             let span =
                 tracing::info_span!("lock.hold", name = %spec.name, kind, end = field::Empty);
-            shown.span = Some(Box::new(span));
+            state.span = Some(Box::new(span));
         }
     }
 
     pub(super) fn end(&self, end: End) {
-        let mut shown = lock(&self.0);
-        shown.is_over = true;
-        let (_holder, span) = (shown.holder.take(), shown.span.take());
-        drop(shown);
+        let mut state = lock(&self.0);
+        state.is_over = true;
+        let (_holder, span) = (state.holder.take(), state.span.take());
+        drop(state);
         if let Some(span) = span {
             span.record("end", end.label());
         }
