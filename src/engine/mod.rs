@@ -77,7 +77,7 @@ pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_unt
 pub(crate) use hold_guard::HoldGuard;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
-pub(crate) use synchronizers::{HeldPermit, HeldPermits};
+pub(crate) use synchronizers::{ExpirablePermitGuard, PermitGuard};
 pub(crate) use tenure::Tenure;
 
 use crate::{

@@ -460,7 +460,7 @@ impl Engine {
     }
 
     fn handle_event(self: &Arc<Self>, event: Event) {
-        self.synchronizers.happened(&event);
+        self.synchronizers.handle_event(&event);
         let mut contradicted = Vec::new();
         let cause = match &event {
             Event::Message { .. } => WakeUp::Message,

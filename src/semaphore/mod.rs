@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 pub use permit_expirable_semaphore::{ExpirablePermit, PermitExpirableSemaphore};
 
 use crate::{
-    engine::{Deadline, EngineHandle, HeldPermits},
+    engine::{Deadline, EngineHandle, PermitGuard},
     error::Error,
     wire::{reply::Detail, semaphore, site::Site},
 };
@@ -328,7 +328,7 @@ pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
 /// first.
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit {
-    held: HeldPermits,
+    held: PermitGuard,
     /// Keeps the client alive for as long as the permit lives.
     _engine: EngineHandle,
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{name, number};
 use crate::{
-    engine::{Deadline, EngineHandle, HeldPermit},
+    engine::{Deadline, EngineHandle, ExpirablePermitGuard},
     error::{Error, LostReason},
     wire::{
         Lease,
@@ -300,7 +300,7 @@ impl PermitExpirableSemaphore {
         let taken = self
             .engine
             .acquire_ids(site, permits, lease, self.is_renewed, deadline);
-        let guard = |held: HeldPermit| ExpirablePermit {
+        let guard = |held: ExpirablePermitGuard| ExpirablePermit {
             id: shown(held.id()),
             held,
             _engine: self.engine.clone(),
@@ -546,7 +546,7 @@ fn read(id: &str) -> Result<Id, Error> {
 #[must_use = "a permit that is dropped is given back"]
 pub struct ExpirablePermit {
     id: String,
-    held: HeldPermit,
+    held: ExpirablePermitGuard,
     /// Keeps the client alive for as long as the permit lives.
     _engine: EngineHandle,
 }

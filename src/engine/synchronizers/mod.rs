@@ -38,7 +38,7 @@ use crate::{
     },
 };
 use attempts::{Attempts, Ongoing};
-pub(crate) use permits::HeldPermit;
+pub(crate) use permits::ExpirablePermitGuard;
 use permits::Permits;
 use waiters::{State, WaiterId, Waiters, Wanted};
 
@@ -80,8 +80,8 @@ impl Synchronizers {
         changed
     }
 
-    /// Tells waiters of what happens on the connections.
-    pub(super) fn happened(&self, event: &Event) {
+    /// Handles an event of the connections: wakes the waiters that it concerns.
+    pub(super) fn handle_event(&self, event: &Event) {
         let (mut waiters, now) = (self.waiters(), Instant::now());
         if waiters.is_empty() {
             return;
@@ -91,19 +91,19 @@ impl Synchronizers {
                 let number = std::str::from_utf8(payload).ok();
                 // A message that no Redisson sends wakes no waiter.
                 if let Some(number) = number.and_then(|text| text.parse().ok()) {
-                    waiters.message(channel, number, now);
+                    waiters.handle_message(channel, number, now);
                 }
             }
-            Event::MessagesMissed | Event::Reconnected => waiters.missed(|_| true, now),
+            Event::MessagesMissed | Event::Reconnected => waiters.wake_where(|_| true, now),
             Event::Moved(slots) | Event::MissedIn(slots) => {
-                waiters.missed(|channel| slots.contains(&self.redis.slot(channel)), now);
+                waiters.wake_where(|channel| slots.contains(&self.redis.slot(channel)), now);
             }
         }
     }
 
     /// Everybody is to see that the client is closed.
     pub(super) fn close(&self) {
-        self.waiters().missed(|_| true, Instant::now());
+        self.waiters().wake_where(|_| true, Instant::now());
     }
 
     /// Completes when the waiters that have heard nothing for long are to be [notified](Self::poll). One task waits.
@@ -119,9 +119,9 @@ impl Synchronizers {
         }
     }
 
-    fn learned(&self, site: &Site, Rest { left, end }: Rest) {
+    fn record_answer(&self, site: &Site, Rest { left, end }: Rest) {
         self.change(site, |waiters| {
-            waiters.left(site, left, end, Instant::now())
+            waiters.record_left(site, left, end, Instant::now())
         });
     }
 }
@@ -211,14 +211,14 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn asks(&self) {
-        self.all().waiters().asks(self.site, self.id);
+    fn begin_attempt(&self) {
+        self.all().waiters().begin_attempt(self.site, self.id);
     }
 
-    fn refused(&self, rest: Rest) {
+    fn record_refusal(&self, rest: Rest) {
         self.all().change(self.site, |waiters| {
-            waiters.refused(self.site, self.id, rest.end, Instant::now());
-            waiters.left(self.site, rest.left, rest.end, Instant::now());
+            waiters.record_refusal(self.site, self.id, rest.end, Instant::now());
+            waiters.record_left(self.site, rest.left, rest.end, Instant::now());
         });
     }
 }
@@ -234,13 +234,13 @@ impl Drop for Waiting<'_> {
             left
         });
         if let Some((permits, hand_off_until)) = left.given {
-            drop(self.engine.held_permits(self.site, permits, hand_off_until));
+            drop(self.engine.permit_guard(self.site, permits, hand_off_until));
         }
     }
 }
 
 /// Permits of a semaphore, given back when this is dropped: to one of this client that waits, for a time, and else to the server.
-pub(crate) struct HeldPermits {
+pub(crate) struct PermitGuard {
     engine: Arc<Engine>,
     site: Arc<Site>,
     permits: u32,
@@ -248,7 +248,7 @@ pub(crate) struct HeldPermits {
     hand_off_until: Instant,
 }
 
-impl HeldPermits {
+impl PermitGuard {
     pub(crate) fn permits(&self) -> u32 {
         self.permits
     }
@@ -287,7 +287,7 @@ impl HeldPermits {
     }
 }
 
-impl Drop for HeldPermits {
+impl Drop for PermitGuard {
     fn drop(&mut self) {
         let permits = self.hand_off();
         if permits == 0 {
@@ -343,7 +343,7 @@ impl Operation {
 impl Drop for Operation {
     fn drop(&mut self) {
         if !self.is_over && !self.engine.owe(self.request.clone()) {
-            self.engine.permits_stay(&self.site, &Error::Closed);
+            self.engine.log_unreleased(&self.site, &Error::Closed);
         }
     }
 }
@@ -355,10 +355,10 @@ impl Engine {
         site: &Arc<Site>,
         permits: u32,
         deadline: Deadline,
-    ) -> Result<Option<HeldPermits>, Error> {
+    ) -> Result<Option<PermitGuard>, Error> {
         if permits == 0 {
             self.check_open()?;
-            return Ok(Some(self.held_permits(site, 0, Instant::now())));
+            return Ok(Some(self.permit_guard(site, 0, Instant::now())));
         }
         let try_once = |caller: Caller| {
             let (engine, site) = (self.clone(), site.clone());
@@ -370,7 +370,7 @@ impl Engine {
                     Outcome::Done(Detail::Number(left)) => {
                         let hand_off_until = Instant::now() + engine.config.local_hand_off;
                         Ok(AttemptOutcome::Granted(
-                            engine.held_permits(&site, permits, hand_off_until),
+                            engine.permit_guard(&site, permits, hand_off_until),
                             Rest::plain(left),
                         ))
                     }
@@ -381,7 +381,7 @@ impl Engine {
                 }
             }
         };
-        let given = |hand_off_until| self.held_permits(site, permits, hand_off_until);
+        let given = |hand_off_until| self.permit_guard(site, permits, hand_off_until);
         let wanted = Wanted::Permits(permits);
         self.acquire_by(site, wanted, deadline, try_once, given)
             .await
@@ -389,19 +389,19 @@ impl Engine {
 
     /// Notifies the waiters that have heard nothing for long, and hands on what was handed to a task that is not polled.
     pub(super) fn poll_synchronizers(self: &Arc<Self>) {
-        let lying = self.synchronizers.waiters().poll(Instant::now());
-        for (site, permits, hand_off_until) in lying {
-            drop(self.held_permits(&site, permits, hand_off_until));
+        let untaken = self.synchronizers.waiters().poll(Instant::now());
+        for (site, permits, hand_off_until) in untaken {
+            drop(self.permit_guard(&site, permits, hand_off_until));
         }
     }
 
-    fn held_permits(
+    fn permit_guard(
         self: &Arc<Self>,
         site: &Arc<Site>,
         permits: u32,
         hand_off_until: Instant,
-    ) -> HeldPermits {
-        HeldPermits {
+    ) -> PermitGuard {
+        PermitGuard {
             engine: self.clone(),
             site: site.clone(),
             permits,
@@ -417,7 +417,7 @@ impl Engine {
         lease: Option<Lease>,
         is_renewed: bool,
         deadline: Deadline,
-    ) -> Result<Option<Vec<HeldPermit>>, Error> {
+    ) -> Result<Option<Vec<ExpirablePermitGuard>>, Error> {
         if permits == 0 {
             self.check_open()?;
             return Ok(Some(Vec::new()));
@@ -436,9 +436,9 @@ impl Engine {
                             return Ok(AttemptOutcome::Busy(rest));
                         }
                         let lease = lease.as_ref();
-                        let held = ids
-                            .into_iter()
-                            .map(|id| HeldPermit::new(&engine, &site, id, sent, lease, is_renewed));
+                        let held = ids.into_iter().map(|id| {
+                            ExpirablePermitGuard::new(&engine, &site, id, sent, lease, is_renewed)
+                        });
                         Ok(AttemptOutcome::Granted(held.collect(), rest))
                     }
                     odd => Err(odd_answer(odd)),
@@ -479,7 +479,7 @@ impl Engine {
                     Some(State::Given { hand_off_until, .. }) => {
                         return Ok(Some(given(hand_off_until)));
                     }
-                    Some(_) => waiting.asks(),
+                    Some(_) => waiting.begin_attempt(),
                 }
             }
             self.check_open()?;
@@ -497,9 +497,9 @@ impl Engine {
                 (AttemptOutcome::Granted(..), _) if self.is_closed() => return Err(Error::Closed),
                 (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
-                        all.waiters().served(site, waiting.id);
+                        all.waiters().mark_served(site, waiting.id);
                     }
-                    all.learned(site, rest);
+                    all.record_answer(site, rest);
                     return Ok(Some(held));
                 }
                 (AttemptOutcome::Busy(_), None) if !waits => return Ok(None),
@@ -509,7 +509,7 @@ impl Engine {
                 }
                 (AttemptOutcome::Busy(rest), Some(waiting)) => {
                     was_busy = true;
-                    waiting.refused(rest);
+                    waiting.record_refusal(rest);
                 }
                 (AttemptOutcome::Unanswered { .. }, _) if was_busy && deadline.is_over() => {
                     return Ok(None);
@@ -542,7 +542,7 @@ impl Engine {
             if let Some(waiting) = &mut waiting {
                 match waiting.notified(deadline).await {
                     Some(State::Over) => return Ok(true),
-                    Some(_) => waiting.asks(),
+                    Some(_) => waiting.begin_attempt(),
                     None => return Ok(false),
                 }
             }
@@ -551,11 +551,11 @@ impl Engine {
             let looked = timeout_at(self.answer_deadline(deadline), look).await;
             match looked {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
-                    all.waiters().found_open(site, Instant::now());
+                    all.waiters().record_open(site, Instant::now());
                     return Ok(true);
                 }
                 Ok(Ok(Outcome::Done(Detail::Number(_)))) => match &waiting {
-                    Some(waiting) => waiting.refused(Rest::plain(0)),
+                    Some(waiting) => waiting.record_refusal(Rest::plain(0)),
                     None => return Ok(false),
                 },
                 Ok(Ok(odd)) => return Err(odd_answer(odd)),
@@ -651,12 +651,12 @@ impl Engine {
             match released.await {
                 // The drop of the operation has seen to it, or has said that it could not.
                 Ok(_) | Err(Error::Closed) => {}
-                Err(error) => engine.permits_stay(&at, &error),
+                Err(error) => engine.log_unreleased(&at, &error),
             }
         });
     }
 
-    fn permits_stay(&self, site: &Site, error: &Error) {
+    fn log_unreleased(&self, site: &Site, error: &Error) {
         let name = &site.name;
         match self.lines.left.may_log() {
             Some(untold) => {

@@ -114,8 +114,8 @@ impl Validity {
         }
     }
 
-    /// The server has prolonged it. What is lost stays lost (invariant 2).
-    fn renewed(&mut self, sent: Instant, lease: &Lease) {
+    /// Records a renewal. What is lost stays lost (invariant 2).
+    fn record_renewal(&mut self, sent: Instant, lease: &Lease) {
         if self.lost_reason(Instant::now()).is_none() {
             self.until = self.until.max(Some(validity(sent, lease)));
             self.renew_at = Some(sent + lease.duration / 3);
@@ -143,13 +143,13 @@ impl Permit {
 }
 
 /// A permit of an expirable semaphore, given back when this is dropped.
-pub(crate) struct HeldPermit {
+pub(crate) struct ExpirablePermitGuard {
     engine: Arc<Engine>,
     permit: Arc<Permit>,
     is_armed: bool,
 }
 
-impl HeldPermit {
+impl ExpirablePermitGuard {
     pub(super) fn new(
         engine: &Arc<Engine>,
         site: &Arc<Site>,
@@ -252,7 +252,7 @@ impl HeldPermit {
     }
 }
 
-impl Drop for HeldPermit {
+impl Drop for ExpirablePermitGuard {
     fn drop(&mut self) {
         if self.is_armed {
             self.end();
@@ -325,7 +325,7 @@ impl Engine {
             let request = permit::extend(&permit.site, &permit.id, Some(&lease));
             let answer = self.batcher.run(request, Durability::Local).await;
             match answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)) {
-                Ok(Outcome::Done(_)) => permit.validity().renewed(sent, &lease),
+                Ok(Outcome::Done(_)) => permit.validity().record_renewal(sent, &lease),
                 Ok(_) | Err(CallError::Refused(Refusal::WrongKind { .. })) => {
                     self.lose_permit(&permit, LostReason::Gone);
                 }

@@ -47,8 +47,8 @@ impl Wanted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It asks the server. Something may have `happened` since it began to.
-    Asking { happened: bool },
+    /// It asks the server. An event since it began to makes a refusal `outdated`.
+    Asking { outdated: bool },
     /// Until it is notified.
     Parked,
     /// It is to ask, since then.
@@ -76,10 +76,10 @@ impl Waiter {
         self.signal.notify_one();
     }
 
-    /// It may be worth its while to ask.
-    fn happened(&mut self, now: Instant) {
+    /// Wakes the waiter: it may be worth its while to ask.
+    fn wake(&mut self, now: Instant) {
         match &mut self.state {
-            State::Asking { happened } => *happened = true,
+            State::Asking { outdated } => *outdated = true,
             State::Parked => self.notify(State::Notified(now)),
             State::Notified(_) | State::Given { .. } | State::Over => {}
         }
@@ -123,8 +123,8 @@ impl Queue {
         come_by.min(self.poll_at)
     }
 
-    /// So many permits are left, as far as the server said.
-    fn left(&mut self, left: i64, now: Instant) {
+    /// Records how many permits are left, as far as the server said.
+    fn record_left(&mut self, left: i64, now: Instant) {
         let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
         self.hand_off(left - notified, now);
     }
@@ -144,14 +144,14 @@ impl Queue {
         }
     }
 
-    fn message(&mut self, number: i64, now: Instant) {
+    fn handle_message(&mut self, number: i64, now: Instant) {
         // A count is set while the latch is open. Where Redisson deletes one, this message alone tells of it.
         let is_opening = [OPENED, BEGUN].contains(&number);
         for waiter in &mut self.waiters {
             let needs = waiter.needs();
             match (&mut waiter.wanted, &mut waiter.state) {
-                (Wanted::Permits(_), State::Asking { happened }) => *happened |= needs <= number,
-                (Wanted::Ids(_), State::Asking { happened }) => *happened |= number > 0,
+                (Wanted::Permits(_), State::Asking { outdated }) => *outdated |= needs <= number,
+                (Wanted::Ids(_), State::Asking { outdated }) => *outdated |= number > 0,
                 (Wanted::Permits(_) | Wanted::Ids(_), _) => {}
                 (
                     Wanted::Opening {
@@ -162,12 +162,12 @@ impl Queue {
                     waiter.notify(State::Over);
                 }
                 (Wanted::Opening { .. }, _) if is_opening => {
-                    waiter.happened(now);
+                    waiter.wake(now);
                 }
                 (Wanted::Opening { mark, is_marked }, _) => *is_marked |= number == *mark,
             }
         }
-        self.left(number, now);
+        self.record_left(number, now);
         // One of those that want more than this asks; what it learns is counted for all.
         let mut waiters = self.waiters.iter_mut();
         let is_unsure =
@@ -182,10 +182,10 @@ impl Queue {
 
     /// A waiter that is not polled goes to the end of the queue. The permits that it was handed are taken back; those that it was
     /// notified of go to the next waiters.
-    fn look_for_tasks_that_do_not_come(
+    fn requeue_late_waiters(
         &mut self,
         now: Instant,
-        lying: &mut Vec<(Arc<Site>, u32, Instant)>,
+        untaken_permits: &mut Vec<(Arc<Site>, u32, Instant)>,
     ) {
         self.come_by = None;
         let (mut late, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
@@ -208,7 +208,7 @@ impl Queue {
             match (hand_off_until, waiter.wanted) {
                 (Some(hand_off_until), Wanted::Permits(permits)) => {
                     waiter.state = State::Parked;
-                    lying.push((self.site.clone(), permits, hand_off_until));
+                    untaken_permits.push((self.site.clone(), permits, hand_off_until));
                 }
                 _ => untaken += waiter.needs(),
             }
@@ -308,22 +308,22 @@ impl Waiters {
     pub(super) fn take(&mut self, site: &Site, id: WaiterId) -> State {
         let state = self.state(site, id);
         if let State::Given { .. } = state {
-            self.served(site, id);
+            self.mark_served(site, id);
         }
         state
     }
 
-    pub(super) fn asks(&mut self, site: &Site, id: WaiterId) {
+    pub(super) fn begin_attempt(&mut self, site: &Site, id: WaiterId) {
         if let Some(queue) = self.queue(site)
             && let Some(waiter) = queue.waiter(id)
             && matches!(waiter.state, State::Parked | State::Notified(_))
         {
-            waiter.state = State::Asking { happened: false };
+            waiter.state = State::Asking { outdated: false };
         }
     }
 
-    /// It has asked in vain. At the nearest end of a permit, it is worth asking again.
-    pub(super) fn refused(
+    /// Records a refusal. At the nearest end of a permit, it is worth asking again.
+    pub(super) fn record_refusal(
         &mut self,
         site: &Site,
         id: WaiterId,
@@ -334,9 +334,9 @@ impl Waiters {
         if let Some(queue) = self.queue(site) {
             queue.poll_at = end.map_or(poll_at, |end| end.min(poll_at));
             if let Some(waiter) = queue.waiter(id)
-                && let State::Asking { happened } = waiter.state
+                && let State::Asking { outdated } = waiter.state
             {
-                waiter.state = match happened {
+                waiter.state = match outdated {
                     true => State::Notified(now),
                     false => State::Parked,
                 };
@@ -344,10 +344,16 @@ impl Waiters {
         }
     }
 
-    /// So many permits are left, as an answer of the server says, and when the next one ends.
-    pub(super) fn left(&mut self, site: &Site, left: i64, end: Option<Instant>, now: Instant) {
+    /// Records how many permits are left, as an answer of the server says, and when the next one ends.
+    pub(super) fn record_left(
+        &mut self,
+        site: &Site,
+        left: i64,
+        end: Option<Instant>,
+        now: Instant,
+    ) {
         if let Some(queue) = self.queue(site) {
-            queue.left(left, now);
+            queue.record_left(left, now);
             queue.poll_at = end.map_or(queue.poll_at, |end| end.min(queue.poll_at));
         }
     }
@@ -386,8 +392,8 @@ impl Waiters {
         left
     }
 
-    /// It has what it wanted.
-    pub(super) fn served(&mut self, site: &Site, id: WaiterId) {
+    /// Marks the waiter as served: it has what it wanted.
+    pub(super) fn mark_served(&mut self, site: &Site, id: WaiterId) {
         if let Some(waiter) = self.queue(site).and_then(|queue| queue.waiter(id)) {
             waiter.state = State::Over;
         }
@@ -426,27 +432,27 @@ impl Waiters {
         left
     }
 
-    /// A message, which is a number.
-    pub(super) fn message(&mut self, channel: &Bytes, number: i64, now: Instant) {
+    /// Handles a message, which is a number.
+    pub(super) fn handle_message(&mut self, channel: &Bytes, number: i64, now: Instant) {
         let queues = self.channels.get_mut(channel).into_iter().flatten();
-        queues.for_each(|queue| queue.message(number, now));
+        queues.for_each(|queue| queue.handle_message(number, now));
     }
 
-    /// The latch was found open.
-    pub(super) fn found_open(&mut self, site: &Site, now: Instant) {
+    /// Wakes all waiters: the latch was found open.
+    pub(super) fn record_open(&mut self, site: &Site, now: Instant) {
         let queue = self.queue(site).into_iter();
         let waiters = queue.flat_map(|queue| &mut queue.waiters);
-        waiters.for_each(|waiter| waiter.happened(now));
+        waiters.for_each(|waiter| waiter.wake(now));
     }
 
-    /// Messages may have been missed on these channels.
-    pub(super) fn missed(&mut self, is_one: impl Fn(&Bytes) -> bool, now: Instant) {
+    /// Wakes the waiters of these channels: messages may have been missed.
+    pub(super) fn wake_where(&mut self, is_one: impl Fn(&Bytes) -> bool, now: Instant) {
         let channels = self.channels.iter_mut();
         let queues = channels.filter(|(channel, _)| is_one(channel));
         let waiters = queues
             .flat_map(|(_, queues)| queues)
             .flat_map(|queue| &mut queue.waiters);
-        waiters.for_each(|waiter| waiter.happened(now));
+        waiters.for_each(|waiter| waiter.wake(now));
     }
 
     /// When the waiters at `site` are to be looked at.
@@ -461,10 +467,10 @@ impl Waiters {
     /// Where nothing was heard for long, the first asks that can. Returns permits that were passed to tasks which have not come
     /// for them, to be passed on.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<Site>, u32, Instant)> {
-        let mut lying = Vec::new();
+        let mut untaken_permits = Vec::new();
         for queue in self.queues() {
             if queue.come_by.is_some_and(|at| at <= now) {
-                queue.look_for_tasks_that_do_not_come(now, &mut lying);
+                queue.requeue_late_waiters(now, &mut untaken_permits);
             }
         }
         let poll_at = now + self.poll_floor;
@@ -475,7 +481,7 @@ impl Waiters {
                 first.notify(State::Notified(now));
             }
         }
-        lying
+        untaken_permits
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -514,7 +520,8 @@ mod tests {
         }
 
         fn message(&mut self, number: i64) {
-            self.waiters.message(&self.site.channel, number, self.now);
+            self.waiters
+                .handle_message(&self.site.channel, number, self.now);
         }
 
         fn notified(&mut self, all: &[WaiterId]) -> Vec<bool> {
@@ -548,17 +555,17 @@ mod tests {
         assert_eq!(bed.notified(&[big, bigger]), [false, false]);
         bed.message(2);
         assert_eq!(bed.notified(&[big, bigger]), [true, false]);
-        bed.waiters.asks(&bed.site, big);
+        bed.waiters.begin_attempt(&bed.site, big);
         bed.message(1);
-        bed.waiters.refused(&bed.site, big, None, bed.now);
+        bed.waiters.record_refusal(&bed.site, big, None, bed.now);
         assert_eq!(
             bed.notified(&[big, bigger]),
             [true, false],
             "it was too soon"
         );
-        bed.waiters.asks(&bed.site, big);
-        bed.waiters.served(&bed.site, big);
-        bed.waiters.left(&bed.site, 4, None, bed.now);
+        bed.waiters.begin_attempt(&bed.site, big);
+        bed.waiters.mark_served(&bed.site, big);
+        bed.waiters.record_left(&bed.site, 4, None, bed.now);
         assert_eq!(bed.notified(&[bigger]), [true]);
     }
 
@@ -582,13 +589,13 @@ mod tests {
         let mut bed = Bed::new();
         let one = bed.parked(1);
         bed.message(1);
-        bed.waiters.asks(&bed.site, one);
+        bed.waiters.begin_attempt(&bed.site, one);
         bed.message(1);
-        bed.waiters.refused(&bed.site, one, None, bed.now);
+        bed.waiters.record_refusal(&bed.site, one, None, bed.now);
         assert_eq!(bed.notified(&[one]), [true]);
-        bed.waiters.asks(&bed.site, one);
+        bed.waiters.begin_attempt(&bed.site, one);
         bed.message(0);
-        bed.waiters.refused(&bed.site, one, None, bed.now);
+        bed.waiters.record_refusal(&bed.site, one, None, bed.now);
         assert_eq!(bed.notified(&[one]), [false]);
     }
 
@@ -622,9 +629,12 @@ mod tests {
         assert_eq!(bed.waiters.next_poll(), Some(given + COMES_WITHIN));
         let since = given + COMES_WITHIN / 2;
         assert_eq!(bed.waiters.give(&bed.site, 1, hand_off_until, since), 0);
-        let lying = bed.waiters.poll(given + COMES_WITHIN);
-        assert_eq!(lying.len(), 1);
-        assert_eq!((lying[0].1, lying[0].2), (2, hand_off_until));
+        let untaken_permits = bed.waiters.poll(given + COMES_WITHIN);
+        assert_eq!(untaken_permits.len(), 1);
+        assert_eq!(
+            (untaken_permits[0].1, untaken_permits[0].2),
+            (2, hand_off_until)
+        );
         assert_eq!(bed.waiters.take(&bed.site, kept), State::Parked);
         // The other comes in time.
         let came = bed.waiters.take(&bed.site, other);
@@ -652,10 +662,10 @@ mod tests {
         assert!(bed.waiters.poll(bed.now).is_empty());
         assert_eq!(bed.notified(&all), [true, true]);
         // It is the last now.
-        bed.waiters.asks(&bed.site, all[1]);
-        bed.waiters.refused(&bed.site, all[1], None, bed.now);
-        bed.waiters.asks(&bed.site, all[0]);
-        bed.waiters.refused(&bed.site, all[0], None, bed.now);
+        bed.waiters.begin_attempt(&bed.site, all[1]);
+        bed.waiters.record_refusal(&bed.site, all[1], None, bed.now);
+        bed.waiters.begin_attempt(&bed.site, all[0]);
+        bed.waiters.record_refusal(&bed.site, all[0], None, bed.now);
         bed.message(1);
         assert_eq!(bed.notified(&all), [false, true]);
     }
