@@ -10,7 +10,7 @@
 //! | [`fair_queue`] | - | gives up entries in fair queues |
 //! | [`group`] | - | acquires several locks, all or a majority |
 //! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
-//! | [`last_words`] | - | releases dropped holds when the runtime has ended |
+//! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
 //! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
 //! | [`local`], [`local_queue`] | which of this client's tasks has a lock, and which is next | hands it on |
@@ -31,11 +31,11 @@ mod dropped;
 mod echoes;
 mod extend;
 mod fair_queue;
+mod final_requests;
 mod group;
 mod hold_guard;
 mod hold_set;
 mod intents;
-mod last_words;
 mod local;
 mod local_queue;
 mod long_waits;
@@ -98,7 +98,7 @@ use crate::{
 };
 use detach::DetachOnDrop;
 use dropped::DroppedGuards;
-use last_words::{LastWords, Survivor};
+use final_requests::{FinalRequests, RuntimeEndGuard};
 use local_queue::ContendedLocks;
 use own_thread::OwnThread;
 use release::Jobs;
@@ -126,7 +126,7 @@ pub(crate) struct Engine {
     contended: ContendedLocks,
     synchronizers: Synchronizers,
     jobs: Jobs,
-    last_words: LastWords,
+    final_requests: FinalRequests,
     lines: LogLines,
     gauges: Gauges,
     dropped: Arc<DroppedGuards>,
@@ -212,12 +212,12 @@ impl EngineHandle {
         runtime::check_drivers(target.is_reached_from_anywhere())?;
         let id = target.client_id.unwrap_or_else(Uuid::new_v4);
         target.name_connections(&config.connection_name(id));
-        let last_words = LastWords::new(target.clone());
+        let final_requests = FinalRequests::new(target.clone());
         let connected = redis::connect(target, &config).await?;
         Ok(Self::start_on(
             id,
             connected,
-            last_words,
+            final_requests,
             config,
             watchdog_lease,
             thread,
@@ -227,7 +227,7 @@ impl EngineHandle {
     fn start_on(
         id: Uuid,
         (redis, events): redis::Connected,
-        last_words: LastWords,
+        final_requests: FinalRequests,
         config: Config,
         watchdog_lease: Lease,
         thread: Option<OwnThread>,
@@ -251,7 +251,7 @@ impl EngineHandle {
             contended: ContendedLocks::default(),
             watchdog: Watchdog::default(),
             jobs,
-            last_words,
+            final_requests,
             lines: LogLines::default(),
             gauges: Gauges::new(),
             dropped: Arc::default(),
@@ -266,8 +266,8 @@ impl EngineHandle {
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
         // Made here, as the runtime may end before the task has begun.
-        let survivor = Survivor(engine.clone());
-        tokio::spawn(engine.clone().keep_releasing(survivor, queued));
+        let runtime_end = RuntimeEndGuard(engine.clone());
+        tokio::spawn(engine.clone().keep_releasing(runtime_end, queued));
         Self(Arc::new(Life(engine, thread)))
     }
 }
@@ -363,7 +363,7 @@ impl Engine {
         };
         let limit = self.config.command_wait;
         let answer = tokio::time::timeout(limit, answered).await;
-        match answer.unwrap_or_else(|_| Err(self.late(spec))) {
+        match answer.unwrap_or_else(|_| Err(self.timeout_error(spec))) {
             // The connection is well, and what the server says is no answer.
             Err(Error::Unavailable {
                 reason,
@@ -388,11 +388,11 @@ impl Engine {
     ) -> impl Future<Output = Result<T, Error>> {
         let until = Instant::now() + self.config.command_wait;
         DetachOnDrop::always(self, until, future)
-            .map(|done| done.unwrap_or_else(|| Err(self.late(spec))))
+            .map(|done| done.unwrap_or_else(|| Err(self.timeout_error(spec))))
     }
 
-    /// That Redis did not answer in time.
-    fn late(&self, spec: &LockSpec) -> Error {
+    /// The error when Redis did not answer in time.
+    fn timeout_error(&self, spec: &LockSpec) -> Error {
         let limit = self.config.command_wait;
         self.unavailable(spec, format!("no answer within {limit:?}"))
     }

@@ -9,9 +9,9 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
+        final_requests::RuntimeEndGuard,
         hold_guard::released,
         hold_set::HoldId,
-        last_words::Survivor,
         retry::Retry,
         tenure::{OwnerEntryRef, Tenure},
         wakeup::LastRelease,
@@ -81,7 +81,11 @@ impl<'a> Release<'a> {
 
 impl Engine {
     /// Runs the jobs until there are to be no more, then winds up.
-    pub(super) async fn keep_releasing(self: Arc<Self>, _survivor: Survivor, mut jobs: QueuedJobs) {
+    pub(super) async fn keep_releasing(
+        self: Arc<Self>,
+        _runtime_end: RuntimeEndGuard,
+        mut jobs: QueuedJobs,
+    ) {
         while let Some(Some(job)) = jobs.recv().await {
             self.tasks.spawn(job);
         }
@@ -265,10 +269,10 @@ impl Engine {
                     self.wakeups.end_hold(&tenure.spec);
                 }
                 if error == Error::Closed {
-                    // The runtime may be ending around this task, with the connection gone before: its last words go through what is
-                    // owed after they go through the tenures.
-                    self.last_words
-                        .owe(release_to(&tenure.spec, tenure.entry(), left.0));
+                    // The runtime may be ending around this task, with the connection gone before: its final requests are those of
+                    // the tenures, and then those that are added here.
+                    self.final_requests
+                        .add(release_to(&tenure.spec, tenure.entry(), left.0));
                 }
                 // As far as is known, the server counts it still.
                 let on_server = tenure.on_server();
@@ -506,7 +510,7 @@ struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_entry()) {
-            engine.owe(release_to(&tenure.spec, tenure.entry(), 0));
+            engine.add_final_request(release_to(&tenure.spec, tenure.entry(), 0));
         }
     }
 }

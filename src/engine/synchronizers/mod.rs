@@ -342,7 +342,7 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if !self.is_over && !self.engine.owe(self.request.clone()) {
+        if !self.is_over && !self.engine.add_final_request(self.request.clone()) {
             self.engine.log_unreleased(&self.site, &Error::Closed);
         }
     }

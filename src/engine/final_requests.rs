@@ -1,4 +1,4 @@
-//! What is left to do when the runtime that a client was made on ends before the client does. Its tasks are gone then, and
+//! Requests that are sent when the runtime that a client was made on ends before the client does. Its tasks are gone then, and
 //! with them its connections: a guard that `main` drops last would keep its lock for a whole lease.
 
 use std::{
@@ -25,65 +25,66 @@ use crate::{
 
 /// The most that the end of a runtime, or the drop of a guard after it, is held up. A server that can be reached takes
 /// milliseconds, and one that cannot is tried once: so this may be long enough for a busy machine.
-const MOST: Duration = Duration::from_secs(5);
+const LONGEST_SEND: Duration = Duration::from_secs(5);
 
-/// How to release without the runtime.
-pub(super) struct LastWords {
+/// Requests that are sent without the runtime, and the way to the server.
+pub(super) struct FinalRequests {
     target: Target,
     /// Whether the runtime has ended without a shutdown.
     is_due: AtomicBool,
     /// A server that could not be reached in time is not tried again.
-    is_vain: AtomicBool,
+    is_unreachable: AtomicBool,
     /// What tasks had begun that ended with the runtime, or lost their connection to its end.
-    owed: Mutex<Vec<Request>>,
+    pending: Mutex<Vec<Request>>,
 }
 
-/// Goes with the last of a client's tasks. Dropped before they have come to their end, it does what is left to do.
-pub(super) struct Survivor(pub(super) Arc<Engine>);
+/// Belongs to the last of a client's tasks. Its drop before their end means that the runtime has ended: it sends the final requests.
+pub(super) struct RuntimeEndGuard(pub(super) Arc<Engine>);
 
-impl Drop for Survivor {
+impl Drop for RuntimeEndGuard {
     fn drop(&mut self) {
         if !self.0.ended.is_cancelled() {
-            self.0.runtime_has_ended();
+            self.0.handle_runtime_end();
         }
     }
 }
 
-impl LastWords {
+impl FinalRequests {
     pub(super) fn new(target: Target) -> Self {
         Self {
             target,
             is_due: AtomicBool::new(false),
-            is_vain: AtomicBool::new(false),
-            owed: Mutex::default(),
+            is_unreachable: AtomicBool::new(false),
+            pending: Mutex::default(),
         }
     }
 
     /// Takes over a request for the end of the runtime.
-    pub(super) fn owe(&self, request: Request) {
-        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
-        owed.push(request);
+    pub(super) fn add(&self, request: Request) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.push(request);
     }
 
-    fn take_owed(&self) -> Vec<Request> {
-        std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_pending(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has these run on a connection of their own, by a thread of its own, and waits for that.
-    fn say(&self, requests: Vec<Request>, config: &Config) {
+    /// Sends these on a connection of their own, by a thread of its own, and waits for that.
+    fn send(&self, requests: Vec<Request>, config: &Config) {
         let (target, config) = (self.target.clone(), config.clone());
-        let (done, said) = mpsc::channel();
-        let speaks = thread::Builder::new().spawn(move || {
+        let (done, sent) = mpsc::channel();
+        let thread = thread::Builder::new().spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
-                let saying =
-                    async { tokio::time::timeout(MOST, run(target, &config, requests)).await };
-                let _ = done.send(runtime.block_on(saying).is_ok_and(|connected| connected));
+                let sending = async {
+                    tokio::time::timeout(LONGEST_SEND, run(target, &config, requests)).await
+                };
+                let _ = done.send(runtime.block_on(sending).is_ok_and(|connected| connected));
             }
         });
-        let is_said = speaks.is_ok() && said.recv_timeout(MOST) == Ok(true);
-        if !is_said {
-            self.is_vain.store(true, Ordering::Relaxed);
+        let is_sent = thread.is_ok() && sent.recv_timeout(LONGEST_SEND) == Ok(true);
+        if !is_sent {
+            self.is_unreachable.store(true, Ordering::Relaxed);
             tracing::warn!(
                 "guards that were dropped as the runtime ended are not released: their leases end them"
             );
@@ -108,8 +109,8 @@ async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
 impl Engine {
     /// Ends what needs tasks: holders and waiters are notified of the loss, no hold is renewed, no waiter woken. Dropped guards are
     /// released.
-    fn runtime_has_ended(self: &Arc<Self>) {
-        self.last_words.is_due.store(true, Ordering::Relaxed);
+    fn handle_runtime_end(self: &Arc<Self>) {
+        self.final_requests.is_due.store(true, Ordering::Relaxed);
         self.close();
         // The part of it that completes without being awaited is enough.
         drop(self.batcher.redis().close());
@@ -124,35 +125,35 @@ impl Engine {
 
     /// Releases the holds that no guard relies on any more, if the runtime has ended and its tasks with it.
     pub(super) fn release_without_tasks(&self, tenures: &[Arc<Tenure>]) {
-        self.run_without_tasks(|| tenures.iter().filter_map(left_behind).collect());
+        self.run_without_tasks(|| tenures.iter().filter_map(final_release).collect());
     }
 
     /// Takes over a request whose task ended before it was answered, for the end of the runtime or at once if that has ended. Says
     /// whether there is anything left that runs it.
-    pub(super) fn owe(&self, request: Request) -> bool {
-        self.last_words.owe(request);
+    pub(super) fn add_final_request(&self, request: Request) -> bool {
+        self.final_requests.add(request);
         self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
     }
 
-    /// Runs these and what is owed, if the runtime has ended and its tasks with it. Returns whether it has.
+    /// Sends these and what is pending, if the runtime has ended and its tasks with it. Returns whether it has.
     fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
-        let words = &self.last_words;
-        let is_due =
-            words.is_due.load(Ordering::Relaxed) && words.target.is_reached_from_anywhere();
-        if !is_due || words.is_vain.load(Ordering::Relaxed) {
+        let final_requests = &self.final_requests;
+        let is_due = final_requests.is_due.load(Ordering::Relaxed)
+            && final_requests.target.is_reached_from_anywhere();
+        if !is_due || final_requests.is_unreachable.load(Ordering::Relaxed) {
             return is_due;
         }
         let mut requests = requests();
-        requests.extend(words.take_owed());
+        requests.extend(final_requests.take_pending());
         if !requests.is_empty() {
-            words.say(requests, &self.config);
+            final_requests.send(requests, &self.config);
         }
         is_due
     }
 }
 
 /// The release that leaves the server with the holds that a guard still relies on.
-fn left_behind(tenure: &Arc<Tenure>) -> Option<Request> {
+fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
     let reason = tenure.lost_reason(tokio::time::Instant::now());
     let (live, is_ours) = (
         tenure.live_count(),
