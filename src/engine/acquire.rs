@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    attempt::{AttemptOutcome, History},
+    attempt::{AttemptOutcome, PriorAttempt},
     fair_queue::FairQueueEntry,
     hold_guard::HoldGuard,
     local_queue::{Admission, LocalEntry},
@@ -38,7 +38,7 @@ impl AttemptHistory {
     }
 
     /// The next try begins. Once per poll floor it also has the script notify the head of the queue.
-    fn next(&mut self, engine: &Engine) -> History {
+    fn next(&mut self, engine: &Engine) -> PriorAttempt {
         let now = Instant::now();
         let nudge = self
             .nudged
@@ -51,7 +51,7 @@ impl AttemptHistory {
         let last = self.last.replace(now);
         let last = last.filter(|_| self.reconnections == reconnections);
         self.reconnections = reconnections;
-        History { last, nudge }
+        PriorAttempt { last, nudge }
     }
 }
 

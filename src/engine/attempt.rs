@@ -42,15 +42,15 @@ pub(super) enum AttemptOutcome {
     },
 }
 
-/// What the script of a fair lock is told of the waiter's attempts before.
+/// What the script of a fair lock is told of the attempt before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct History {
+pub(super) struct PriorAttempt {
     /// When the last one was made, on the same connection.
     pub(super) last: Option<Instant>,
     pub(super) nudge: bool,
 }
 
-impl History {
+impl PriorAttempt {
     fn to_wait(self, sent: Instant) -> Wait {
         Wait {
             since_last: self.last.map_or(Duration::ZERO, |last| {
@@ -66,7 +66,7 @@ struct Attempt {
     engine: Arc<Engine>,
     request: AcquireRequest,
     local: Option<LocalRef>,
-    history: Option<History>,
+    prior: Option<PriorAttempt>,
     /// For the first sending.
     permit: Option<SendPermit>,
     caller: Caller,
@@ -153,14 +153,14 @@ impl Attempt {
             Standing::HeldByOther(other) => return self.busy_behind(&other).map(Some),
         };
         engine.may_add(entry, request, tenure.as_deref())?;
-        if self.history.is_some() {
+        if self.prior.is_some() {
             entry.may_be_queued.store(true, Ordering::Relaxed);
         }
         let sent = Instant::now();
-        let message = self.build_request(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
+        let acquire = self.build_request(entry, tenure.as_deref(), sent, !retry.is_in_doubt());
         let sending = engine
             .batcher
-            .run_from(self.permit.take(), message, request.durability);
+            .run_from(self.permit.take(), acquire, request.durability);
         let answer = sending.await;
         let acknowledged = answer.as_ref().ok().and_then(|answer| answer.acknowledged);
         let outcome = answer.and_then(|answer| {
@@ -246,16 +246,16 @@ impl Attempt {
             // The key of both lives by the longer lease, from now on: the write hold may end before the answer.
             writing.set_may_live_on();
         }
-        let claim = AcquireArgs {
+        let args = AcquireArgs {
             owner: &entry.owner,
             lease: &request.lease,
             holds: tenure.map_or(0, Tenure::on_server) + 1,
             fresh,
             writes: writes.is_some(),
             relies: tenure.is_some_and(|tenure| tenure.live_count_of(request.owner) > 0),
-            wait: self.history.map(|history| history.to_wait(sent)),
+            wait: self.prior.map(|prior| prior.to_wait(sent)),
         };
-        request.spec.protocol.acquire(&request.spec, &claim)
+        request.spec.protocol.acquire(&request.spec, &args)
     }
 
     /// Handles a grant, which may be of a hold that cannot be kept.
@@ -352,8 +352,8 @@ impl Attempt {
 
     /// The server may have forgotten the attempt before, or counted it.
     fn forget_last(&mut self) {
-        if let Some(history) = &mut self.history {
-            history.last = None;
+        if let Some(prior) = &mut self.prior {
+            prior.last = None;
         }
     }
 }
@@ -366,7 +366,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &AcquireRequest,
         until: Instant,
-        history: Option<History>,
+        prior: Option<PriorAttempt>,
         permit: Option<SendPermit>,
     ) -> impl Future<Output = Result<AttemptOutcome, Error>> + use<'_> {
         let caller = Caller::default();
@@ -374,7 +374,7 @@ impl Engine {
             engine: self.clone(),
             request: request.clone(),
             local: self.owners.local(&request.spec),
-            history,
+            prior,
             permit,
             caller: caller.clone(),
         };

@@ -63,7 +63,7 @@ struct State<T, W, O> {
     /// How the asker is notified, once it listens.
     listener: Option<Arc<Signal<O>>>,
     /// The server has said last that another client has the lock.
-    is_foreign: bool,
+    is_held_elsewhere: bool,
     /// Since when the server has not answered any asker.
     unanswered_since: Option<Instant>,
     /// Made for the first waiter; most locks have none.
@@ -86,7 +86,7 @@ struct Contention<W, O> {
     /// When this client last had the lock.
     last_busy: Option<Instant>,
     /// Why the last asker left, if it had no answer.
-    failed: Option<Error>,
+    last_error: Option<Error>,
     /// Since when the asker is known to be at work.
     asking_since: Option<(EntryId, Instant)>,
     /// How long the last refusal was on its way: an asker far from the server is given more time.
@@ -109,7 +109,7 @@ impl<W, O> Default for Contention<W, O> {
             gap_due: false,
             rest_until: None,
             last_busy: None,
-            failed: None,
+            last_error: None,
             asking_since: None,
             answer_takes: Duration::ZERO,
             verify_at: None,
@@ -163,7 +163,7 @@ impl<T, W, O> Default for LocalLock<T, W, O> {
             hand_off_until: None,
             asker: None,
             listener: None,
-            is_foreign: false,
+            is_held_elsewhere: false,
             unanswered_since: None,
             contention: None,
         }))
@@ -299,10 +299,10 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return Step::Acquired(hold);
         }
         if *asker == Some(id) {
-            let failed = contention
+            let error = contention
                 .as_mut()
-                .and_then(|contention| contention.failed.take());
-            return Step::Ask(failed.zip(*unanswered_since));
+                .and_then(|contention| contention.last_error.take());
+            return Step::Ask(error.zip(*unanswered_since));
         }
         let is_in = current
             .as_ref()
@@ -364,7 +364,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
     /// Records a refusal: another client has the lock. The answer took so long.
     pub(super) fn record_refusal(&self, took: Duration) {
         let mut state = self.state();
-        (state.is_foreign, state.unanswered_since) = (true, None);
+        (state.is_held_elsewhere, state.unanswered_since) = (true, None);
         if let Some(contention) = &mut state.contention {
             (contention.chain_began, contention.rest_until) = (None, None);
             contention.answer_takes = took;
@@ -378,7 +378,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .contention
             .as_ref()
             .and_then(|contention| contention.last_busy);
-        state.current.is_some() || state.is_foreign || busy.is_some_and(|busy| busy >= then)
+        state.current.is_some() || state.is_held_elsewhere || busy.is_some_and(|busy| busy >= then)
     }
 
     /// Until when the asker is to leave the lock free.
@@ -386,8 +386,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         self.state().contention.as_mut()?.rest_until.take()
     }
 
-    /// A waiter or the asker leaves; it has `failed` if it leaves because it had no answer.
-    pub(super) fn leave(&self, id: EntryId, failed: Option<Error>) -> ToNotify<O> {
+    /// A waiter or the asker leaves; with an `error` if it leaves because it had no answer.
+    pub(super) fn leave(&self, id: EntryId, error: Option<Error>) -> ToNotify<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
             if let Some(contention) = &mut state.contention {
@@ -397,13 +397,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
         state.asker = None;
         // The next asker learns the state from its own attempt.
-        match failed {
-            Some(_) => state.is_foreign = false,
+        match error {
+            Some(_) => state.is_held_elsewhere = false,
             None => state.unanswered_since = None,
         }
         state.listener = None;
         if let Some(contention) = &mut state.contention {
-            contention.failed = failed;
+            contention.last_error = error;
         }
         match state.current {
             Some(_) => ToNotify::none(),
@@ -429,9 +429,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let (owner, number) = (current.owner, current.number);
         let old = state.current.replace(current);
         state.hand_off_until = Some(ends);
-        (state.is_foreign, state.unanswered_since) = (false, None);
+        (state.is_held_elsewhere, state.unanswered_since) = (false, None);
         let notified = state.contention.as_mut().map(|contention| {
-            contention.failed = None;
+            contention.last_error = None;
             (contention.waiters_of(owner), contention.successor.take())
         });
         // What is dropped is not dropped with the lock: it may be the last use of an entry.

@@ -84,7 +84,7 @@ pub(super) struct LocalEntry {
     id: EntryId,
     signal: Option<Arc<Signal>>,
     /// Why the server was not asked, or has not answered.
-    failed: Option<Box<Error>>,
+    error: Option<Box<Error>>,
 }
 
 /// What a task does when its wait in the local queue is over.
@@ -151,7 +151,7 @@ impl LocalEntry {
 
     pub(super) fn record_failure(&mut self, error: &Error) {
         let is_unavailable = matches!(error, Error::Unavailable { .. });
-        self.failed = is_unavailable.then(|| Box::new(error.clone()));
+        self.error = is_unavailable.then(|| Box::new(error.clone()));
     }
 }
 
@@ -159,7 +159,7 @@ impl Drop for LocalEntry {
     fn drop(&mut self) {
         let notified = self
             .local
-            .leave(self.id, self.failed.take().map(|error| *error));
+            .leave(self.id, self.error.take().map(|error| *error));
         // What it was passed and has not taken goes to the next.
         let passed = self.signal.as_ref();
         drop(passed.and_then(|signal| signal.take()));
@@ -206,7 +206,7 @@ impl Engine {
             local,
             id,
             signal,
-            failed: None,
+            error: None,
         });
         Ok(waits)
     }

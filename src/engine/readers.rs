@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     Engine,
-    attempt::{AttemptOutcome, History},
+    attempt::{AttemptOutcome, PriorAttempt},
     hold_guard::HoldGuard,
     request::{AcquireRequest, Deadline},
     tenure::Tenure,
@@ -192,7 +192,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &AcquireRequest,
         deadline: Deadline,
-        wait: Option<History>,
+        prior: Option<PriorAttempt>,
     ) -> Result<AttemptOutcome, Error> {
         let readers = self.owners.readers(&request.spec.name);
         let mut answered = pin!(readers.answered.notified());
@@ -200,7 +200,7 @@ impl Engine {
         if let Some(hold) = self.join(&readers, request) {
             return Ok(AttemptOutcome::Granted(hold));
         }
-        let ask = || self.try_until(request, self.answer_deadline(deadline), wait, None);
+        let ask = || self.try_until(request, self.answer_deadline(deadline), prior, None);
         let entry = self.owner_entry(&request.spec, request.owner);
         if entry.reading().or_else(|| entry.sent()).is_some() {
             // It adds to a hold that was shared before, and is not shared anew.

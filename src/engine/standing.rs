@@ -31,12 +31,12 @@ impl Engine {
     /// Refuses a hold beyond the kind's maximum, without a request.
     pub(super) fn may_add(
         self: &Arc<Self>,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
         request: &AcquireRequest,
         tenure: Option<&Tenure>,
     ) -> Result<(), Error> {
         let Some(tenure) = tenure else {
-            return self.may_wait(&request.spec, slot.key().1);
+            return self.may_wait(&request.spec, entry.key().1);
         };
         let name = tenure.name().clone();
         match request.spec.protocol.most_holds() {
@@ -65,10 +65,10 @@ impl Engine {
     pub(super) fn live_tenure(
         self: &Arc<Self>,
         spec: &LockSpec,
-        count: HoldMode,
+        mode: HoldMode,
         owner: OwnerId,
     ) -> Option<Arc<Tenure>> {
-        self.live(self.owners.tenure(spec, count, owner)?)
+        self.live(self.owners.tenure(spec, mode, owner)?)
     }
 
     fn live(self: &Arc<Self>, tenure: Arc<Tenure>) -> Option<Arc<Tenure>> {
@@ -83,24 +83,24 @@ impl Engine {
     pub(super) fn standing(
         self: &Arc<Self>,
         local: Option<&LocalRef>,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
         request: &AcquireRequest,
     ) -> Standing {
         let owner = OwnerId::new(self.id, request.owner);
         let Some(local) = local else {
-            return self.standing_of_reader(slot, request);
+            return self.standing_of_reader(entry, request);
         };
         let current = local.current();
         let live = current.and_then(|(holder, tenure)| Some((holder, self.live(tenure)?)));
         let Some((holder, tenure)) = live else {
-            return match slot.key().1 == owner {
+            return match entry.key().1 == owner {
                 true => Standing::FirstHold,
                 false => Standing::UnderOtherEntry(self.owner_entry(&request.spec, request.owner)),
             };
         };
         let is_lent = tenure.entry().key().1 == owner;
         if holder == request.owner {
-            return match tenure.entry().key() == slot.key() {
+            return match tenure.entry().key() == entry.key() {
                 true => Standing::Reentry(tenure),
                 false => Standing::UnderOtherEntry(tenure.entry().clone()),
             };
@@ -115,7 +115,7 @@ impl Engine {
     /// The same, of a reader.
     fn standing_of_reader(
         self: &Arc<Self>,
-        slot: &OwnerEntryRef,
+        entry: &OwnerEntryRef,
         request: &AcquireRequest,
     ) -> Standing {
         let own = self.owner_entry(&request.spec, request.owner);
@@ -126,9 +126,9 @@ impl Engine {
             None => live(own.sent()),
         };
         match tenure {
-            Some(tenure) if tenure.entry().key() == slot.key() => Standing::Reentry(tenure),
+            Some(tenure) if tenure.entry().key() == entry.key() => Standing::Reentry(tenure),
             Some(tenure) => Standing::UnderOtherEntry(tenure.entry().clone()),
-            None if own.key() == slot.key() => Standing::FirstHold,
+            None if own.key() == entry.key() => Standing::FirstHold,
             None => Standing::UnderOtherEntry(own),
         }
     }

@@ -144,7 +144,7 @@ impl OwnerTable {
         self.readers.enter(name.clone(), Readers::default)
     }
 
-    /// What `owner` holds, by this count.
+    /// What `owner` holds in this mode.
     pub(super) fn tenure(
         &self,
         spec: &LockSpec,

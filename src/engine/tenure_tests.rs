@@ -63,7 +63,7 @@ fn try_grant_to(
 }
 
 #[test]
-fn slots_last_as_long_as_they_are_used() {
+fn entries_last_as_long_as_they_are_used() {
     let owners = OwnerTable::default();
     let owner = OwnerId::new(Uuid::nil(), Owner::new());
     let entry = owners.enter(&"a".into(), owner);

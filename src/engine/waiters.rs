@@ -183,7 +183,7 @@ impl<S: Clone> Waiters<S> {
             return Vec::new();
         };
         if queue.stays == Stays::WhileHeld {
-            queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.comes_back_by));
+            queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.listen_until));
         }
         let notified =
             match ticket.is_some_and(|ticket| queue.echoes.record_answer(ticket, published, now)) {

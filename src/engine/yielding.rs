@@ -73,12 +73,12 @@ impl Neighbours {
 /// What is known of the neighbours at one lock.
 #[derive(Debug)]
 struct Yielding {
-    count: HoldMode,
+    mode: HoldMode,
     neighbours: Neighbours,
     /// How long the next yield lasts.
     length: Duration,
     /// The longest yield came to nothing.
-    dead: bool,
+    is_futile: bool,
     /// For how long other clients held the lock in the last yield and after it, if they did.
     used: Option<Duration>,
     /// The first grant since the last yield or the last foreign one.
@@ -87,8 +87,8 @@ struct Yielding {
     left: Option<Instant>,
     /// The last yield, until this client has the lock again.
     last: Option<Yield>,
-    /// How many neighbours are taken to ask, and until when that is believed: not all have had their turn in time.
-    believed: Option<(u32, Instant)>,
+    /// How many neighbours are taken to be active, and until when that is believed: not all have had their turn in time.
+    active: Option<(u32, Instant)>,
     heard: Instant,
 }
 
@@ -104,21 +104,21 @@ struct Yield {
     /// How often another client has released it since.
     turns: u32,
     /// For how long this client stands back, if it does.
-    stands_back: Option<Duration>,
+    stand_back: Option<Duration>,
 }
 
 impl Yielding {
-    fn new(count: HoldMode, neighbours: Neighbours, now: Instant) -> Self {
+    fn new(mode: HoldMode, neighbours: Neighbours, now: Instant) -> Self {
         Self {
-            count,
+            mode,
             neighbours,
             length: SHORTEST,
-            dead: false,
+            is_futile: false,
             used: None,
             streak_began: None,
             left: None,
             last: None,
-            believed: None,
+            active: None,
             heard: now,
         }
     }
@@ -126,7 +126,7 @@ impl Yielding {
     /// How long a streak lasts, if so many tasks of this client wait.
     fn longest_streak(&self, waiting: usize) -> Duration {
         let factor = match self.neighbours {
-            Neighbours::Listening(_) if self.dead => 8,
+            Neighbours::Listening(_) if self.is_futile => 8,
             Neighbours::Listening(_) => 4,
             _ => 9,
         };
@@ -152,7 +152,7 @@ impl Yielding {
             waited_for: false,
             used: false,
             turns: 0,
-            stands_back: None,
+            stand_back: None,
         });
         self.streak_began = None;
         until
@@ -172,16 +172,16 @@ impl Yielding {
         };
         if last.used {
             self.used = Some(now - last.began);
-            self.dead = false;
-            if let Some(stood_back) = last.stands_back
+            self.is_futile = false;
+            if let Some(stood_back) = last.stand_back
                 && now >= last.until
             {
                 // A neighbour that is asleep for once is not one that never asks.
-                self.believed = Some((last.turns, now + 8 * stood_back));
+                self.active = Some((last.turns, now + 8 * stood_back));
             }
         } else if last.waited_for && now >= last.until {
             let longest = self.neighbours.longest();
-            (self.used, self.dead) = (None, self.length >= longest);
+            (self.used, self.is_futile) = (None, self.length >= longest);
             self.length = (self.length * 2).min(longest);
         }
     }
@@ -206,17 +206,17 @@ impl Yielding {
         last.used = true;
         last.turns += 1;
         let to_come = others.saturating_sub(last.turns);
-        let stands_back = (self.length * to_come).min(LONGEST);
-        last.until = now + stands_back;
-        last.stands_back = (to_come > 0).then_some(stands_back);
-        last.stands_back.map(|_| last.until)
+        let stand_back = (self.length * to_come).min(LONGEST);
+        last.until = now + stand_back;
+        last.stand_back = (to_come > 0).then_some(stand_back);
+        last.stand_back.map(|_| last.until)
     }
 
     /// How many neighbours are to have a turn between two of this client.
     fn others(&self, now: Instant) -> u32 {
         let count = self.neighbours.count();
-        match self.believed {
-            Some((believed, until)) if now < until => count.min(believed),
+        match self.active {
+            Some((active, until)) if now < until => count.min(active),
             _ => count,
         }
     }
@@ -226,9 +226,9 @@ impl Yielding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
     /// The end of the yield that it began.
-    pub(super) left_until: Option<Instant>,
+    pub(super) yield_until: Option<Instant>,
     /// Until when this client listens, as it may come back.
-    pub(super) comes_back_by: Instant,
+    pub(super) listen_until: Instant,
 }
 
 /// What is known of the neighbours at each lock that had any lately.
@@ -256,7 +256,7 @@ impl Yields {
 
     fn at(&mut self, spec: &LockSpec) -> Option<&mut Yielding> {
         let sides = self.locks.get_mut(&spec.name)?;
-        sides.iter_mut().find(|side| side.count == spec.mode)
+        sides.iter_mut().find(|side| side.mode == spec.mode)
     }
 
     /// Whether a release that other clients hear should leave the lock to them. So many tasks of this client wait for it.
@@ -295,8 +295,8 @@ impl Yields {
         (side.neighbours, side.heard) = (neighbours, now);
         side.left = alone.then_some(now);
         Some(Heard {
-            left_until: due.then(|| side.begin(now)),
-            comes_back_by: now + side.length,
+            yield_until: due.then(|| side.begin(now)),
+            listen_until: now + side.length,
         })
     }
 

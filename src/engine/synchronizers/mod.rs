@@ -377,7 +377,7 @@ impl Engine {
                     Outcome::Busy { remaining: left } => {
                         Ok(AttemptOutcome::Busy(Rest::plain(left)))
                     }
-                    odd => Err(odd_answer(odd)),
+                    other => Err(unexpected_answer(other)),
                 }
             }
         };
@@ -441,7 +441,7 @@ impl Engine {
                         });
                         Ok(AttemptOutcome::Granted(held.collect(), rest))
                     }
-                    odd => Err(odd_answer(odd)),
+                    other => Err(unexpected_answer(other)),
                 }
             }
         };
@@ -558,7 +558,7 @@ impl Engine {
                     Some(waiting) => waiting.record_refusal(Rest::plain(0)),
                     None => return Ok(false),
                 },
-                Ok(Ok(odd)) => return Err(odd_answer(odd)),
+                Ok(Ok(other)) => return Err(unexpected_answer(other)),
                 Ok(Err(error)) => return Err(error),
                 Err(_) if deadline.is_over() => return Ok(false),
                 Err(_) => return Err(self.no_answer(site, NO_ANSWER)),
@@ -792,7 +792,7 @@ impl Engine {
 
 const NO_ANSWER: &str = "the server did not answer; what was asked for goes on in the background";
 
-fn odd_answer(outcome: Outcome) -> Error {
+fn unexpected_answer(outcome: Outcome) -> Error {
     Error::Redis {
         message: format!("the script answered {outcome:?}, which it never should"),
     }
