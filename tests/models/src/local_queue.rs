@@ -77,7 +77,7 @@ impl Model {
     }
 
     /// Asks the server. What goes behind a release finds the lock free.
-    fn asks(&self, owner: Owner) -> Hold {
+    fn ask(&self, owner: Owner) -> Hold {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let was_held = std::mem::replace(&mut *lock(&self.is_held), true);
         assert!(!was_held, "it asked although another task has the lock");
@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// Waits until it has the lock. Where a wake-up is lost, it waits for ever, and loom says so.
-    fn enters(&self) -> Hold {
+    fn enter(&self) -> Hold {
         let owner = Owner::new();
         let (id, signal) = match self.local.enter(owner, || ((), Signal::new(owner))) {
             Entered::Asker(id) => (id, None),
@@ -108,21 +108,21 @@ impl Model {
             signal,
         };
         let Some(signal) = &entry.signal else {
-            return self.asks(owner);
+            return self.ask(owner);
         };
         loop {
             match self.local.next_step(id, signal) {
                 Step::Wait => block_on(signal.notified()),
                 Step::Acquired(held) => return held,
-                Step::Ask(_) => return self.asks(owner),
+                Step::Ask(_) => return self.ask(owner),
                 Step::Reenter => panic!("it has another owner"),
             }
         }
     }
 
     /// Enters, is alone, and gives the lock back.
-    fn works(&self) {
-        let hold = self.enters();
+    fn work(&self) {
+        let hold = self.enter();
         assert_eq!(
             self.inside.fetch_add(1, Ordering::SeqCst),
             0,
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// Begins to wait, and gives up.
-    fn gives_up(&self) {
+    fn give_up(&self) {
         let owner = Owner::new();
         let entered = self.local.enter(owner, || ((), Signal::new(owner)));
         let (id, signal) = match entered {
@@ -178,8 +178,8 @@ pub fn three_tasks() {
     explore(Some(2), || {
         let model = Model::new();
         let others = [model.clone(), model.clone()];
-        let others = others.map(|other| thread::spawn(move || other.works()));
-        model.works();
+        let others = others.map(|other| thread::spawn(move || other.work()));
+        model.work();
         for other in others {
             other.join().unwrap();
         }
@@ -192,10 +192,10 @@ pub fn three_tasks() {
 pub fn passed_to_a_waiter_that_leaves() {
     explore(Some(3), || {
         let model = Model::new();
-        let hold = model.enters();
+        let hold = model.enter();
         let (goes, waits) = (model.clone(), model.clone());
-        let going = thread::spawn(move || goes.gives_up());
-        let waiting = thread::spawn(move || waits.works());
+        let going = thread::spawn(move || goes.give_up());
+        let waiting = thread::spawn(move || waits.work());
         drop(hold);
         going.join().unwrap();
         waiting.join().unwrap();
@@ -208,8 +208,8 @@ pub fn asker_goes_while_another_comes() {
     explore(None, || {
         let model = Model::new();
         let goes = model.clone();
-        let going = thread::spawn(move || goes.gives_up());
-        model.works();
+        let going = thread::spawn(move || goes.give_up());
+        model.work();
         going.join().unwrap();
         assert!(model.local.current().is_none());
     });
@@ -219,9 +219,9 @@ pub fn asker_goes_while_another_comes() {
 pub fn passed_on() {
     explore(None, || {
         let model = Model::new();
-        let hold = model.enters();
+        let hold = model.enter();
         let waits = model.clone();
-        let waiting = thread::spawn(move || waits.works());
+        let waiting = thread::spawn(move || waits.work());
         let waited = model.local.waiting() == 1;
         drop(hold);
         waiting.join().unwrap();

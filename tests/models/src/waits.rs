@@ -72,7 +72,7 @@ impl Model {
     /// A waiter that was refused.
     fn parked(&self) -> Waiter {
         let waiter = self.join();
-        assert!(!waiter.asks() && !waiter.is_refused());
+        assert!(!waiter.ask() && !waiter.refuse());
         waiter
     }
 
@@ -89,19 +89,19 @@ impl Model {
     }
 
     /// The message of a release arrives.
-    fn message(&self) {
+    fn deliver_message(&self) {
         let channel = &self.spec.channel;
         self.room
             .notify(|waiters| waiters.handle_message(channel, Wake::One, now()));
     }
 
     /// A release by this client is about to be sent.
-    fn releases(&self) -> Option<Ticket> {
+    fn begin_release(&self) -> Option<Ticket> {
         self.room.waiters().begin_release(&self.spec, now())
     }
 
     /// The server's answer to a release of this client arrives.
-    fn answered(&self, ticket: Option<Ticket>) {
+    fn finish_release(&self, ticket: Option<Ticket>) {
         let (heard, leaving) = (Some(Neighbours::None), (false, false));
         self.room.change_and_notify(|waiters| {
             waiters.finish_release(&self.spec, ticket, heard, leaving, now())
@@ -117,7 +117,7 @@ struct Waiter {
 
 impl Waiter {
     /// Tries. Says whether the lock was granted.
-    fn asks(&self) -> bool {
+    fn ask(&self) -> bool {
         let Model {
             room,
             spec,
@@ -129,31 +129,31 @@ impl Waiter {
     }
 
     /// The refusal arrives. Says whether to try again at once.
-    fn is_refused(&self) -> bool {
-        self.is_refused_for(30)
+    fn refuse(&self) -> bool {
+        self.refuse_for(30)
     }
 
     /// The same, with so many seconds left to the holder.
-    fn is_refused_for(&self, seconds: u64) -> bool {
+    fn refuse_for(&self, seconds: u64) -> bool {
         let remaining = Some(Duration::from_secs(seconds));
         let Model { room, spec, .. } = &self.model;
         room.record_refusal(spec, self.id, remaining, now())
     }
 
     /// Waits until it is granted the lock, and goes. Where a wake-up is lost, it waits for ever, and loom says so.
-    fn waits(self) {
-        while !self.asks() {
-            if !self.is_refused() {
+    fn wait(self) {
+        while !self.ask() {
+            if !self.refuse() {
                 block_on(self.signal.notified());
             }
         }
-        self.goes(true);
+        self.leave(true);
     }
 
     /// The same from the time on at which it was refused.
-    fn goes_on(self) {
+    fn wait_again(self) {
         block_on(self.signal.notified());
-        self.waits();
+        self.wait();
     }
 
     /// Its future is polled once more. Says whether it has been told.
@@ -164,7 +164,7 @@ impl Waiter {
             .is_ready()
     }
 
-    fn goes(&self, granted: bool) {
+    fn leave(&self, granted: bool) {
         let until = granted.then(|| now() + Duration::from_secs(30));
         let Model { room, spec, .. } = &self.model;
         let _ = room.leave(spec, self.id, &self.signal, until, now());
@@ -176,9 +176,9 @@ pub fn released_before_the_sleep() {
     explore(None, || {
         let model = Model::new();
         let waiter = model.clone();
-        let waiting = thread::spawn(move || waiter.join().waits());
+        let waiting = thread::spawn(move || waiter.join().wait());
         model.release();
-        model.message();
+        model.deliver_message();
         waiting.join().unwrap();
     });
 }
@@ -190,11 +190,11 @@ pub fn waiter_leaves_while_it_is_notified() {
         let (goes, waits) = (model.parked(), model.parked());
         let going = thread::spawn(move || {
             goes.is_notified();
-            goes.goes(false);
+            goes.leave(false);
         });
-        let waiting = thread::spawn(move || waits.goes_on());
+        let waiting = thread::spawn(move || waits.wait_again());
         model.release();
-        model.message();
+        model.deliver_message();
         going.join().unwrap();
         waiting.join().unwrap();
     });
@@ -206,16 +206,16 @@ pub fn waiter_leaves_during_its_attempt() {
         let model = Model::new();
         let (goes, waits) = (model.join(), model.join());
         let going = thread::spawn(move || {
-            let granted = goes.asks();
-            goes.goes(false);
+            let granted = goes.ask();
+            goes.leave(false);
             if granted {
                 goes.model.release();
-                goes.model.message();
+                goes.model.deliver_message();
             }
         });
-        let waiting = thread::spawn(move || waits.waits());
+        let waiting = thread::spawn(move || waits.wait());
         model.release();
-        model.message();
+        model.deliver_message();
         going.join().unwrap();
         waiting.join().unwrap();
     });
@@ -227,8 +227,8 @@ pub fn two_messages() {
         let model = Model::new();
         let waiters = [model.parked(), model.parked(), model.parked()];
         let other = model.clone();
-        let telling = thread::spawn(move || other.message());
-        model.message();
+        let telling = thread::spawn(move || other.deliver_message());
+        model.deliver_message();
         telling.join().unwrap();
         let notified = waiters.iter().filter(|waiter| waiter.is_notified()).count();
         assert_eq!(notified, 2, "each message tells one waiter");
@@ -240,8 +240,8 @@ pub fn message_while_a_waiter_leaves() {
     explore(None, || {
         let model = Model::new();
         let (goes, others) = (model.parked(), [model.parked(), model.parked()]);
-        let going = thread::spawn(move || goes.goes(false));
-        model.message();
+        let going = thread::spawn(move || goes.leave(false));
+        model.deliver_message();
         going.join().unwrap();
         let notified = others.iter().filter(|waiter| waiter.is_notified()).count();
         assert_eq!(notified, 1, "one waiter is told, once");
@@ -253,14 +253,14 @@ pub fn release_and_its_echo() {
     explore(Some(3), || {
         let model = Model::new();
         let waiter = model.parked();
-        let ticket = model.releases();
+        let ticket = model.begin_release();
         let other = model.clone();
-        let echo = thread::spawn(move || other.message());
-        model.answered(ticket);
+        let echo = thread::spawn(move || other.deliver_message());
+        model.finish_release(ticket);
         echo.join().unwrap();
         assert!(!waiter.is_notified(), "the echo woke it");
         model.release();
-        model.message();
+        model.deliver_message();
         assert!(waiter.is_notified(), "the next release wakes it");
     });
 }
@@ -276,7 +276,7 @@ pub fn polled_earlier() {
             polling.room.poll(now());
         });
         let second = model.join();
-        assert!(!second.asks() && !second.is_refused_for(1));
+        assert!(!second.ask() && !second.refuse_for(1));
         let clock = Clock::get();
         clock.advance(clock.at(2));
         polling.join().unwrap();
@@ -289,12 +289,12 @@ pub fn last_goes_while_another_joins() {
     explore(None, || {
         let model = Model::new();
         let last = model.parked();
-        let going = thread::spawn(move || last.goes(false));
+        let going = thread::spawn(move || last.leave(false));
         let waiter = model.join();
         going.join().unwrap();
         assert_eq!(lock(&model.subscriptions).last(), Some(&true));
         assert!(model.room.is_awaited());
-        waiter.goes(false);
+        waiter.leave(false);
         assert_eq!(lock(&model.subscriptions).last(), Some(&false));
         assert!(!model.room.is_awaited());
     });
