@@ -11,11 +11,13 @@ use tokio::time::Instant;
 use super::{
     CallError, Engine,
     detach::{Caller, DetachOnDrop},
+    grant::Grant,
     hold_guard::HoldGuard,
+    owners::{LocalRef, OwnerEntryRef},
     request::AcquireRequest,
     retry::Retry,
     standing::Standing,
-    tenure::{Grant, LocalRef, OwnerEntryRef, Tenure},
+    tenure::Tenure,
 };
 use crate::{
     durability::Acknowledged,

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{CallError, Engine, request::AcquireRequest, retry::Retry, tenure::OwnerEntryRef};
+use super::{CallError, Engine, owners::OwnerEntryRef, request::AcquireRequest, retry::Retry};
 use crate::{
     durability::Durability,
     error::Error,

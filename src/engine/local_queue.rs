@@ -13,10 +13,11 @@ use super::{
     hold_guard::HoldGuard,
     hold_set::HoldId,
     local::{Entered, EntryId, Step},
+    owners::LocalRef,
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
     telemetry::End,
-    tenure::{LocalRef, Tenure},
+    tenure::Tenure,
     waiters::poll_floor,
 };
 use crate::{error::Error, owner::OwnerId};

@@ -9,12 +9,8 @@ use super::{BoxFuture, CallError, Engine, SHUTDOWN_WAIT, runtime};
 use crate::{
     durability::Durability,
     engine::{
-        final_requests::RuntimeEndGuard,
-        hold_guard::released,
-        hold_set::HoldId,
-        retry::Retry,
-        tenure::{OwnerEntryRef, Tenure},
-        wakeup::LastRelease,
+        final_requests::RuntimeEndGuard, hold_guard::released, hold_set::HoldId,
+        owners::OwnerEntryRef, retry::Retry, tenure::Tenure, wakeup::LastRelease,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
+    owners::{LocalRef, OwnerEntryRef},
     request::AcquireRequest,
-    tenure::{LocalRef, OwnerEntryRef, Tenure},
+    tenure::Tenure,
 };
 use crate::{
     error::Error,

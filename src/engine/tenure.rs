@@ -1,22 +1,11 @@
-//! What each owner in this process holds: an entry for each owner and lock in use, and a tenure for as long as it is held.
-//!
-//! An entry serialises the requests of one owner, by its operation lock. A tenure is renewed and released as the
-//! owner that acquired it from the server, whose entry it keeps, even when it has been handed to another owner: the field is lent,
-//! and until the tenure is over its own owner sends nothing as itself ([`OwnerEntryRef`] is what a request is made with).
-//!
-//! Readers share: while the time is not over for which a client may pass on what it has, its other readers join the tenure
-//! of the one that has asked the server last ([`readers`](super::readers)). The entry of each leads to that tenure.
+//! A tenure: one owner's unbroken time on one lock.
 
-use std::{
-    ops::Deref,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
-use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use tokio::{
     sync::{Notify, futures::OwnedNotified},
     time::Instant,
@@ -24,442 +13,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    hold_guard::HoldGuard,
-    hold_set::{Duty, HoldId, HoldSet, Phase, validity},
-    local::{Current, LocalLock},
-    readers::{Readers, ReadersRef},
+    hold_set::{Duty, HoldId, HoldSet, Phase},
+    local::Current,
+    owners::{LocalRef, OwnerEntry, OwnerEntryRef, Reading},
+    readers::ReadersRef,
     request::{AcquireRequest, Then},
     telemetry::{End, TenureTelemetry},
-    uses::{Use, UseTable},
 };
 use crate::{
     durability::Durability,
     error::{Error, LostReason},
-    gauges::HolderGauge,
     owner::{Owner, OwnerId},
     sync::{Mutex, MutexGuard, lock},
-    wire::{HoldMode, Lease, LockProtocol, LockSpec},
+    wire::{Lease, LockSpec},
 };
-
-/// One owner at one lock: its operations come one after the other, and so do its tenures.
-pub(crate) struct OwnerEntry {
-    /// The owner as it travels.
-    pub(super) owner: Bytes,
-    /// Held while an operation is on its way (invariant 4).
-    pub(super) op_lock: tokio::sync::Mutex<()>,
-    /// What the owner reads by, while it has read holds.
-    reading: Mutex<Option<Reading>>,
-    /// The read holds that are sent under its field: its own, or those of other readers of the client.
-    sent: Mutex<Option<Arc<Tenure>>>,
-    /// How many of the owner's acquisitions have a place in the lock's queue.
-    pub(super) queued: AtomicUsize,
-    /// The server may have given the owner a place there.
-    pub(super) may_be_queued: AtomicBool,
-}
-
-/// The tenure by which an owner reads.
-struct Reading {
-    tenure: Arc<Tenure>,
-    /// Where that is sent under another owner's field: the owner's entry, to which the tenure does not lead, and its gauge.
-    _joined: Option<(OwnerEntryRef, Option<HolderGauge>)>,
-}
-
-impl Reading {
-    /// Whether `owner` relies on this tenure, which is not `granted`.
-    fn is_beside(&self, granted: Option<&Arc<Tenure>>, owner: Owner, now: Instant) -> bool {
-        granted.is_none_or(|granted| granted.number != self.tenure.number)
-            && self.tenure.lost_reason(now).is_none()
-            && self.tenure.count_of(owner) > 0
-    }
-}
-
-/// A lock's name, and an owner.
-type OwnerEntryKey = (Arc<str>, OwnerId);
-
-/// The use of an entry.
-pub(crate) type OwnerEntryRef = Use<OwnerEntryKey, OwnerEntry>;
-
-/// A lock's name, and for what one of several locks of that name is meant.
-type LocalKey = (Arc<str>, HoldMode);
-
-/// What the tasks of a client share of a lock, and its spec for the handles that are made meanwhile.
-#[derive(Default)]
-pub(super) struct Local {
-    lock: LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>,
-    spec: Option<Arc<LockSpec>>,
-}
-
-impl Deref for Local {
-    type Target = LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.lock
-    }
-}
-
-/// The use of a lock that one owner has at a time.
-pub(super) type LocalRef = Use<LocalKey, Local>;
-
-/// All entries that are in use.
-#[derive(Default)]
-pub(crate) struct OwnerTable {
-    table: Arc<UseTable<OwnerEntryKey, OwnerEntry>>,
-    locals: Arc<UseTable<LocalKey, Local>>,
-    readers: Arc<UseTable<Arc<str>, Readers>>,
-    /// How many tenures there have been.
-    tenures: AtomicU64,
-}
-
-impl OwnerTable {
-    /// The entry of `owner` on the lock `name`.
-    pub(super) fn enter(&self, name: &Arc<str>, owner: OwnerId) -> OwnerEntryRef {
-        let entry = || OwnerEntry::new(owner);
-        self.table.enter((name.clone(), owner), entry)
-    }
-
-    /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
-    pub(super) fn local(&self, spec: &Arc<LockSpec>) -> Option<LocalRef> {
-        let key = || (spec.name.clone(), spec.mode);
-        let local = || Local {
-            lock: LocalLock::default(),
-            spec: Some(spec.clone()),
-        };
-        (!spec.mode.is_shared()).then(|| self.locals.enter(key(), local))
-    }
-
-    /// The spec of the lock `name`, if a task of this client holds the lock or waits for it: the handles of many waiting tasks have one in
-    /// common.
-    pub(super) fn spec(
-        &self,
-        name: &Arc<str>,
-        protocol: &dyn LockProtocol,
-    ) -> Option<Arc<LockSpec>> {
-        let key = (name.clone(), protocol.mode());
-        let spec = self.locals.peek(&key, |local| local.spec.clone()).flatten();
-        spec.filter(|spec| spec.protocol.kind() == protocol.kind())
-    }
-
-    /// What the readers of this client share of a lock.
-    pub(super) fn readers(&self, name: &Arc<str>) -> ReadersRef {
-        self.readers.enter(name.clone(), Readers::default)
-    }
-
-    /// What `owner` holds in this mode.
-    pub(super) fn tenure(
-        &self,
-        spec: &LockSpec,
-        mode: HoldMode,
-        owner: OwnerId,
-    ) -> Option<Arc<Tenure>> {
-        if mode.is_shared() {
-            return self.enter(&spec.name, owner).reading();
-        }
-        let local = self.locals.enter((spec.name.clone(), mode), Local::default);
-        let (holder, tenure) = local.current()?;
-        (holder == owner.owner()).then_some(tenure)
-    }
-
-    /// What is held by the use of this entry, by whichever owner.
-    pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
-        if spec.mode.is_shared() {
-            return entry.sent();
-        }
-        let key = (spec.name.clone(), spec.mode);
-        let (_, tenure) = self.locals.enter(key, Local::default).current()?;
-        (tenure.entry.key() == entry.key()).then_some(tenure)
-    }
-
-    /// A hold by the use of this entry whose guard is gone, to be released by the caller.
-    pub(super) fn take_dropped(
-        &self,
-        spec: &LockSpec,
-        entry: &OwnerEntryRef,
-    ) -> Option<(Arc<Tenure>, HoldId)> {
-        let held = spec.mode.together().iter().filter_map(|mode| {
-            if mode.is_shared() {
-                return entry.sent();
-            }
-            let key = (spec.name.clone(), *mode);
-            let (_, tenure) = self.locals.enter(key, Local::default).current()?;
-            (tenure.entry.key() == entry.key()).then_some(tenure)
-        });
-        let mut dropped = held.filter_map(|tenure| {
-            let id = tenure.take_dropped()?;
-            Some((tenure, id))
-        });
-        dropped.next()
-    }
-
-    /// What this process holds on `name` now, or on everything.
-    pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
-        let is_named = |found: &str| name.is_none_or(|name| *found == *name);
-        // What is cloned here is not dropped here: it might be the last use of what is being looked through.
-        let mut tenures = self.locals.collect(|(name, _), local| {
-            let current = is_named(name).then(|| local.current()).flatten();
-            current.map(|(_, tenure)| tenure)
-        });
-        tenures.extend(self.table.collect(|(name, _), entry| {
-            let sent = || entry.sent();
-            is_named(name).then(sent).flatten()
-        }));
-        tenures
-    }
-
-    /// Whether `owner` has anything at the lock, or is about to.
-    pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
-        let held = |mode: &HoldMode| self.tenure(spec, *mode, owner).is_some();
-        spec.mode.together().iter().any(held)
-            || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
-    }
-
-    /// What `find` returns in the locks that one owner has at a time. They are locked meanwhile: `find` must not end a use.
-    pub(super) fn locals<T, I: IntoIterator<Item = T>>(
-        &self,
-        find: impl Fn(&Arc<str>, &Local) -> I,
-    ) -> Vec<T> {
-        self.locals.collect(|(name, _), local| find(name, local))
-    }
-
-    fn next_number(&self) -> u64 {
-        self.tenures.fetch_add(1, Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty() && self.locals.is_empty() && self.readers.is_empty()
-    }
-}
-
-impl OwnerEntry {
-    fn new(owner: OwnerId) -> Self {
-        Self {
-            owner: owner.field(),
-            op_lock: tokio::sync::Mutex::new(()),
-            reading: Mutex::default(),
-            sent: Mutex::default(),
-            queued: AtomicUsize::new(0),
-            may_be_queued: AtomicBool::new(false),
-        }
-    }
-
-    /// The tenure by which its owner reads.
-    pub(super) fn reading(&self) -> Option<Arc<Tenure>> {
-        let reading = lock(&self.reading);
-        reading.as_ref().map(|reading| reading.tenure.clone())
-    }
-
-    /// The read tenure that is sent under its field.
-    pub(super) fn sent(&self) -> Option<Arc<Tenure>> {
-        lock(&self.sent).clone()
-    }
-
-    /// Whether other owners rely on what is sent under its field.
-    pub(super) fn is_lent(&self) -> bool {
-        self.sent().is_some_and(|tenure| tenure.is_lent())
-    }
-
-    /// Completes when the owner's other operations are done.
-    pub(super) async fn take_op_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        match self.op_lock.try_lock() {
-            Ok(op_lock) => op_lock,
-            // Boxed, as it is seldom needed.
-            Err(_) => Box::pin(self.op_lock.lock()).await,
-        }
-    }
-}
-
-impl OwnerTable {
-    /// Notes a hold of `entry` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
-    /// another owner that it follows, of which this client had not heard that it is over. The hold cannot be relied upon if `None`
-    /// is returned instead, or another tenure, which is in its way: which of the two is true is not known.
-    pub(super) fn grant(
-        &self,
-        entry: &OwnerEntryRef,
-        tenure: Option<Arc<Tenure>>,
-        grant: Grant<'_>,
-    ) -> Result<Granted, Option<Arc<Tenure>>> {
-        let Grant {
-            spec,
-            owner,
-            local,
-            readers,
-            hand_off_until,
-            sent,
-            lease,
-            watched,
-            durability,
-            acknowledged,
-            token,
-        } = grant;
-        let now = Instant::now();
-        let reader = OwnerId::new(entry.key().1.client(), owner);
-        let reader = (spec.mode.is_shared()).then(|| self.enter(&spec.name, reader));
-        let mut reading = reader.as_ref().map(|reader| lock(&reader.reading));
-        // It has joined another tenure meanwhile. The owner's next attempt adds to that.
-        if (reading.as_deref().and_then(Option::as_ref))
-            .is_some_and(|reading| reading.is_beside(tenure.as_ref(), owner, now))
-        {
-            return Err(None);
-        }
-        if let Some(tenure) = tenure {
-            let mut hold_set = tenure.hold_set();
-            // What the clock has ended is not brought back: its holders may have been told already.
-            if hold_set.lost_reason(now).is_none() {
-                let id = hold_set.grant(owner, sent, lease, watched);
-                hold_set.seen_at = now;
-                // Set while the holds are locked: a loss that comes next finds it.
-                let old = (reader.as_ref().zip(reading.as_deref_mut()))
-                    .map(|(reader, reading)| tenure.attach_reader(reader, reading));
-                drop((hold_set, reading));
-                drop(old);
-                tenure.record_reentry(token, durability);
-                return Ok((tenure, id, None));
-            }
-            let reason = hold_set.reported_loss;
-            drop(hold_set);
-            // Forced open, or closed: what was granted before that is gone as well.
-            if reason.is_some_and(|reason| reason != LostReason::Expired) {
-                return Err(None);
-            }
-            // The loss takes this lock.
-            drop(reading);
-            tenure.lose(LostReason::Expired);
-            reading = reader.as_ref().map(|reader| lock(&reader.reading));
-        }
-        if now >= validity(sent, lease) {
-            return Err(None);
-        }
-        let mut readers = readers;
-        if spec.mode.is_shared()
-            && (spec.mode.beside())
-                .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
-                .is_some()
-        {
-            // No other owner reads beside a writer.
-            readers = None;
-        }
-        let mut hold_set = HoldSet::new(sent);
-        let id = hold_set.grant(owner, sent, lease, watched);
-        hold_set.seen_at = now;
-        if readers.is_some() {
-            hold_set.open(hand_off_until);
-        }
-        // Under a lent field, it is another owner's than the entry's.
-        let holder = OwnerId::new(entry.key().1.client(), owner);
-        let tenure = Arc::new(Tenure {
-            acknowledged,
-            fence: token.map(OnceLock::from).unwrap_or_default(),
-            local: local.cloned(),
-            readers: readers.cloned(),
-            ..Tenure::new(
-                entry,
-                holder,
-                spec,
-                hold_set,
-                smallvec![durability],
-                self.next_number(),
-            )
-        });
-        let Some(local) = local else {
-            let read = (reader.as_ref().zip(reading.as_deref_mut()))
-                .map(|(reader, reading)| tenure.attach_reader(reader, reading));
-            drop(reading);
-            let sent = lock(&entry.sent).replace(tenure.clone());
-            drop((read, sent));
-            drop(readers.and_then(|readers| readers.share(&tenure)));
-            // A loss may have come before all of this was there to be found.
-            if tenure.hold_set().reported_loss.is_some() {
-                tenure.leave_entry();
-            }
-            return Ok((tenure, id, None));
-        };
-        if spec.mode.excludes_readers() {
-            // Whatever this client knows of readers is over.
-            self.readers(&spec.name).close();
-        }
-        let is_over =
-            |other: &Arc<Tenure>| other.live_count() == 0 || other.hold_set().seen_at < sent;
-        let (notified, old) = local
-            .record_grant(tenure.current(), hand_off_until, is_over)
-            .map_err(Some)?;
-        drop(notified);
-        Ok((tenure, id, old))
-    }
-
-    /// Makes the tenure of the next owner when the owner of `old` hands its only hold off. Returns it with its hold.
-    pub(super) fn make_successor(
-        &self,
-        old: &Tenure,
-        id: HoldId,
-        next: &AcquireRequest,
-        now: Instant,
-    ) -> Option<(Arc<Tenure>, HoldId)> {
-        let (hold_set, id) = old.hold_set().hand_off(id, next.owner, now)?;
-        let durability = lock(&old.durability).clone();
-        let owner = OwnerId::new(old.owner.client(), next.owner);
-        let number = self.next_number();
-        let tenure = Tenure {
-            local: old.local.clone(),
-            granted_as: old.granted_as,
-            may_live_on: AtomicBool::new(old.may_live_on()),
-            ..Tenure::new(&old.entry, owner, &next.spec, hold_set, durability, number)
-        };
-        Some((Arc::new(tenure), id))
-    }
-
-    /// Has `owner` read by the tenure that `readers` share, without a word to the server, if that is open and `fits`. Says as well whether
-    /// the watchdog has to be told.
-    pub(super) fn join(
-        &self,
-        readers: &ReadersRef,
-        owner: OwnerId,
-        fits: impl FnOnce(&Tenure) -> bool,
-        holder: impl FnOnce() -> Option<HolderGauge>,
-    ) -> Option<(Arc<Tenure>, HoldId, bool)> {
-        let entry = self.enter(readers.key(), owner);
-        let mut reading = lock(&entry.reading);
-        let tenure = readers.shared()?;
-        // A nested acquisition asks the server, and so finds out whether the outer hold is there.
-        if reading.is_some() || !fits(&tenure) {
-            return None;
-        }
-        let mut hold_set = tenure.hold_set();
-        // An attempt of its own that is on its way may make a tenure of its own. A request that is on its way under the field may be a
-        // future that is not polled any more: the reader could not leave then. Both are looked at while the holds are locked, so that
-        // readers that join do not see each other's look.
-        let is_free = |entry: &OwnerEntry| entry.op_lock.try_lock().is_ok();
-        if !is_free(&entry) || tenure.is_lent_to(owner) && !is_free(&tenure.entry) {
-            return None;
-        }
-        let (id, is_first) = hold_set.join(owner.owner(), Instant::now())?;
-        drop(hold_set);
-        *reading = Some(Reading {
-            _joined: tenure.is_lent_to(owner).then(|| (entry.clone(), holder())),
-            tenure: tenure.clone(),
-        });
-        Some((tenure, id, is_first))
-    }
-}
-
-/// A tenure, its latest hold, and the tenure that it has taken the place of.
-type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
-
-/// What was granted.
-pub(super) struct Grant<'a> {
-    pub(super) spec: &'a Arc<LockSpec>,
-    pub(super) owner: Owner,
-    pub(super) local: Option<&'a LocalRef>,
-    /// The readers that may join it.
-    pub(super) readers: Option<&'a ReadersRef>,
-    /// Until when it may be passed on, or joined.
-    pub(super) hand_off_until: Instant,
-    pub(super) sent: Instant,
-    pub(super) lease: &'a Lease,
-    pub(super) watched: bool,
-    pub(super) durability: Durability,
-    pub(super) acknowledged: Option<u32>,
-    pub(super) token: Option<i64>,
-}
 
 /// By what the holders are told that have asked for it.
 #[derive(Debug, Default)]
@@ -476,8 +43,8 @@ pub(crate) struct Tenure {
     entry: OwnerEntryRef,
     /// The present owner; of readers that share it, the one that took it from the server.
     owner: OwnerId,
-    local: Option<LocalRef>,
-    readers: Option<ReadersRef>,
+    pub(super) local: Option<LocalRef>,
+    pub(super) readers: Option<ReadersRef>,
     pub(super) spec: Arc<LockSpec>,
     hold_set: Mutex<HoldSet>,
     /// Cancelled at the loss; made at the first call that asks for it.
@@ -487,7 +54,7 @@ pub(crate) struct Tenure {
     /// How many replicas had acknowledged its first hold, if they were waited for.
     pub(super) acknowledged: Option<u32>,
     /// The fencing token of the first hold that had one.
-    fence: OnceLock<i64>,
+    pub(super) fence: OnceLock<i64>,
     pub(super) since: Instant,
     /// Said to have been waited for by another owner of this client, for so long that it may be waiting itself.
     is_suspected: AtomicBool,
@@ -507,7 +74,7 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    fn new(
+    pub(super) fn new(
         entry: &OwnerEntryRef,
         owner: OwnerId,
         spec: &Arc<LockSpec>,
@@ -536,6 +103,26 @@ impl Tenure {
             next_deadline: Mutex::new(None),
             telemetry: TenureTelemetry::default(),
         }
+    }
+
+    /// The tenure of the next owner, which is handed the only hold of this one; and its hold.
+    pub(super) fn make_successor(
+        &self,
+        id: HoldId,
+        next: &AcquireRequest,
+        now: Instant,
+        number: u64,
+    ) -> Option<(Self, HoldId)> {
+        let (hold_set, id) = self.hold_set().hand_off(id, next.owner, now)?;
+        let durability = lock(&self.durability).clone();
+        let owner = OwnerId::new(self.owner.client(), next.owner);
+        let successor = Self {
+            local: self.local.clone(),
+            granted_as: self.granted_as,
+            may_live_on: AtomicBool::new(self.may_live_on()),
+            ..Self::new(&self.entry, owner, &next.spec, hold_set, durability, number)
+        };
+        Some((successor, id))
     }
 
     pub(super) fn current(self: &Arc<Self>) -> Current<Arc<Self>> {
@@ -586,7 +173,8 @@ impl Tenure {
         strictest(Some(&durability)) == strictest(None)
     }
 
-    fn hold_set(&self) -> MutexGuard<'_, HoldSet> {
+    /// The holds, locked.
+    pub(super) fn hold_set(&self) -> MutexGuard<'_, HoldSet> {
         lock(&self.hold_set)
     }
 
@@ -614,7 +202,7 @@ impl Tenure {
     }
 
     /// Records an inner hold. The token of the outermost hold stays (P-M6).
-    fn record_reentry(&self, token: Option<i64>, durability: Durability) {
+    pub(super) fn record_reentry(&self, token: Option<i64>, durability: Durability) {
         let mut durabilities = lock(&self.durability);
         if !durabilities.contains(&durability) {
             durabilities.push(durability);
@@ -705,7 +293,7 @@ impl Tenure {
     }
 
     /// Whether it is sent under the field of another owner.
-    fn is_lent_to(&self, owner: OwnerId) -> bool {
+    pub(super) fn is_lent_to(&self, owner: OwnerId) -> bool {
         self.entry.key().1 != owner
     }
 
@@ -720,7 +308,7 @@ impl Tenure {
     }
 
     /// Makes this the tenure by which the owner of `entry` reads. Returns the one before, to be dropped without a lock.
-    fn attach_reader(
+    pub(super) fn attach_reader(
         self: &Arc<Self>,
         entry: &OwnerEntryRef,
         reading: &mut Option<Reading>,
@@ -811,7 +399,7 @@ impl Tenure {
         self.hold_set().set_phase(id, Phase::Dropped);
     }
 
-    fn take_dropped(&self) -> Option<HoldId> {
+    pub(super) fn take_dropped(&self) -> Option<HoldId> {
         self.hold_set().take(Phase::Dropped, None)
     }
 
@@ -973,7 +561,7 @@ impl Tenure {
 
     /// Separates the tenure from its entry: the owner's next operation on this lock begins a new tenure, and waiters of this client may
     /// ask the server.
-    fn leave_entry(&self) {
+    pub(super) fn leave_entry(&self) {
         let old = match &self.local {
             Some(local) => {
                 drop(local.end_tenure(self.number));
@@ -996,7 +584,3 @@ impl Tenure {
         drop(old);
     }
 }
-
-#[cfg(test)]
-#[path = "tenure_tests.rs"]
-mod tests;

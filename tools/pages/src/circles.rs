@@ -20,7 +20,9 @@ const ALLOWED: [(&str, &[&str], &str); 3] = [
         "src/engine",
         &[
             "attempt",
+            "grant",
             "hold_guard",
+            "owners",
             "readers",
             "standing",
             "telemetry",

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     engine::{AcquireOptions, Subject},
     owner::Owner,
-    wire::sealed::Known,
+    wire::{HoldMode, sealed::Known},
 };
 
 fn lease() -> Lease {
