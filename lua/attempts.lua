@@ -3,19 +3,19 @@
 -- were under way at once. A key expires some time after its last use.
 
 -- Returns the result of an earlier sending of this attempt, if there was one.
-local function earlier(k, attempt)
-  local told = call('GET', KEYS[k + 1])
-  local number, answer = string.match(told or '', '^(%d+) (%-?%d+)$')
+local function earlier_result(k, attempt)
+  local stored = call('GET', KEYS[k + 1])
+  local number, result = string.match(stored or '', '^(%d+) (%-?%d+)$')
   if not number or tonumber(number) < tonumber(attempt) then
     return nil
   end
   if number ~= attempt then
     error('a later attempt has used this key: no caller waits for this one')
   end
-  return tonumber(answer)
+  return tonumber(result)
 end
 
 -- Stores the result. Scripts call this before their other writes: a refusal then leaves the number unchanged.
-local function remember(k, attempt, answer, lasts)
-  call('SET', KEYS[k + 1], attempt .. ' ' .. answer, 'PX', lasts)
+local function store_result(k, attempt, result, lasts)
+  call('SET', KEYS[k + 1], attempt .. ' ' .. result, 'PX', lasts)
 end

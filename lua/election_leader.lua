@@ -8,8 +8,8 @@
 local keys, args = 1, 1
 local function operation(k)
   local lock = KEYS[k]
-  local told = call('HMGET', lock, 'leader')[1]
-  local owner, leader = string.match(told or '', '^(%S+) (%d+ .*)$')
+  local stored = call('HMGET', lock, 'leader')[1]
+  local owner, leader = string.match(stored or '', '^(%S+) (%d+ .*)$')
   if not owner or not call('HMGET', lock, owner)[1] then
     return ABSENT, 0
   end

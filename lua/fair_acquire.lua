@@ -21,9 +21,9 @@
 -- The largest number of dead heads that one call removes: the server serves other clients in between.
 local MOST_REMOVED = 1000
 
--- How long a notified head of this crate has to acquire a free lock, in ms. A head that asks later, but within its place, becomes
--- the head again.
-local TOLD = 500
+-- The time that a notified head of this crate has to acquire a free lock, in ms. A head that asks later, but within its own place,
+-- becomes the head again.
+local NOTIFIED_PLACE = 500
 
 local function client_of(entry)
   return string.sub(entry, 1, 36)
@@ -142,7 +142,7 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
     return ABSENT, 0
   end
 
-  local head, head_until, now, removed, removes
+  local head, head_until, now, removed, suspects_head
   if free then
     head, head_until, now, removed = first_in_queue(queue, places, owner, place)
     if not head or head == owner then
@@ -160,13 +160,13 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
       return DONE
     end
     -- If one waiter of a client is dead, the next one of that client probably is too.
-    removes = removed and client_of(removed) == client_of(head)
-    if nudge == '1' or removes then
+    suspects_head = removed and client_of(removed) == client_of(head)
+    if nudge == '1' or suspects_head then
       -- The head may be asleep: the end of a lease has no message.
       redis.pcall(PUBLISH, channel .. ':' .. head, '0')
       -- At a first attempt (waited == 0) the head may be about to ask, so its place is not shortened.
-      if is_ours(head, owner) and (waited > 0 or removes) and head_until > now + TOLD then
-        head_until, removes = now + TOLD, true
+      if is_ours(head, owner) and (waited > 0 or suspects_head) and head_until > now + NOTIFIED_PLACE then
+        head_until, suspects_head = now + NOTIFIED_PLACE, true
         redis.pcall('ZADD', places, head_until, head)
       end
     end
@@ -185,10 +185,10 @@ local function operation(k, owner, lease, holds, waited, place, timeout, channel
     take_place(queue, places, owner, now, place, tonumber(timeout))
   end
   if free then
-    -- Asks again at the end of the head's place: the second in the queue, which is next if the head is dead, and a waiter that
-    -- suspects the head.
-    removes = removes or head_until <= now or call('LINDEX', queue, 1) == owner
-    return BUSY, removes and math.max(head_until - now, 0) or -1
+    -- Two waiters retry at the end of the head's place: the second in the queue, which is next if the head is dead, and a waiter
+    -- that suspects the head.
+    local retries = suspects_head or head_until <= now or call('LINDEX', queue, 1) == owner
+    return BUSY, retries and math.max(head_until - now, 0) or -1
   end
   return BUSY, call('LINDEX', queue, 0) == owner and remaining or -1
 end

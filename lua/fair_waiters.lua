@@ -6,13 +6,13 @@
 --   DONE  detail: a line for each waiter, the head first: ms until its place ends, -1 if unknown; the owner
 
 -- The largest number of waiters in a reply.
-local MOST_TOLD = 1000
+local MOST_LISTED = 1000
 
 local keys, args = 2, 1
 local function operation(k)
   local queue, places = KEYS[k], KEYS[k + 1]
   local lines, now = {}, server_time()
-  for i, owner in ipairs(call('LRANGE', queue, 0, MOST_TOLD - 1)) do
+  for i, owner in ipairs(call('LRANGE', queue, 0, MOST_LISTED - 1)) do
     local score = tonumber(call('ZSCORE', places, owner))
     local left = score and math.max(math.floor(score - now), 0) or -1
     -- A line end in another program's entry must not look like another waiter.

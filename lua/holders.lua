@@ -7,7 +7,7 @@
 --         `:write` for a writer
 
 -- The largest number of holders in a reply, and of readers' markers that one call reads.
-local MOST_TOLD = 1000
+local MOST_LISTED = 1000
 local MOST_MARKERS = 10000
 
 -- Returns the longest remaining lease of the first `count` holds of a reader, in ms; -2 if all have ended.
@@ -33,7 +33,7 @@ local function operation(k, base)
   local fields, lines, markers = call('HGETALL', lock), {}, 0
   for i = 1, #fields, 2 do
     local owner, count = fields[i], tonumber(fields[i + 1])
-    if count and #lines < MOST_TOLD then
+    if count and #lines < MOST_LISTED then
       local left = remaining
       local writes = string.sub(owner, -6) == ':write'
       if base ~= '' and not writes and markers + count <= MOST_MARKERS then

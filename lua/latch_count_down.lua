@@ -6,16 +6,16 @@
 --   DONE  counted down, now or by an earlier sending  detail: the count
 local keys, args = 2, 3
 local function operation(k, channel, attempt, lasts)
-  local answer = earlier(k, attempt)
-  if answer then
-    return DONE, answer
+  local result = earlier_result(k, attempt)
+  if result then
+    return DONE, result
   end
   local count = number_at(KEYS[k])
   if not count then
     return DONE, 0
   end
   local left = math.max(count - 1, 0)
-  remember(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   if left > 0 then
     call('DECR', KEYS[k])
     return DONE, left

@@ -7,13 +7,13 @@
 --   ABSENT  there was no latch  detail: 0
 local keys, args = 2, 3
 local function operation(k, channel, attempt, lasts)
-  if earlier(k, attempt) then
+  if earlier_result(k, attempt) then
     return DONE
   end
   if not number_at(KEYS[k]) then
     return ABSENT, 0
   end
-  remember(k, attempt, '1', lasts)
+  store_result(k, attempt, '1', lasts)
   -- Redisson's waiters go on at this message only.
   call(PUBLISH, channel, '0')
   call('DEL', KEYS[k])

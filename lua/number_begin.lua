@@ -7,13 +7,13 @@
 --   ABSENT  the key exists  detail: 0
 local keys, args = 2, 5
 local function operation(k, value, channel, message, attempt, lasts)
-  if earlier(k, attempt) then
+  if earlier_result(k, attempt) then
     return DONE
   end
   if number_at(KEYS[k]) then
     return ABSENT, 0
   end
-  remember(k, attempt, '1', lasts)
+  store_result(k, attempt, '1', lasts)
   call(PUBLISH, channel, message)
   call('SET', KEYS[k], value)
   return DONE

@@ -8,7 +8,7 @@
 local keys, args = 2, 3
 local function operation(k, ids, lease, channel)
   local now = server_time()
-  take_back_ended(k, now, channel)
+  reclaim_ended(k, now, channel)
   local left = number_at(KEYS[k])
   local wanted = #ids / ID
   -- The grant of several permits is one operation, so the first id stands for all.

@@ -6,7 +6,7 @@
 --   DONE  detail: 1 if the semaphore exists, else 0; how many permits are left; how many are acquired
 local keys, args = 2, 1
 local function operation(k, channel)
-  take_back_ended(k, server_time(), channel)
+  reclaim_ended(k, server_time(), channel)
   local left = number_at(KEYS[k])
   return DONE, { left and 1 or 0, left or 0, call('ZCARD', KEYS[k + 1]) }
 end

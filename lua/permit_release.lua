@@ -9,11 +9,11 @@
 --   ABSENT  a permit is not acquired, or has ended  detail: 0
 local keys, args = 3, 4
 local function operation(k, ids, channel, attempt, lasts)
-  local answer = earlier(k, attempt)
-  if answer == 1 then
+  local result = earlier_result(k, attempt)
+  if result == 1 then
     return DONE
   end
-  if answer then
+  if result then
     return ABSENT, 0
   end
   local now, held, ended = server_time(), {}, {}
@@ -29,7 +29,7 @@ local function operation(k, ids, channel, attempt, lasts)
   local is_whole = #ended == 0
   local back = is_whole and held or ended
   local left = (number_at(KEYS[k]) or 0) + #back
-  remember(k, attempt, is_whole and '1' or '0', lasts)
+  store_result(k, attempt, is_whole and '1' or '0', lasts)
   call(PUBLISH, channel, decimal(left))
   for _, id in ipairs(back) do
     call('ZREM', KEYS[k + 2], id)

@@ -6,7 +6,7 @@ local NO_END = 922337203685477
 local MOST_ENDED = 1000
 
 -- Takes back ended permits.
-local function take_back_ended(k, now, channel)
+local function reclaim_ended(k, now, channel)
   local ended = call('ZRANGEBYSCORE', KEYS[k + 1], 0, now, 'LIMIT', 0, MOST_ENDED)
   if #ended == 0 then
     return

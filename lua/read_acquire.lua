@@ -38,10 +38,10 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
     return WRONG_KIND, 'a lock without readers and writers'
   end
   -- If the owner's client counts its write hold as ended, the field goes: other owners may then read too.
-  local is_over = fields[3] and writes == '0'
+  local write_ended = fields[3] and writes == '0'
   -- An owner without a hold waits for a writer that has set an intent. A repetition has a hold already.
-  local enters = relies == '0' and held and held < tonumber(holds)
-  if enters and not fields[3] then
+  local is_new = relies == '0' and held and held < tonumber(holds)
+  if is_new and not fields[3] then
     local intent = intent_left(base)
     if intent > 0 then
       return BUSY, intent
@@ -51,7 +51,7 @@ local function operation(k, owner, lease, holds, writes, relies, channel, base)
     -- After holds with expired leases, this marker or a later one may belong to a live hold. Keep the longest of their leases.
     local longest = longest_of(base, owner, tonumber(holds), held)
     call('SET', marker, '1', 'PX', math.max(tonumber(lease), longest))
-    if is_over then
+    if write_ended then
       redis.pcall(PUBLISH, channel, '1')
       call('HDEL', lock, writer)
       call('HSET', lock, 'mode', 'read')

@@ -17,8 +17,8 @@ for k = 1, #KEYS, keys do
     local message = type(reply) == 'table' and reply.err or tostring(reply)
     if string.find(message, 'WRONGTYPE', 1, true) then
       local found = redis.pcall('TYPE', KEYS[k]).ok or 'another type'
-      local is_beside = found == 'none' or keys > 1 and found == 'hash'
-      reply = { WRONG_KIND, is_beside and 'another type in a key beside it' or found }
+      local is_second = found == 'none' or keys > 1 and found == 'hash'
+      reply = { WRONG_KIND, is_second and 'another type in a further key of the lock' or found }
     else
       reply = { FAILED, message }
     end

@@ -7,16 +7,16 @@
 --   BUSY  too few are left                       detail: how many are left, 0 without a semaphore
 local keys, args = 2, 3
 local function operation(k, permits, attempt, lasts)
-  local answer = earlier(k, attempt)
-  if answer then
-    return DONE, answer
+  local result = earlier_result(k, attempt)
+  if result then
+    return DONE, result
   end
   local left = number_at(KEYS[k])
   if not left or left < tonumber(permits) then
     return BUSY, left or 0
   end
   left = left - permits
-  remember(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   call('DECRBY', KEYS[k], permits)
   return DONE, left
 end

@@ -6,15 +6,15 @@
 --   DONE  none are left  detail: how many were left, below 0 if permits had been removed beyond 0
 local keys, args = 2, 2
 local function operation(k, attempt, lasts)
-  local answer = earlier(k, attempt)
-  if answer then
-    return DONE, answer
+  local result = earlier_result(k, attempt)
+  if result then
+    return DONE, result
   end
   local left = number_at(KEYS[k])
   if not left then
     return DONE, 0
   end
-  remember(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   call('SET', KEYS[k], '0', 'KEEPTTL')
   return DONE, left
 end

@@ -6,15 +6,15 @@
 --   DONE  added, now or by an earlier sending  detail: how many are left
 local keys, args = 2, 4
 local function operation(k, permits, channel, attempt, lasts)
-  local answer = earlier(k, attempt)
-  if answer then
-    return DONE, answer
+  local result = earlier_result(k, attempt)
+  if result then
+    return DONE, result
   end
   local left = (number_at(KEYS[k]) or 0) + permits
   if math.abs(left) >= MOST then
     error('that is too many permits')
   end
-  remember(k, attempt, decimal(left), lasts)
+  store_result(k, attempt, decimal(left), lasts)
   call(PUBLISH, channel, decimal(left))
   call('INCRBY', KEYS[k], permits)
   return DONE, left

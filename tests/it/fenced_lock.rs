@@ -122,7 +122,7 @@ async fn p_m6_inner_holds_show_the_outer_ones_token() {
     let outer = lock.lock().await.unwrap();
     let token = outer.token();
     let inner = lock.lock().await.unwrap();
-    let innermost = lock.try_lock().await.unwrap().expect("it is ours");
+    let innermost = lock.try_lock().await.unwrap().expect("the owner re-enters");
     assert_eq!(
         [inner.token(), innermost.token(), outer.token()],
         [token; 3]
@@ -197,13 +197,17 @@ async fn p_a7_a_lock_without_expiry_is_held() {
     assert!(lock.try_lock().await.unwrap().is_none());
     let short = Duration::from_millis(500);
     assert!(lock.try_lock_for(short).await.unwrap().is_none());
-    assert_eq!(gate.count().await, Some(1), "nobody else was counted");
+    assert_eq!(
+        gate.count().await,
+        Some(1),
+        "no other acquisition was counted"
+    );
     // It polls; no message is to help.
     let waiter = tokio::spawn(async move { lock.lock().await });
     gate.witness.server.reset_calls().await;
     gate.witness.have_run(3).await;
     let () = gate.witness.ask(&["DEL", &gate.name]).await;
-    let entered = done("it polls", waiter).await.unwrap();
+    let entered = done("the waiter polls", waiter).await.unwrap();
     assert_eq!(entered.token(), 2);
     assert_eq!(entered.unlock().await, Ok(Released::Fully));
     let late = guard.unlock().await;
@@ -231,16 +235,18 @@ async fn p_a13_a_lease_is_the_lease_with_and_without_contention() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let (mut waiter, mut trier) = (Some(waiter), Some(trier));
     for _ in 0..2 {
-        eventually("somebody is inside", SOON, async || {
+        eventually("an owner holds the lock", SOON, async || {
             gate.witness.exists(&gate.name).await
         })
         .await;
         is_right().await;
         let first = waiter.as_ref().is_some_and(|task| task.is_finished());
         let guard = if first || trier.is_none() {
-            done("it is inside", waiter.take().unwrap()).await.unwrap()
+            done("the task holds the lock", waiter.take().unwrap())
+                .await
+                .unwrap()
         } else {
-            let taken = done("it is inside", trier.take().unwrap()).await;
+            let taken = done("the task holds the lock", trier.take().unwrap()).await;
             taken.unwrap().expect("there is time")
         };
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -253,7 +259,7 @@ async fn a_counter_of_another_type_is_refused_by_name_and_left_alone() {
     let gate = Gate::new().await;
     let client = gate.witness.a_client().await;
     for (words, says) in [
-        (&["RPUSH", &gate.counter, "x"] as &[&str], "beside it"),
+        (&["RPUSH", &gate.counter, "x"] as &[&str], "further key"),
         (&["SET", &gate.counter, "no number"], "not an integer"),
         (&["SET", &gate.counter, "9223372036854775807"], "overflow"),
     ] {
@@ -261,7 +267,7 @@ async fn a_counter_of_another_type_is_refused_by_name_and_left_alone() {
         let before: Vec<u8> = gate.witness.ask(&["DUMP", &gate.counter]).await;
         let refused = gate.lock(&client).lock().await.map(drop).unwrap_err();
         assert!(refused.to_string().contains(says), "{refused}");
-        assert!(!gate.witness.exists(&gate.name).await, "it is held");
+        assert!(!gate.witness.exists(&gate.name).await, "the lock is held");
         let after: Vec<u8> = gate.witness.ask(&["DUMP", &gate.counter]).await;
         assert_eq!(after, before);
         let () = gate.witness.ask(&["DEL", &gate.counter]).await;
@@ -284,7 +290,7 @@ async fn p_m7_a_counter_that_is_lost_starts_again() {
     assert_eq!((inner.token(), outer.token()), (2, 2));
     drop((inner, outer));
     let freed = async || !gate.witness.exists(&gate.name).await;
-    eventually("it is free", SOON, freed).await;
+    eventually("the lock is free", SOON, freed).await;
     assert_eq!(
         lock.lock().await.unwrap().token(),
         2,
