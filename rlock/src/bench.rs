@@ -143,7 +143,7 @@ async fn hand_offs(
         held.unlock().await?;
         let entered = waiting.await.map_err(|error| Failure {
             code: exit::FAILED,
-            message: format!("a task has failed: {error}"),
+            message: format!("a task of the benchmark failed: {error}"),
         })?;
         let (guard, entered) = entered?;
         times.push(entered.saturating_duration_since(released));

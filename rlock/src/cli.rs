@@ -12,14 +12,14 @@ pub const DIE: &str = "__die";
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; with `run --if-held skip`, also if another owner has the lock
+  0    done; with `run --if-held skip`, also if another owner holds the lock
   any  with `run`, the exit code of the command, or 128 + n if signal n ended it
   1    `doctor` found a warning
   2    `doctor` found a problem
   64   wrong usage
   69   Redis could not be reached
-  70   Redis refused, or something else failed
-  75   another owner has the lock
+  70   Redis refused a command, or another failure
+  75   another owner holds the lock
   76   the lock was lost while the command ran
   126  the command could not be run
   127  the command was not found
@@ -102,7 +102,7 @@ pub enum Verb {
         /// The names to watch, as a pattern of Redis: `*`, `?`, `[ab]`.
         #[arg(default_value = "*")]
         pattern: String,
-        /// The interval between two looks. A lock acquired and released in between is not shown.
+        /// The interval between two scans. A lock acquired and released in between is not shown.
         #[arg(long, value_parser = humantime::parse_duration, default_value = "1s")]
         every: Duration,
     },
@@ -118,7 +118,7 @@ pub enum Verb {
     Doctor {
         /// The server, instead of --url.
         server: Option<String>,
-        /// The name of a lock that is acquired for a moment, and that the rights are checked for.
+        /// The name of the lock that the check acquires and for which it checks the rights.
         #[arg(long, default_value = "rlock:doctor")]
         name: String,
         /// A kind that is in use: missing rights for it are a problem. Repeatable; by default all kinds are checked.
@@ -158,7 +158,7 @@ pub struct Run {
     #[arg(long, value_parser = humantime::parse_duration)]
     pub lease: Option<Duration>,
 
-    /// What to do if another owner has the lock.
+    /// What to do if another owner holds the lock.
     #[arg(long, value_enum, default_value_t)]
     pub if_held: IfHeld,
 

@@ -47,7 +47,7 @@ impl Command {
         valid_until: Instant,
     ) -> Result<Self, Failure> {
         let Some((program, arguments)) = words.split_first() else {
-            return Err(Failure::usage("no command was given"));
+            return Err(Failure::usage("the command is missing: write it after --"));
         };
         let leash = Leash::start(kill_after, valid_until).await?;
         let mut terminal = Terminal::open();

@@ -56,7 +56,7 @@ impl Kind {
             Self::Read => "read".into(),
             Self::Write => "write".into(),
             Self::Simple => "simple".into(),
-            Self::Foreign(kind) => format!("no lock ({kind})"),
+            Self::Foreign(kind) => format!("not a lock ({kind})"),
         }
     }
 

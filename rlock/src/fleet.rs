@@ -26,7 +26,7 @@ impl Servers {
             (None, None) => {}
             _ => {
                 return Err(Failure::usage(
-                    "a certificate needs its key: give --cert-file and --key-file, or neither",
+                    "a client certificate needs its key: give both --cert-file and --key-file, or neither",
                 ));
             }
         }
@@ -140,7 +140,7 @@ pub fn good(frame: Frame) -> Result<Frame, Failure> {
         Frame::Error(message) if message.starts_with("NOPERM") => Err(Failure {
             code: exit::FAILED,
             message: format!(
-                "the user lacks a right that this verb needs (docs/rlock.md lists them): {message}"
+                "the user lacks a right that this verb needs (see the list in docs/rlock.md): {message}"
             ),
         }),
         Frame::Error(message) => Err(Failure {

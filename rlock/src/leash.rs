@@ -48,7 +48,7 @@ impl Leash {
     pub async fn start(kill_after: Duration, valid_until: Instant) -> Result<Self, Failure> {
         let failed = |error: String| Failure {
             code: exit::FAILED,
-            message: format!("the command cannot be watched over: {error}"),
+            message: format!("the process that guards the command cannot start: {error}"),
         };
         let mut command = Command::new(this_program());
         command
@@ -66,7 +66,7 @@ impl Leash {
         let pid = process.id().and_then(|id| Pid::from_raw(id as i32));
         let mut leash = Self {
             process,
-            group: pid.ok_or_else(|| failed("it has ended".into()))?,
+            group: pid.ok_or_else(|| failed("it ended at once".into()))?,
             until: None,
         };
         leash.extend(valid_until).await;

@@ -151,7 +151,7 @@ pub async fn unlock(
     match json {
         true => say(json!({ "name": name, "freed": freed }).to_string())?,
         false if freed => say(format!("{}: freed", name.escape_debug()))?,
-        false => say(format!("{}: was free", name.escape_debug()))?,
+        false => say(format!("{}: was not held", name.escape_debug()))?,
     }
     Ok(Done::Code(0))
 }
@@ -160,12 +160,12 @@ pub async fn unlock(
 fn ask(state: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::usage(format!(
-            "{state}. The question whether to free it needs a terminal: give --yes to free it without"
+            "{state}. Confirmation needs a terminal: give --yes to free the lock without it"
         )));
     }
     let _ = write!(
         stderr(),
-        "{state}. Free it? Its holder may be at work. [y/N] "
+        "{state}. Free it? Its holder may still be working. [y/N] "
     );
     let mut answer = String::new();
     let _ = stdin().lock().read_line(&mut answer);
@@ -173,7 +173,7 @@ fn ask(state: &str) -> Result<(), Failure> {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure {
             code: exit::FAILED,
-            message: "left as it is".to_owned(),
+            message: "the lock was not changed".to_owned(),
         }),
     }
 }

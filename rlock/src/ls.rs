@@ -52,9 +52,9 @@ impl Named {
 pub fn shown_clients(clients: &[Named]) -> String {
     let shown: Vec<_> = clients.iter().map(Named::shown).collect();
     match shown.is_empty() {
-        true => "no client of Java has a name: give each instance its `clientName`".to_owned(),
+        true => "Java clients have no names: set `clientName` for each instance".to_owned(),
         false => format!(
-            "clients with a name, and without an id: {}",
+            "clients with a name but without an id: {}",
             shown.join("; ")
         ),
     }
@@ -229,8 +229,8 @@ pub async fn ls(servers: &Servers, pattern: &str, all: bool, json: bool) -> Resu
         say(table.text())?;
     }
     let keys = |count: usize| match count {
-        1 => "1 key that is no lock".to_owned(),
-        count => format!("{count} keys that are no locks"),
+        1 => "1 key that is not a lock".to_owned(),
+        count => format!("{count} keys that are not locks"),
     };
     match (locks.len(), hidden) {
         (0, 0) => say("no locks")?,
@@ -272,7 +272,7 @@ pub fn rows(lock: &Entry) -> Vec<[String; 7]> {
                 holder.owner.text.clone(),
                 holder.by(),
                 holder.count.to_string(),
-                holder.lease.map_or_else(|| "no end".to_owned(), shown),
+                holder.lease.map_or_else(|| "no expiry".to_owned(), shown),
                 first(&waiting),
             ]
         })

@@ -73,7 +73,7 @@ impl From<Error> for Failure {
             _ => exit::FAILED,
         };
         let message = match &error {
-            Error::WrongKind { .. } => format!("{error}, which --kind names"),
+            Error::WrongKind { .. } => format!("{error} (set it by --kind)"),
             _ => out::in_full(&error),
         };
         Self { code, message }
@@ -125,7 +125,7 @@ fn man(verb: Option<&str>) -> Result<u8, Failure> {
         command.build();
         let found = command.find_subcommand(verb).cloned();
         let found = found
-            .ok_or_else(|| Failure::usage(format!("there is no verb {verb:?}: see rlock help")))?;
+            .ok_or_else(|| Failure::usage(format!("unknown verb {verb:?}: see rlock help")))?;
         command = found;
     }
     let mut page = Vec::new();
@@ -176,7 +176,7 @@ async fn at_server(args: Args) -> Result<Done, Failure> {
     };
     let Some(url) = own.or(args.url) else {
         return Err(Failure::usage(
-            "which server? Give --url, or set REDIS_URL, for example redis://127.0.0.1:6379",
+            "no server is given: use --url or REDIS_URL, for example redis://127.0.0.1:6379",
         ));
     };
     let (json, tls) = (args.json, args.tls);

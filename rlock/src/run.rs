@@ -49,14 +49,14 @@ impl Run {
     pub fn check(&self) -> Result<(), Failure> {
         if self.wait.is_some() && self.if_held != IfHeld::Wait {
             return Err(Failure::usage(
-                "--wait says how long to wait, and --if-held not to: give one of them",
+                "--wait cannot be combined with --if-held skip or fail: remove one of them",
             ));
         }
         let longest = self.longest_kill_after();
         if self.kill_after.is_some_and(|wait| wait > longest) {
             return Err(Failure::usage(format!(
-                "--kill-after can be at most half of the lease, {longest:?}: the command is told to end so long before the \
-                 lease ends"
+                "--kill-after must be at most {longest:?}, half of the lease: the command gets SIGTERM this long \
+                 before the lease ends"
             )));
         }
         Ok(())
@@ -145,7 +145,7 @@ where
                 IfHeld::Skip => Ok(Done::Code(0)),
                 IfHeld::Wait | IfHeld::Fail => Err(Failure {
                     code: exit::BUSY,
-                    message: format!("another owner has {:?}", asked.name),
+                    message: format!("another owner holds {:?}", asked.name),
                 }),
             };
         }
@@ -179,7 +179,7 @@ where
     }
     if let Err(error) = released {
         crate::out::complain(&format!(
-            "the lock was not released, and ends with its lease: {}",
+            "the lock was not released and is free when its lease ends: {}",
             crate::out::in_full(&error)
         ));
     }
@@ -260,7 +260,7 @@ async fn attend<K: LockKind>(
                 }
                 Err(error) => return Err(Failure {
                     code: exit::FAILED,
-                    message: format!("the command cannot be waited for: {error}"),
+                    message: format!("waiting for the command failed: {error}"),
                 }),
             },
             () = &mut gone => {

@@ -115,7 +115,7 @@ async fn heard(stream: Option<&mut unix::Signal>) {
 fn listen(signal: Signal) -> Result<unix::Signal, Failure> {
     unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| Failure {
         code: exit::FAILED,
-        message: format!("cannot listen to signals: {error}"),
+        message: format!("the signal handlers cannot be installed: {error}"),
     })
 }
 

@@ -27,7 +27,7 @@ pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Res
         (Err(error), _) | (_, Err(error)) => {
             findings.problem(
                 "messages",
-                format!("a client cannot connect: {}", error.message),
+                format!("the client cannot connect: {}", error.message),
                 "See the other findings.",
             );
             return Ok(());
@@ -37,10 +37,13 @@ pub async fn look(servers: &Servers, name: &str, findings: &mut Findings) -> Res
     holder.shutdown_and_release().await;
     waiter.shutdown_and_release().await;
     if let Err(error) = looked {
-        let to_do = "See the other findings; another name can be given by --name.";
+        let to_do = "See the other findings, or check another name by --name.";
         findings.problem(
             "messages",
-            format!("a lock {name:?} does not work: {}", out::in_full(&error)),
+            format!(
+                "acquiring and releasing the lock {name:?} failed: {}",
+                out::in_full(&error)
+            ),
             to_do,
         );
     }
@@ -56,7 +59,10 @@ async fn pass(
     let lease = POLL * 2;
     let lock = holder.reentrant_lock(name).with_lease(lease);
     let Some(held) = lock.try_lock().await? else {
-        findings.note("messages", format!("not looked at: {name:?} is taken"));
+        findings.note(
+            "messages",
+            format!("not checked: another owner holds {name:?}"),
+        );
         return Ok(());
     };
     let lock = waiter.reentrant_lock(name).with_lease(lease);
@@ -70,14 +76,15 @@ async fn pass(
     match waiting.await {
         Ok(Ok(Some((guard, entered)))) => {
             let after = entered.saturating_duration_since(released);
-            findings.fine("messages", format!("a release woke another client after {after:.1?}"));
+            findings.fine("messages", format!("a release woke a waiter of another client after {after:.1?}"));
             guard.unlock().await?;
         }
         Ok(Err(error)) => return Err(error),
         Ok(Ok(None)) | Err(_) => findings.problem(
             "messages",
-            format!("a release did not wake another client within {ARRIVES_WITHIN:?}"),
-            "Waiters poll every 5 s instead. Check the rights to channels (&..), and proxies that do not pass pub/sub on.",
+            format!("a release did not wake a waiter of another client within {ARRIVES_WITHIN:?}"),
+            "Waiters poll every 5 s instead. Check the rights to channels (&..), and that each proxy forwards \
+             pub/sub.",
         ),
     }
     Ok(())

@@ -191,7 +191,7 @@ pub async fn look(
             return Ok(());
         }
         if text(&answer).is_some() {
-            findings.note("rights", "this server cannot tell them; Redis 7.0 can");
+            findings.note("rights", "not checked: this requires Redis 7.0 or later");
             return Ok(());
         }
         let allowed: Vec<_> = list(&answer).iter().map(number).collect();
@@ -199,7 +199,7 @@ pub async fn look(
         let title = &section.title;
         if missing.is_empty() {
             usable += of_kind.len();
-            findings.fine("rights", format!("{title}: user {user} has them all"));
+            findings.fine("rights", format!("{title}: user {user} has all of them"));
             continue;
         }
         let missing = missing.join(" ");
@@ -210,18 +210,18 @@ pub async fn look(
             "optional" | "holders" => findings.note("rights", says),
             "durability" => findings.warn("rights", says, &to_do),
             _ if may_be_unused && !is_wanted => {
-                findings.note("rights", format!("{says}: this kind cannot be used"));
+                findings.note("rights", format!("{says}: the user cannot use this kind"));
             }
             "spin" => findings.note("rights", says),
             _ => findings.problem("rights", says, &to_do),
         }
     }
     if usable == 0 && kinds.is_empty() {
-        let says = format!("user {user} can use no kind of lock with the name {name:?}");
+        let says = format!("user {user} cannot use a lock of any kind with the name {name:?}");
         findings.problem(
             "rights",
             says,
-            "Give it the rights of docs/operations.md, or --name.",
+            "Grant the rights of docs/operations.md, or check another name by --name.",
         );
     }
     Ok(())

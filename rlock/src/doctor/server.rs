@@ -51,7 +51,7 @@ pub async fn look(
         findings.note(
             "server",
             format!(
-                "{place}: the user may not ask for INFO: run the doctor as one that may (+info +config|get)"
+                "{place}: the user may not run INFO: run the doctor as a user that may (+info +config|get)"
             ),
         );
         return Ok(());
@@ -72,7 +72,7 @@ pub async fn look(
             Err(_) => findings.note(
                 "replica",
                 format!(
-                    "{}:{} cannot be reached from here; after a failover, clients must reach it",
+                    "{}:{} cannot be reached from this machine; after a failover, clients must reach it",
                     address.0, address.1
                 ),
             ),
@@ -89,7 +89,7 @@ fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
     {
         findings.problem(
             "server",
-            format!("{place} is a sentinel, which has no locks"),
+            format!("{place} is a sentinel, which stores no locks"),
             "Use redis-sentinel://host:port/service.",
         );
         return false;
@@ -112,7 +112,7 @@ fn version(place: &str, info: &Info, findings: &mut Findings) -> bool {
         6 => findings.warn(
             "version",
             says,
-            "Redis 7.0 or later is tested fully, and knows rights to channels and messages within shards.",
+            "Redis 7.0 or later is fully tested, and has rights to channels and sharded pub/sub.",
         ),
         _ => findings.fine("version", says),
     }
@@ -135,8 +135,8 @@ fn role(probe: &Probe, place: &str, info: &Info, findings: &mut Findings) {
         );
         findings.problem(
             "role",
-            format!("{place} is a replica of {master}: it refuses locks"),
-            "Name the master, or use redis-sentinel:// or redis-replicated://, which find it.",
+            format!("{place} is a replica of {master}: it refuses writes"),
+            "Name the master, or use redis-sentinel:// or redis-replicated://, which find the master.",
         );
     }
 }
@@ -149,14 +149,14 @@ fn memory(place: &str, info: &Info, findings: &mut Findings) {
     if limit > 0 && policy != "noeviction" {
         findings.problem(
             "memory",
-            format!("{place}: maxmemory-policy is {policy}: a full server evicts held locks"),
+            format!("{place}: maxmemory-policy is {policy}: a server without free memory evicts held locks"),
             "Set maxmemory-policy noeviction, or use a server of its own for locks.",
         );
     } else if limit > 0 && used > limit / 10 * 9 {
         findings.warn(
             "memory",
-            format!("{place}: {used} of {limit} bytes are used: a full server refuses new locks"),
-            "Raise maxmemory, or find what fills it.",
+            format!("{place}: {used} of {limit} bytes are used: a server without free memory refuses new locks"),
+            "Raise maxmemory, or find the keys that use the memory.",
         );
     } else {
         let limit = match limit {
@@ -186,19 +186,21 @@ async fn persistence(
             format!(
                 "{place}: the last write to the disk failed; the server may refuse locks (MISCONF)"
             ),
-            "Look at the server's log, and at its disk.",
+            "Check the server's log and its disk.",
         );
     }
     if whole(info, "aof_enabled") == 0 {
         findings.warn(
             "persistence",
-            format!("{place}: appendonly is no: a restart forgets locks that are held"),
+            format!("{place}: appendonly is no: a restart loses held locks"),
             match probe.set_up() {
                 SetUp::Single => {
-                    "Set appendonly yes; or bear that two may be in after a restart (docs/operations.md, Persistence)."
+                    "Set appendonly yes; else two owners may hold a lock after a restart (docs/operations.md, \
+                     Persistence)."
                 }
                 _ => {
-                    "Set appendonly yes, or keep a master from being restarted before the failover: it would come back empty."
+                    "Set appendonly yes, or make sure that a failed master restarts only after the failover: it \
+                     restarts empty."
                 }
             },
         );
@@ -206,11 +208,11 @@ async fn persistence(
     }
     let fsync = setting(asked, "appendfsync").await?;
     let says = match fsync.as_deref() {
-        Some("always") => {
-            "appendonly yes, appendfsync always: a restart forgets nothing".to_owned()
-        }
+        Some("always") => "appendonly yes, appendfsync always: a restart loses no lock".to_owned(),
         Some(fsync) => {
-            format!("appendonly yes, appendfsync {fsync}: a restart may forget the last second")
+            format!(
+                "appendonly yes, appendfsync {fsync}: a restart may lose the writes of the last second"
+            )
         }
         None => "appendonly yes".to_owned(),
     };
@@ -250,31 +252,36 @@ fn replicas(
     if !behind.is_empty() {
         findings.warn(
             "replicas",
-            format!("{place}: behind or not in step: {}", behind.join(", ")),
-            "A failover to one of these loses locks: look at its log and its network.",
+            format!(
+                "{place}: replicas that lag or are not in sync: {}",
+                behind.join(", ")
+            ),
+            "A failover to one of these loses locks: check its log and its network.",
         );
     }
     let is_alone = *probe.set_up() == SetUp::Single;
     match (addresses.len(), is_alone) {
-        (0, true) => findings.note("replicas", format!("{place} has none: the locks live on one server")),
+        (0, true) => findings.note("replicas", format!("{place} has no replica: the locks are on one server")),
         (0, false) => findings.warn(
             "replicas",
-            format!("{place} has none: when it fails, its locks are gone"),
-            "Add two.",
+            format!("{place} has no replica: if it fails, its locks are lost"),
+            "Add two replicas.",
         ),
         (1, false) => findings.warn(
             "replicas",
-            format!("{place} has one: Durability::Majority and min-replicas-to-write stop all locks without it"),
-            "Add a second one.",
+            format!("{place} has one replica: if it fails, Durability::Majority and min-replicas-to-write refuse \
+             all locks"),
+            "Add a second replica.",
         ),
-        (number, _) => findings.fine("replicas", format!("{place} has {number}, in step")),
+        (number, _) => findings.fine("replicas", format!("{place} has {number} replicas, in sync")),
     }
     // `INFO` has this field only if the setting is not 0.
     let has_least = info.contains_key("min_slaves_good_slaves");
     if !is_alone && !addresses.is_empty() && !has_least {
         findings.warn(
             "min-replicas",
-            format!("{place}: min-replicas-to-write is 0: a master that is cut off grants locks that its successor does not know"),
+            format!("{place}: min-replicas-to-write is 0: a master without its replicas grants locks that its \
+             successor does not know"),
             "Set min-replicas-to-write 1, with two replicas (docs/operations.md).",
         );
     }
@@ -288,8 +295,8 @@ async fn idle(place: &str, asked: &mut Asked, findings: &mut Findings) -> Result
     {
         findings.warn(
             "timeout",
-            format!("{place}: connections that are idle for {seconds} s are closed"),
-            "Set timeout 0, or more than 10: a quiet connection sends a PING every 5 s.",
+            format!("{place}: the server closes connections that are idle for {seconds} s"),
+            "Set timeout to 0 or to more than 10 s: an idle connection sends a PING every 5 s.",
         );
     }
     Ok(())
@@ -337,14 +344,14 @@ impl Clocks {
         }
         let difference = Duration::from_secs_f64((late - early).max(0.0));
         let says = format!(
-            "those of {} servers differ by {difference:.0?}",
+            "the clocks of {} servers differ by {difference:.0?}",
             self.ahead.len()
         );
         if difference > MOST_DIFFERENCE {
             findings.warn(
                 "clocks",
                 format!("{says}: {last} is ahead of {first}"),
-                "Keep them together by NTP: after a failover, leases end that much too early.",
+                "Synchronize the clocks by NTP: after a failover, leases end too early by this difference.",
             );
         } else {
             findings.fine("clocks", says);

@@ -23,7 +23,7 @@ fn detection(findings: &mut Findings, setting: &str, millis: u64) {
         findings.warn(
             "timeouts",
             format!("{says}: with the default lease of {lease:?}, each failover loses holds"),
-            &format!("Set {setting} 5000, or a longer watchdog_lease."),
+            &format!("Set {setting} to 5000 ms, or set a longer watchdog_lease."),
         );
     } else {
         findings.fine(
@@ -49,7 +49,7 @@ pub async fn sentinels(
             findings.warn(
                 "sentinel",
                 format!("{place} cannot be reached"),
-                "Start it, or take it out of the URL.",
+                "Start it, or remove it from the URL.",
             );
             continue;
         };
@@ -58,7 +58,7 @@ pub async fn sentinels(
             findings.warn(
                 "sentinel",
                 format!("{place} does not know {service:?}: {message}"),
-                "Let it monitor the service, or take it out of the URL.",
+                "Configure it to monitor the service, or remove it from the URL.",
             );
             continue;
         }
@@ -74,8 +74,8 @@ pub async fn sentinels(
         if field("flags") != "master" {
             findings.problem(
                 "sentinel",
-                format!("{place} has the master as {}", field("flags")),
-                "A failover goes on, or is needed: look at the master, and at the sentinels' logs.",
+                format!("{place} reports the master as {}", field("flags")),
+                "A failover is under way or needed: check the master and the sentinels' logs.",
             );
         }
         let quorum = sentinel.ask("SENTINEL", &["CKQUORUM", service]).await?;
@@ -83,12 +83,12 @@ pub async fn sentinels(
             Some(message) => findings.problem(
                 "quorum",
                 format!("{place}: {message}"),
-                "No failover can be agreed on: start the missing sentinels, or lower the quorum.",
+                "The sentinels cannot agree on a failover: start the missing sentinels, or lower the quorum.",
             ),
             None => findings.fine(
                 "sentinel",
                 format!(
-                    "{place}: {} of {} sentinels have to agree, {} replicas",
+                    "{place}: a failover needs {} of {} sentinels; {} replicas",
                     number("quorum"),
                     number("num-other-sentinels") + 1,
                     number("num-slaves")
@@ -109,10 +109,10 @@ pub async fn sentinels(
         findings.warn(
             "sentinels",
             format!(
-                "there are {}: without a majority there is no failover",
+                "only {} known: a failover needs a majority of at least three",
                 asked.len()
             ),
-            "Run three, on machines of their own.",
+            "Run three sentinels, each on its own machine.",
         );
     }
     if masters.len() > 1 {
@@ -122,10 +122,10 @@ pub async fn sentinels(
         findings.problem(
             "sentinels",
             format!(
-                "they name different masters: {}",
+                "the sentinels name different masters: {}",
                 views.collect::<Vec<_>>().join("; ")
             ),
-            "A failover goes on, or some sentinels are cut off.",
+            "A failover is under way, or the network separates some sentinels: check again, then check the network.",
         );
     }
     for millis in detections {
@@ -146,22 +146,22 @@ pub async fn cluster(
         if node.is("fail") || node.is("fail?") {
             findings.problem(
                 "cluster",
-                format!("{place} is taken for down"),
-                "Start it, or take it out of the cluster (CLUSTER FORGET).",
+                format!("{place} is marked as failed"),
+                "Start it, or remove it from the cluster (CLUSTER FORGET).",
             );
         } else if !node.is_connected && !node.is("myself") {
             findings.warn(
                 "cluster",
-                format!("{place} has no link to {}", first.place()),
-                "Look at the network between the nodes: the port of the bus is 10000 higher.",
+                format!("{place} has no bus connection to {}", first.place()),
+                "Check the network between the nodes: the port of the bus is the node's port plus 10000.",
             );
         }
         let follows = |other: &&crate::fleet::Listed| other.follows.as_ref() == Some(&node.id);
         if node.is("master") && node.slots > 0 && listed.iter().find(follows).is_none() {
             findings.warn(
                 "cluster",
-                format!("{place} has no replica: when it fails, its slots are gone"),
-                "Add one (CLUSTER REPLICATE).",
+                format!("{place} has no replica: if it fails, its slots are not served"),
+                "Add a replica (CLUSTER REPLICATE).",
             );
         }
     }
@@ -179,8 +179,8 @@ pub async fn cluster(
         if info.contains("cluster_state:fail") {
             findings.problem(
                 "cluster",
-                format!("{} takes the cluster for down", master.place()),
-                "Slots have no owner, or it sees no majority of the masters: see CLUSTER NODES.",
+                format!("{} reports cluster_state:fail", master.place()),
+                "Some slots have no owner, or the node reaches no majority of the masters: check CLUSTER NODES.",
             );
         }
     }
@@ -188,20 +188,20 @@ pub async fn cluster(
         (16_384, 0 | 1) => findings.fine(
             "cluster",
             format!(
-                "{} nodes, {} masters, all slots, one view of all",
+                "{} nodes, {} masters, all slots served, all masters agree",
                 listed.len(),
                 fleet.masters.len()
             ),
         ),
         (16_384, _) => findings.warn(
             "cluster",
-            "its masters have different views of the owners of slots",
-            "Slots are being moved, or nodes are cut off from each other; redis-cli --cluster check tells more.",
+            "the masters disagree about the owners of slots",
+            "A slot migration is under way, or the network separates nodes: run redis-cli --cluster check.",
         ),
         (slots, _) => findings.problem(
             "cluster",
             format!("{slots} of 16384 slots have an owner"),
-            "Locks in the remaining slots cannot be acquired: redis-cli --cluster fix.",
+            "Locks in the remaining slots cannot be acquired: run redis-cli --cluster fix.",
         ),
     }
     for millis in detections {

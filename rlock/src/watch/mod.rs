@@ -80,7 +80,7 @@ pub async fn watch(
     json: bool,
 ) -> Result<Done, Failure> {
     if every < Duration::from_millis(10) {
-        return Err(Failure::usage("--every can be 10ms at least"));
+        return Err(Failure::usage("--every must be at least 10ms"));
     }
     let mut watcher = Watcher {
         probe: servers.probe()?,

@@ -61,7 +61,7 @@ pub async fn show(
 fn failed(error: std::io::Error) -> Failure {
     Failure {
         code: exit::FAILED,
-        message: format!("the terminal cannot be used: {error}"),
+        message: format!("the terminal cannot be set up: {error}"),
     }
 }
 
@@ -186,7 +186,7 @@ impl Screen {
 
         let foot = match &self.trouble {
             Some(trouble) => Line::styled(trouble.clone(), self.coloured(Color::Red)),
-            None => Line::raw("q ends it, the arrows scroll"),
+            None => Line::raw("q: quit   arrows: scroll"),
         };
         frame.render_widget(foot, bottom);
     }

@@ -100,7 +100,7 @@ async fn locks_are_listed_with_their_holders_and_waiters() {
     assert_eq!(names.collect::<Vec<_>>(), ["fair", "fenced"]);
     assert!(!shown.contains('\x1b'), "no colours without a terminal");
     let output = done(&server, &["ls"]).await;
-    assert!(text(&output.stdout).ends_with("and 3 keys that are no locks (--all names them)"));
+    assert!(text(&output.stdout).ends_with("and 3 keys that are not locks (--all names them)"));
 
     let output = done(&server, &["show", "java"]).await;
     assert!(

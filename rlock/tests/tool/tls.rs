@@ -74,7 +74,7 @@ async fn a_server_with_an_authority_of_its_own_that_wants_a_certificate() {
     let output = done_at(&url, &[&all[..], &["doctor"]].concat()).await;
     let printed = text(&output.stdout);
     assert!(
-        printed.contains("a release woke another client"),
+        printed.contains("a release woke a waiter of another client"),
         "{printed}"
     );
     for missing in [&trusted[..], &["--ca-file", &ca]] {
