@@ -398,7 +398,7 @@ impl Config {
         let least = |name: &str, value: Duration, least: Duration| {
             if value < least {
                 return Err(Error::config(format!(
-                    "{name} is {value:?}: {least:?} is the least"
+                    "{name} is {value:?}: the minimum is {least:?}"
                 )));
             }
             Ok(())
@@ -463,7 +463,7 @@ mod reading {
     #[derive(Deserialize)]
     #[serde(
         untagged,
-        expecting = "expected milliseconds, as 30000, or a time with its unit, as \"30s\" (ms, s, m, h)"
+        expecting = "expected 30000, in milliseconds, or a time with its unit, as in \"30s\" (ms, s, m, h)"
     )]
     enum Time {
         Millis(u64),
@@ -476,7 +476,7 @@ mod reading {
                 Time::Millis(millis) => Ok(Duration::from_millis(millis)),
                 Time::Text(text) => super::duration(&text).ok_or_else(|| {
                     E::custom(format!(
-                        "{text:?} is no time: write 30000, in milliseconds, or \"30s\" (ms, s, m, h)"
+                        "{text:?} is not a time: write 30000, in milliseconds, or \"30s\" (ms, s, m, h)"
                     ))
                 }),
             }

@@ -9,11 +9,11 @@ use crate::{
     wire::{latch, semaphore, site::Site},
 };
 
-/// A latch: open while its count is 0, or before it was set. Waiters go on when it has been counted down. Made by
+/// A latch: open while its count is 0, or before the count is set. Its waiters continue when it opens. Made by
 /// [`LockClient::count_down_latch`](crate::LockClient::count_down_latch).
 ///
-/// An opening is never missed, also if a new count is set in the same moment, and a latch that is [deleted](Self::delete) opens:
-/// in Redisson, waiters can miss the one and are not woken by the other.
+/// A waiter never misses an opening, even if a new count follows at once. [Deleting](Self::delete) a latch opens it. In
+/// Redisson, waiters can miss an opening, and a deletion does not wake them.
 ///
 /// # Redisson
 ///
@@ -22,7 +22,7 @@ use crate::{
 #[doc(alias = "RCountDownLatch")]
 pub struct CountDownLatch {
     pub(crate) engine: EngineHandle,
-    /// Boxed, as a handle seldom has an error.
+    /// Boxed: errors are rare.
     site: Result<Arc<Site>, Box<Error>>,
 }
 
@@ -35,17 +35,17 @@ impl CountDownLatch {
         self.site.as_ref().map_err(|error| Error::clone(error))
     }
 
-    /// Sets the count of a latch that has none. Says whether it had none.
+    /// Sets the count of an open latch. Returns whether the latch was open.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a count above [`i64::MAX`], which is the most that Redis counts with. [`Error::Unavailable`] after
-    /// [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the key holds something that is no number,
+    /// [`Error::Config`] for a count above [`i64::MAX`], the largest number of Redis. [`Error::Unavailable`] after
+    /// [`Config::command_wait`](crate::Config::command_wait), [`Error::WrongKind`] when the value of the key is not a number,
     /// [`Error::InvalidName`], [`Error::Redis`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -55,7 +55,7 @@ impl CountDownLatch {
         let site = self.site()?;
         if count > i64::MAX as u64 {
             return Err(Error::config(format!(
-                "a latch counts down from {} at most",
+                "the count of a latch is at most {}",
                 i64::MAX
             )));
         }
@@ -65,9 +65,9 @@ impl CountDownLatch {
         Ok(begun.await?.is_some())
     }
 
-    /// Counts down by one; the last count opens the latch. An open one stays as it is.
+    /// Counts down by one; the last count opens the latch. An open latch stays unchanged.
     ///
-    /// A reply that was lost does not make it count twice.
+    /// A call counts once, even if its reply was lost.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///
@@ -97,7 +97,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -109,7 +109,7 @@ impl CountDownLatch {
         Ok(u64::try_from(number(found)).unwrap_or(0))
     }
 
-    /// Waits until the latch is open, or has been since the call.
+    /// Waits until the latch is open, or was open at any time since the call.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only waits.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -140,7 +140,7 @@ impl CountDownLatch {
         self.open_at(Deadline::Never).await.map(drop)
     }
 
-    /// Waits until the latch is open, but no longer than `wait`. Says whether it was.
+    /// Waits until the latch is open, but no longer than `wait`. Returns whether it opened.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only waits.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -162,15 +162,15 @@ impl CountDownLatch {
         self.engine.wait_for_opening(self.site()?, deadline).await
     }
 
-    /// Removes the latch, which opens it. Says whether there was one.
+    /// Removes the latch, which opens it. Returns whether it existed.
     ///
     /// # Errors
     ///
-    /// As [`try_set_count`](Self::try_set_count). What is no latch is left as it is: [`Error::WrongKind`].
+    /// As [`try_set_count`](Self::try_set_count). A key that is not a latch stays unchanged: [`Error::WrongKind`].
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on.
+    /// Dropping the future does not stop it once it has begun.
     ///
     /// # Redisson
     ///

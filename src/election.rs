@@ -14,19 +14,18 @@ use crate::{
     wire::fenced::Fenced,
 };
 
-/// How often an observer looks.
+/// The interval at which an observer asks the server.
 const LOOK: Duration = Duration::from_secs(1);
-/// The longest name of a candidate.
+/// The most bytes of a candidate's identity.
 const MOST_IDENTITY: usize = 1024;
 
 /// An election: at any time at most one candidate leads. Made by [`LockClient::election`](crate::LockClient::election).
 ///
-/// The leader holds the fenced lock of the same name. What the leader calls itself stands in the lock's hash, so it ends with
-/// the term, however that ends. Redisson's `getFencedLock(name)` can stand as well: it excludes and is excluded, and leads
-/// without an identity.
+/// The leader holds the fenced lock of the same name. Its identity is a field of the lock's hash, so it ends with the term.
+/// A Redisson service takes part with `getFencedLock(name)`: it leads without an identity.
 ///
-/// A term is a hold on a lock with a lease, with all that [docs/guarantees.md] says of it. Where a deposed leader must not do
-/// harm, what it writes carries [`Term::token`], and the store compares.
+/// A term is a hold on a lock with a lease: [docs/guarantees.md] lists its promises. If a late write of a deposed leader would do
+/// harm, write [`Term::token`] with it, and let the store compare.
 ///
 /// [docs/guarantees.md]: https://docs.rs/crate/redisson-lock/latest/source/docs/guarantees.md
 #[derive(Clone)]
@@ -38,9 +37,9 @@ pub struct Election {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What the leader calls itself.
+    /// The leader's identity.
     pub identity: String,
-    /// The number of its term, which is its fencing token.
+    /// The number of the term: the fencing token.
     pub token: i64,
 }
 
@@ -49,10 +48,10 @@ impl Election {
         Self { lock }
     }
 
-    /// Stands for election as `identity`, and waits until it leads, as long as that takes.
+    /// Campaigns as `identity`, and waits without a limit until this candidate leads.
     ///
-    /// Each candidacy is an [`Owner`] of its own: two of one task exclude each other. What other candidates see of the leader is
-    /// `identity`: a host and a process id, say.
+    /// Each campaign has its own [`Owner`]: two campaigns of one task exclude each other. Other candidates see `identity` as the
+    /// leader: for example, a host and a process id.
     ///
     /// # Errors
     ///
@@ -60,11 +59,11 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a candidate that is dropped stands no more.
+    /// Cancel safe: dropping the future ends the campaign.
     ///
     /// # Redisson
     ///
-    /// None: a program in Java holds the fenced lock of that name for the same election.
+    /// None: a Java program takes part by the fenced lock of the same name.
     ///
     /// # Examples
     ///
@@ -80,7 +79,7 @@ impl Election {
         let identity = identity.into();
         if identity.is_empty() || identity.len() > MOST_IDENTITY {
             return Err(Error::config(format!(
-                "a candidate's identity has {} bytes: give it from 1 to {MOST_IDENTITY}",
+                "the candidate's identity has {} bytes: it must have from 1 to {MOST_IDENTITY}",
                 identity.len()
             )));
         }
@@ -88,24 +87,24 @@ impl Election {
             let guard = self.lock.owned_by(&Owner::new()).lock().await?;
             match guard.hold().announce(guard.token(), &identity).await {
                 Ok(()) => return Ok(Term { guard, identity }),
-                // Before it was told of, the term was over.
+                // The term ended before its leader was announced.
                 Err(Error::Lost { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Stands as `identity` again and again: runs `body` for each term, until `body` comes to an end. A term that is lost
-    /// stops `body` at its present await point; after a pause, this candidate stands again. `body` is told of the term's token.
+    /// Campaigns as `identity` and runs `body` with the token of the term. The loss of the term stops `body` at its await point;
+    /// after a pause, this candidate campaigns again. Returns when a `body` ends.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), and [`Error::Lost`] when `body` came to its end after its term had ended:
-    /// [`Error::take_result`] takes what it came to.
+    /// As [`campaign`](Self::campaign), and [`Error::Lost`] when `body` ended after its term: [`Error::take_result`] returns its
+    /// result.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `body` where it is, and ends the term.
+    /// Dropping the future drops `body` at its await point and ends the term.
     ///
     /// # Redisson
     ///
@@ -128,7 +127,7 @@ impl Election {
         &self,
         identity: impl Into<String>,
         pause: Duration,
-        // An async closure lends itself to its future, which then could not be spawned.
+        // A closure that returns a future: an async closure would lend itself to its future, which could not be spawned.
         mut body: impl FnMut(Leader) -> F,
     ) -> Result<F::Output, Error>
     where
@@ -144,7 +143,7 @@ impl Election {
             let done = tokio::select! {
                 biased;
                 _ = term.lost() => None,
-                // Made here, as what a body does before it is polled counts too.
+                // Called here, because the work of `body` before its first poll counts too.
                 done = async { body(leader).await } => Some(done),
             };
             if let Some(done) = done {
@@ -155,7 +154,7 @@ impl Election {
         }
     }
 
-    /// The present leader: `None` without one, and while a holder of the lock has given no identity.
+    /// Returns the current leader. `None` without a leader, or if the holder of the lock has no identity.
     ///
     /// Waits for one answer of the server, which may be out of date when it arrives.
     ///
@@ -165,7 +164,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -175,12 +174,12 @@ impl Election {
         Ok(found.map(|(token, identity)| Leader { identity, token }))
     }
 
-    /// The leader, now and after each change, for as long as the stream is polled. It asks the server each second: a term that is
-    /// shorter may be missed. An error is an item like any other; the stream never ends.
+    /// Returns a stream of the leader, now and after each change. The stream asks the server every second while it is polled, so it
+    /// may miss a shorter term. Errors are items; the stream never ends.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only asks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Redisson
     ///
@@ -218,7 +217,7 @@ impl fmt::Debug for Election {
     }
 }
 
-/// One term of a leader, from its election to its end. Dropping it resigns, in the background.
+/// One term of a leader, from its election to its end. Dropping it resigns in the background.
 #[must_use = "a term that is dropped is over"]
 #[derive(Debug)]
 pub struct Term {
@@ -244,32 +243,32 @@ impl Term {
         self.guard.unlock().await.map(drop)
     }
 
-    /// Completes, with the reason, when the term is over: see [`Guard::lost`](crate::Guard::lost).
+    /// Completes with the reason when the term is over: see [`Guard::lost`](crate::Guard::lost).
     pub async fn lost(&self) -> LostReason {
         self.guard.lost().await
     }
 
-    /// Whether the term is over, by all that is known and by the clock. Sends nothing.
+    /// Returns whether the term was reported lost or its validity has ended. Sends nothing.
     pub fn is_lost(&self) -> bool {
         self.guard.is_lost()
     }
 
-    /// A token that is cancelled when the term is over, to stop other tasks.
+    /// Returns a token that the end of the term cancels, to stop other tasks.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.guard.cancellation_token()
     }
 
-    /// Until when the leader may count on its term if it is not renewed again.
+    /// Returns the end of the term's validity if no further renewal succeeds.
     pub fn valid_until(&self) -> std::time::Instant {
         self.guard.valid_until()
     }
 
-    /// The number of the term, larger than that of every earlier one: see [`Guard::token`](crate::Guard::token).
+    /// Returns the number of the term, larger than that of every earlier term: see [`Guard::token`](crate::Guard::token).
     pub fn token(&self) -> i64 {
         self.guard.token()
     }
 
-    /// What the leader calls itself.
+    /// The leader's identity.
     pub fn identity(&self) -> &str {
         &self.identity
     }

@@ -85,7 +85,7 @@ pub enum Error {
     /// The client was shut down, or the runtime that created it has ended. A client in a static serves one runtime only, and
     /// each `#[tokio::test]` has its own.
     #[error(
-        "the lock client was shut down, or the runtime that it was made on has ended; connect a new one"
+        "the lock client was shut down, or the runtime that created it has ended: connect a new client"
     )]
     Closed,
 
@@ -103,7 +103,8 @@ pub enum Error {
 
     /// The owner has no hold without a guard on the lock. A guard releases its hold itself.
     #[error(
-        "this owner has no unguarded hold on `{name}`: unlock through the guard, or as the owner that called `leak`"
+        "this owner has no hold without a guard on `{name}`: unlock through the guard, or as the owner that called \
+         `leak`"
     )]
     #[non_exhaustive]
     NotHeld {
@@ -123,7 +124,8 @@ pub enum Error {
     /// The owner has a read hold and asks to write: it would wait for itself, as in Redisson. Release the read hold first, and
     /// expect another owner to write in between.
     #[error(
-        "this owner has a read hold on `{name}` and would wait for itself to write: release that first"
+        "this owner has a read hold on `{name}` and would wait for itself: release it before you acquire the write \
+         lock"
     )]
     #[non_exhaustive]
     WouldDeadlock {
@@ -132,7 +134,7 @@ pub enum Error {
     },
 
     /// The owner has reached the largest number of holds: 1,000 on the read side of a read-write lock.
-    #[error("this owner has {most} holds on `{name}`, which is the most that it may have")]
+    #[error("this owner has {most} holds on `{name}`, the maximum: release one first")]
     #[non_exhaustive]
     TooManyHolds {
         /// The lock.
@@ -143,7 +145,7 @@ pub enum Error {
 
     /// The key of the lock holds something else: a value of another type, or another kind of lock.
     #[error(
-        "`{name}` is not a lock of this kind, its key holds {found}: use another name, or the kind it was made with"
+        "`{name}` is used for something else ({found}): use another name, or the kind that created the lock"
     )]
     #[non_exhaustive]
     WrongKind {
@@ -169,7 +171,8 @@ pub enum Error {
     /// The lock was free, but too few replicas acknowledged the acquisition in time ([`Durability`](crate::Durability)). The client
     /// has released the hold.
     #[error(
-        "`{name}` was given back, as {acknowledged} of {wanted} replicas acknowledged it in time"
+        "`{name}` was released again: {acknowledged} of {wanted} required replicas acknowledged the acquisition in \
+         time"
     )]
     #[non_exhaustive]
     Replication {

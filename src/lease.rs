@@ -1,14 +1,14 @@
-//! How long a server keeps a hold that is not renewed.
+//! The lease of a hold.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// A lease, and as it travels.
+/// A lease, with its text in requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub(crate) duration: Duration,
-    /// In milliseconds.
+    /// The lease in milliseconds, in decimal.
     pub(crate) text: Bytes,
 }
 
@@ -23,11 +23,13 @@ impl Lease {
     pub(crate) fn new(duration: Duration) -> Result<Self, String> {
         if duration < Self::MIN {
             return Err(format!(
-                "a lease of {duration:?} is too short: 10 ms is the least"
+                "a lease of {duration:?} is too short: the minimum is 10 ms"
             ));
         }
         if duration > Self::MAX {
-            return Err("a lease of more than 100 years is too long".into());
+            return Err(format!(
+                "a lease of {duration:?} is too long: the maximum is 100 years"
+            ));
         }
         let millis = duration.as_nanos().div_ceil(1_000_000) as u64;
         Ok(Self {

@@ -44,7 +44,7 @@ impl LockClient {
         // Waits for the answer of the client's own thread, and for pauses between attempts.
         let here = Builder::new_current_thread().enable_time().build();
         let here = here.map_err(|error| {
-            Error::config(format!("a client's own runtime cannot start: {error}"))
+            Error::config(format!("the client cannot start its runtime: {error}"))
         })?;
         wait_for(here.handle(), builder.build()).map(Self)
     }

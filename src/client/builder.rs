@@ -16,7 +16,7 @@ use crate::{
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Settings for a new [`LockClient`]; made by [`LockClient::builder`].
-#[must_use = "nothing is connected before `build`"]
+#[must_use = "a builder connects in `build`"]
 pub struct LockClientBuilder {
     /// How the servers were named, and the servers.
     source: Option<(&'static str, Result<Target, Error>)>,
@@ -109,7 +109,7 @@ impl LockClientBuilder {
     fn named_by(mut self, by: &'static str, target: Result<Target, Error>) -> Self {
         let target = match &self.source {
             Some((first, _)) if *first != by => Err(Error::config(format!(
-                "both `{first}` and `{by}` name servers: give one of them"
+                "`{first}` and `{by}` both name servers: set only one of them"
             ))),
             _ => target,
         };
@@ -432,7 +432,7 @@ impl LockClientBuilder {
     pub(crate) fn into_target(self) -> Result<(Target, Config), Error> {
         let Some((_, target)) = self.source else {
             return Err(Error::config(
-                "no server to connect to: give a `url` or a `fred` client",
+                "no server is set: call `url`, `sentinel`, `replicated`, `cluster` or `fred`",
             ));
         };
         let mut target = target?;
@@ -448,7 +448,7 @@ impl LockClientBuilder {
         target.lazy = self.lazy;
         if self.connect_timeout.is_some_and(|wait| wait.is_zero()) {
             return Err(Error::config(
-                "connect_timeout is zero: nothing connects so fast",
+                "connect_timeout is 0 ms: set more, or omit it for the default of 5 s",
             ));
         }
         target.open_on(&self.tls, self.connect_timeout)?;

@@ -1,4 +1,4 @@
-//! `LockClient`, which makes every lock.
+//! `LockClient`, which creates every lock.
 
 mod builder;
 #[cfg(feature = "redisson-yaml")]
@@ -27,7 +27,7 @@ use crate::{
     wire::{Kind, sealed::Known, site::Site},
 };
 
-/// A client of Redis or Valkey, which makes locks.
+/// A client of Redis or Valkey. It creates the handles of all locks.
 ///
 /// Cheap to clone; clones share everything. A client has two connections to a server, one for scripts and one for the messages that
 /// wake waiters. Its tasks run on the tokio runtime on which it was built. When the last clone, lock and guard are gone, the client

@@ -388,7 +388,7 @@ impl<Q: Quorum> GroupLock<Q> {
             if last.is_some_and(is_same) {
                 let name = &spec.name;
                 return Err(Error::config(format!(
-                    "a group has `{name}` as locks of two kinds, which are one lock: give it as one of them"
+                    "the group names `{name}` as two kinds that share one lock in Redis: name it once"
                 )));
             }
             last = Some((lock, spec));

@@ -162,7 +162,7 @@ impl Redis for Cluster {
         match routes.node(slot) {
             Some(node) => node.line.trouble(),
             None => Some(Arc::new(Cause::connection(
-                "no node of the cluster is known to have the slot",
+                "no known node of the cluster serves the slot",
             ))),
         }
     }
@@ -355,7 +355,7 @@ impl Topology {
         durability: Durability,
     ) -> Result<(Address, Answered<Frame>), CallError> {
         let Some(asking) = self.asking_conn(&address) else {
-            let message = "ASK: to more nodes than a cluster has".into();
+            let message = "ASK: the redirections name more nodes than a cluster has".into();
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
         let _op_lock = asking.op_lock.lock().await;

@@ -107,7 +107,8 @@ impl Connector {
 
     /// For a sentinel.
     pub(super) fn of_sentinel(mut self) -> Self {
-        self.credentials = "the sentinels have users and passwords of their own, `sentinelUsername` and `sentinelPassword` in the URL";
+        self.credentials = "set `sentinelUsername` and `sentinelPassword` in the URL, because sentinels have their \
+         own users";
         self
     }
 
@@ -259,11 +260,9 @@ fn explain(
     let hung_up = || details.contains("reset by peer") || details.contains("closed");
     let hint = match encrypted {
         true => {
-            ", and speaks TLS there (if not, the URL begins with redis://) with a certificate that is trusted"
+            ", and that it uses TLS with a trusted certificate (for a server without TLS, use redis://)"
         }
-        false if hung_up() => {
-            ", and speaks no TLS there (if it does, the URL begins with rediss://)"
-        }
+        false if hung_up() => ", and that it does not use TLS (for TLS, use rediss://)",
         false => "",
     };
     let no_connection = |reason| {
@@ -275,30 +274,30 @@ fn explain(
     };
     match kind {
         ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
-            "the server wants a password and was given none: {credentials} ({details})"
+            "the server requires a password: {credentials} ({details})"
         )),
         ConnectErrorKind::Credentials => Error::config(format!(
             "the server refused the user name or password: {credentials} ({details})"
         )),
-        ConnectErrorKind::NoRedis => {
-            no_connection("what answered is no Redis: check the host and port of the URL")
-        }
+        ConnectErrorKind::NoRedis => no_connection(
+            "the peer does not speak the Redis protocol: check the host and port of the URL",
+        ),
         ConnectErrorKind::Config => Error::config(details),
-        ConnectErrorKind::Busy => no_connection("the server accepts no connection at the moment"),
+        ConnectErrorKind::Busy => no_connection("the server refuses new connections at the moment"),
         _ if details.contains("alert: CertificateRequired") => Error::config(format!(
-            "the server wants a certificate from its clients: give one by `client_certificate` ({details})"
+            "the server requires a client certificate: set `client_certificate` ({details})"
         )),
         _ if encrypted && details.contains("alert: ") => no_connection(
-            "the server ends TLS at once: check `client_certificate`, if it wants one",
+            "the server ended the TLS handshake: if it requires a client certificate, check `client_certificate`",
         ),
         _ if details.contains("DB index") || details.contains("out of range") => Error::config(
-            format!("the server does not have the database that the URL names ({details})"),
+            format!("the server has no database with the number in the URL ({details})"),
         ),
         ConnectErrorKind::Network => no_connection(&format!(
-            "no connection: check that the server runs where the URL says{hint}"
+            "no connection: check that the server listens at the address of the URL{hint}"
         )),
         ConnectErrorKind::Other if encrypted => no_connection(&format!(
-            "no connection over TLS: check that the server runs where the URL says{hint}"
+            "no connection over TLS: check that the server listens at the address of the URL{hint}"
         )),
         ConnectErrorKind::Other => Error::Redis { message: details },
     }
@@ -309,13 +308,14 @@ pub(super) fn refusal(answer: &Frame) -> Option<Error> {
     let message = frame::error(answer)?;
     if message.contains("unknown command") {
         return Some(Error::config(
-            "the URL names a server that is no sentinel: use redis://host:port, redis-replicated:// or redis-cluster://",
+            "the server of the URL is not a sentinel: use redis://host:port, redis-replicated:// or \
+             redis-cluster://",
         ));
     }
     let is_refused = message.starts_with("NOAUTH") || message.starts_with("NOPERM");
     is_refused.then(|| {
         Error::config(format!(
-            "the user of the URL may not ask where the master is ({message}): check user, password and rules"
+            "the user of the URL may not look up the master: check user, password and ACL rules ({message})"
         ))
     })
 }
@@ -360,12 +360,12 @@ impl Conn {
             Ok(Ok(role)) if is_master(&role) => Ok(()),
             Ok(Ok(role)) => Err(refusal(&role).unwrap_or_else(|| {
                 Error::unavailable(match frame::error(&role) {
-                    Some(message) => format!("the server does not tell its role: {message}"),
+                    Some(message) => format!("the server refuses ROLE: {message}"),
                     None => "the server is not a master yet".into(),
                 })
             })),
             Ok(Err(reason)) => Err(Error::unavailable(reason)),
-            Err(_) => Err(Error::unavailable("the server does not tell its role")),
+            Err(_) => Err(Error::unavailable("the server did not answer ROLE")),
         }
     }
 
@@ -373,15 +373,16 @@ impl Conn {
     pub(super) fn check_sort(&self) -> Result<(), Error> {
         match (&*self.mode, &*self.role) {
             ("sentinel", _) => Err(Error::config(
-                "the URL names a sentinel, which has no locks: use redis-sentinel://host:port/service",
+                "the URL names a sentinel, which stores no locks: use redis-sentinel://host:port/service",
             )),
             ("cluster", _) => Err(Error::config(
-                "the URL names a node of a cluster, which has some locks only: use redis-cluster://host:port",
+                "the URL names a single node of a cluster, which stores only a part of the locks: use \
+                 redis-cluster://host:port",
             )),
             // The replica may be promoted soon.
             (_, "replica" | "slave") => Err(Error::unavailable(
-                "the URL names a replica, which takes no locks: name its master, or all servers by redis-sentinel:// or \
-                 redis-replicated://",
+                "the URL names a replica, which refuses writes: name its master, or all servers by \
+                 redis-sentinel:// or redis-replicated://",
             )),
             _ => Ok(()),
         }
@@ -395,7 +396,7 @@ impl Conn {
     ) -> Result<(), String> {
         let number = number.to_string();
         let answer = match timeout(wait, command(connection, "PING", &[&number])).await {
-            Err(_) => return Err("no answer to a PING".into()),
+            Err(_) => return Err("the server did not answer PING".into()),
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
@@ -403,7 +404,7 @@ impl Conn {
             Some(message) if message.starts_with("BUSY") || message.starts_with("NOPERM") => Ok(()),
             Some(message) => Err(message),
             None if frame::text(&answer).as_deref() == Some(&number) => Ok(()),
-            None => Err("the answer to a PING was another one's".into()),
+            None => Err("the answer to PING belongs to another command".into()),
         }
     }
 
@@ -421,7 +422,7 @@ impl Conn {
         connection: &dyn Connection,
     ) -> Result<Subscriptions, String> {
         let answer = match timeout(PING_WAIT, command(connection, "CLIENT", &["INFO"])).await {
-            Err(_) => return Err("no answer to a CLIENT INFO".into()),
+            Err(_) => return Err("the server did not answer CLIENT INFO".into()),
             Ok(answer) => answer?,
         };
         match frame::error(&answer) {
@@ -429,7 +430,7 @@ impl Conn {
             None => frame::text(&answer)
                 .as_deref()
                 .and_then(Subscriptions::read)
-                .ok_or_else(|| "the answer to a CLIENT INFO was another one's".into()),
+                .ok_or_else(|| "the answer to CLIENT INFO belongs to another command".into()),
         }
     }
 
@@ -444,12 +445,15 @@ impl Conn {
         match timeout(PING_WAIT, killing).await {
             Ok(Ok(answer)) => {
                 if let Some(message) = frame::error(&answer) {
-                    tracing::debug!(message, "the previous connection cannot be killed");
+                    tracing::debug!(
+                        message,
+                        "the server refuses to kill the previous connection"
+                    );
                 }
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
-            Err(_) => Err("no answer to a CLIENT KILL".into()),
+            Err(_) => Err("the server did not answer CLIENT KILL".into()),
         }
     }
 }

@@ -27,8 +27,8 @@ impl ConnectError {
     pub(crate) fn paused_clock() -> Self {
         Self {
             kind: ConnectErrorKind::Config,
-            details: "tokio's clock is paused, so that all time limits end before a real server can answer: let it run, or \
-                      use `InMemoryRedis` of the feature `test-util`"
+            details: "tokio's clock is paused, so every time limit ends before a real server can answer: resume the \
+             clock, or use `InMemoryRedis` (feature `test-util`)"
                 .into(),
         }
     }
@@ -37,7 +37,8 @@ impl ConnectError {
     pub(crate) fn no_password() -> Self {
         Self {
             kind: ConnectErrorKind::Config,
-            details: "there is a user without a password: name both, or neither; an empty password is written `user:@`".into(),
+            details: "the user has no password: set both or neither (an empty password in a URL is written \
+             `user:@`)".into(),
         }
     }
 

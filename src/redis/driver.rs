@@ -147,7 +147,7 @@ impl Driver {
         let Some(pending) = self.pending.pop_front() else {
             return Err(match frame {
                 Frame::Error(message) => message,
-                _ => format!("{GARBAGE}: an answer that nothing was asked for"),
+                _ => format!("{GARBAGE}: it belongs to no request"),
             });
         };
         let _ = pending.answer.send(Ok(frame));
@@ -238,7 +238,7 @@ impl Driver {
 }
 
 /// The beginning of each reason for a peer that violates RESP.
-pub(super) const GARBAGE: &str = "the answer cannot be read";
+pub(super) const GARBAGE: &str = "the answer is not valid RESP";
 
 fn failed(error: &std::io::Error) -> String {
     server_text::shown(&error.to_string())

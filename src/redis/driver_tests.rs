@@ -86,7 +86,7 @@ async fn a_connection_that_ends_fails_its_calls_with_the_reason() {
         ("*1\r\n", "the server closed the connection"),
         (
             "HTTP/1.1 400\r\n",
-            "the answer cannot be read: what it says is no RESP",
+            "the answer is not valid RESP: unknown type marker",
         ),
     ] {
         let mut peer = peer(Version::Resp3, 8);

@@ -397,11 +397,17 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         match &mut self.wait {
             Some(wait) if wait.for_disk => {
                 wait.for_disk = false;
-                tracing::warn!(message, "WAITAOF is refused: disks are not waited for");
+                tracing::warn!(
+                    message,
+                    "WAITAOF is refused: acquisitions do not wait for disks"
+                );
             }
             wait => {
                 *wait = None;
-                tracing::warn!(message, "WAIT is refused: replicas are not waited for");
+                tracing::warn!(
+                    message,
+                    "WAIT is refused: acquisitions do not wait for replicas"
+                );
             }
         }
     }
@@ -412,7 +418,7 @@ impl<L: Fn() -> usize + Send + Sync> DurableWorker<L> {
         if let (Some(message), None) = (frame::error(&role), self.counted) {
             tracing::warn!(
                 message,
-                "ROLE is refused: replicas are taken to be connected"
+                "ROLE is refused: the client assumes that replicas are connected"
             );
         }
         self.connected = frame::list_len_at(&role, 2);

@@ -100,18 +100,18 @@ pub(super) fn replies(frame: Frame, operations: usize) -> Result<Vec<Reply>, Cal
     match frame {
         frame if operations == 1 => match reply(frame) {
             Some(reply) => Ok(vec![reply]),
-            None => Err(odd("something else than a status")),
+            None => Err(odd("a reply without a status")),
         },
         Frame::Text(list) => {
             let replies = packed::replies(&list).filter(|replies| replies.len() == operations);
-            replies.ok_or_else(|| odd("another list than of so many replies"))
+            replies.ok_or_else(|| odd("a list that cannot be unpacked, or of the wrong length"))
         }
         Frame::List(frames) if frames.len() == operations => {
             let replies: Option<_> = frames.into_iter().map(reply).collect();
-            replies.ok_or_else(|| odd("something else than statuses"))
+            replies.ok_or_else(|| odd("a list with an element that is not a status"))
         }
-        Frame::List(_) => Err(odd("as if it had run another number of operations")),
-        _ => Err(odd("no array")),
+        Frame::List(_) => Err(odd("a list of the wrong length")),
+        _ => Err(odd("neither a list nor a string")),
     }
 }
 
@@ -147,7 +147,7 @@ fn number(frame: &Frame) -> Option<i64> {
 fn odd(what: &str) -> CallError {
     CallError::Refused(Refusal::Failed {
         message: format!(
-            "a script of redisson-lock answered {what}: is something between it and Redis?"
+            "a script of redisson-lock returned {what}: check for a proxy that rewrites answers"
         ),
     })
 }

@@ -46,7 +46,7 @@ impl Provider {
             .await
             .map_err(|error| ConnectError {
                 kind: ConnectErrorKind::Network,
-                details: format!("no credentials: {}", error.details()),
+                details: format!("the credential provider failed: {}", error.details()),
             })
     }
 }
@@ -134,7 +134,7 @@ mod tls {
                 (None, None) => Self::of_the_system()?.connector,
                 (None, Some(_)) => {
                     return Err(Error::config(
-                        "a client certificate is used with a `ca_file`: name the authority of the server's too",
+                        "`client_certificate` requires `ca_file`: set the certificate authority of the server",
                     ));
                 }
                 (Some(ca), identity) => Self::of_files(ca, identity.as_ref())?,
@@ -211,7 +211,8 @@ mod tls {
         let (kind, remedy) = match inner {
             Some(InvalidCertificate(Problem::UnknownIssuer)) => (
                 ConnectErrorKind::Config,
-                "no trusted authority has signed the server's certificate: give its authority's PEM file by `ca_file`"
+                "the server's certificate is not signed by a trusted authority: set `ca_file` to the authority's \
+                 PEM file"
                     .to_owned(),
             ),
             Some(InvalidCertificate(
@@ -219,7 +220,8 @@ mod tls {
             )) => (
                 ConnectErrorKind::Config,
                 format!(
-                    "the server's certificate is not for {:?}: connect by a name that it is for, or give that by `server_name`",
+                    "the server's certificate is not valid for {:?}: connect by a name in the certificate, or set \
+                     `server_name` to one",
                     name.to_str()
                 ),
             ),
@@ -270,8 +272,9 @@ fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Error> {
         return Err(unreadable(
             setting,
             file,
-            "it is a Java key store or DER, and PEM is needed: `keytool -importkeystore -srckeystore <file> -destkeystore \
-             store.p12 -deststoretype PKCS12`, if it is JKS, then `openssl pkcs12 -in store.p12 -nodes -out store.pem`",
+            "the file is a Java key store or DER, and must be PEM: convert JKS by `keytool -importkeystore \
+             -srckeystore <file> -destkeystore store.p12 -deststoretype PKCS12`, and PKCS#12 by `openssl pkcs12 -in \
+             store.p12 -nodes -out store.pem`",
         ));
     }
     Ok(bytes)
@@ -295,7 +298,7 @@ fn certificates(
         true => Err(unreadable(
             setting,
             file,
-            "there is no certificate in it; it should be PEM",
+            "the file contains no certificate in PEM format",
         )),
         false => Ok(found),
     }
@@ -315,7 +318,7 @@ mod tls {
     impl Tls {
         pub(in crate::redis) fn of_the_system() -> Result<Self, Error> {
             Err(Error::config(
-                "the URL asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock",
+                "the URL requires TLS: enable the feature `rustls` of redisson-lock",
             ))
         }
 
@@ -335,8 +338,9 @@ mod tls {
         ) -> Result<Box<dyn Socket>, ConnectError> {
             Err(ConnectError {
                 kind: ConnectErrorKind::Config,
-                details: "the client asks for TLS, which is not compiled in: enable the feature `rustls` of redisson-lock"
-                    .into(),
+                details:
+                    "the fred client requires TLS: enable the feature `rustls` of redisson-lock"
+                        .into(),
             })
         }
     }

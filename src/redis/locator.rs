@@ -171,18 +171,18 @@ impl Nodes {
         };
         match (undecided, &self.question) {
             (Undecided::NoAnswer, _) => {
-                format!("none of the {who} answers: check their addresses, user and password")
+                format!("none of the {who} answered: check their addresses, user and password")
             }
             (Undecided::NoMaster, Question::MasterOf(service)) => {
-                format!("the {who} know no master of the service {service:?}: check its name")
+                format!("the {who} know no master for the service {service:?}: check its name")
             }
             (Undecided::NoMaster, Question::AreYou) => format!("none of the {who} is a master"),
             (Undecided::Outdated, _) => {
-                format!("the {who} that answer have not heard of the latest failover")
+                format!("the {who} that answered do not know the master of the latest failover yet")
             }
             (Undecided::TwoMasters((host, port), (other, other_port)), _) => format!(
-                "{host}:{port} and {other}:{other_port} are masters both, and neither was promoted out of the other's \
-                 data: make one of them follow the other"
+                "{host}:{port} and {other}:{other_port} are both masters, and neither was promoted from the other's \
+                 data: make one a replica of the other"
             ),
         }
     }

@@ -211,7 +211,7 @@ impl Node {
             .collect();
         if !fields.contains_key("role") {
             return Ok(Err(Error::config(
-                "the URL names a server without a role, such as a sentinel: use redis-sentinel://host:port/service",
+                "the server of the URL reports no role: use redis-sentinel://host:port/service for a sentinel",
             )));
         }
         let field = |name| fields.get(name).copied().unwrap_or_default().to_owned();

@@ -173,7 +173,7 @@ impl Decoder {
             return Ok(None);
         };
         if !b"+-:$*_#,(!=%~>|".contains(&marker) {
-            return Err(Garbage("what it says is no RESP"));
+            return Err(Garbage("unknown type marker"));
         }
         let Some(length) = line_length(bytes)? else {
             return Ok(None);
@@ -190,7 +190,7 @@ impl Decoder {
                 Some(size) => self.collection(marker, size)?,
             },
             b':' => Token::Frame(Frame::Number(
-                number(line).ok_or(Garbage("a number is none"))?,
+                number(line).ok_or(Garbage("invalid number"))?,
             )),
             b'+' | b'-' => {
                 let frame = text(marker, line);
@@ -236,7 +236,7 @@ impl Decoder {
             return Ok(None);
         }
         if bytes[end..end + 2] != *b"\r\n" {
-            return Err(Garbage("a string is longer than it says"));
+            return Err(Garbage("a string is longer than its declared length"));
         }
         self.take(size)?;
         let frame = text(marker, &bytes[header..end]);
@@ -260,7 +260,7 @@ fn text(marker: u8, text: &[u8]) -> Frame {
 fn line_length(bytes: &[u8]) -> Result<Option<usize>, Garbage> {
     let line = &bytes[1..bytes.len().min(LONGEST_LINE)];
     match line.windows(2).position(|end| end == b"\r\n") {
-        None if bytes.len() >= LONGEST_LINE => Err(Garbage("a line does not end")),
+        None if bytes.len() >= LONGEST_LINE => Err(Garbage("a line is longer than 64 KiB")),
         found => Ok(found),
     }
 }
@@ -275,7 +275,7 @@ fn size(line: &[u8]) -> Result<Option<usize>, Garbage> {
         Some(-1) => Ok(None),
         size => match size.map(usize::try_from) {
             Some(Ok(size)) => Ok(Some(size)),
-            _ => Err(Garbage("a length is none")),
+            _ => Err(Garbage("invalid length")),
         },
     }
 }

@@ -82,7 +82,7 @@ fn no_bytes_exhaust_the_stack_or_the_memory() {
     let endless = format!("+{}", "x".repeat(LONGEST_LINE));
     assert_eq!(
         read(endless.as_bytes()),
-        Err(Garbage("a line does not end"))
+        Err(Garbage("a line is longer than 64 KiB"))
     );
 }
 

@@ -262,7 +262,7 @@ fn hello(answer: Frame) -> Result<Frame, ConnectError> {
         Frame::Map(_) => Ok(answer),
         _ => Err(ConnectError {
             kind: ConnectErrorKind::NoRedis,
-            details: format!("{GARBAGE}: HELLO has another one"),
+            details: format!("{GARBAGE}: the answer to HELLO is not a map"),
         }),
     }
 }
@@ -331,7 +331,7 @@ impl Connection for Open {
         Box::pin(async {
             let quit = self.send("QUIT", Vec::new());
             if timeout(QUIT_WAIT, quit).await.is_err() {
-                tracing::debug!("a connection was closed with calls unanswered");
+                tracing::debug!("closed a connection with unanswered calls");
             }
         })
     }

@@ -143,7 +143,7 @@ impl Target {
         let is_tls = self.server.transport.is_encrypted();
         if !tls.is_empty() && !is_tls {
             return Err(Error::config(
-                "there are settings for TLS, and the server is connected to without: use a rediss:// URL",
+                "TLS settings are given for a URL without TLS: use rediss://",
             ));
         }
         let tls = (!tls.is_empty())

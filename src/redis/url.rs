@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
     let text = text.trim();
     if text.contains(['\t', '\r', '\n']) {
         return Err(Error::config(
-            "the URL has a tab or a line break in it: in a password, these are written %09, %0D and %0A",
+            "the URL contains a tab or a line break: in a password, write %09, %0D or %0A",
         ));
     }
     if !text.contains("://") {
@@ -53,18 +53,18 @@ pub(super) fn parse(text: &str) -> Result<Target, Error> {
     }
     if ends_in_its_password(text) {
         return Err(Error::config(
-            "the URL has a /, ? or # before its @: in a user or a password, these are written %2F, %3F and %23",
+            "the URL has a /, ? or # before its @: in a user or a password, write %2F, %3F or %23",
         ));
     }
     let url = Url::parse(text).map_err(|error| {
         Error::config(format!(
-            "the URL cannot be read ({error}): it should look like redis://[user:password@]host[:port][/database]; \
-             more servers than one are written ?node=host:port&node=host:port"
+            "the URL is invalid ({error}): write redis://[user:password@]host[:port][/database], and further \
+             servers as ?node=host:port&node=host:port"
         ))
     })?;
     if url.fragment().is_some() {
         return Err(Error::config(
-            "the URL has a fragment, which means nothing here: in a password, # is written %23",
+            "the URL has a fragment, which has no meaning here: in a password, write %23 for #",
         ));
     }
     let url = &Given {
@@ -141,26 +141,25 @@ pub(super) fn of_nodes<'a>(
         let is_encrypted = |scheme: &str| matches!(scheme, "rediss" | "valkeys");
         if is_encrypted(first) != is_encrypted(scheme) {
             return Err(Error::config(
-                "some nodes are to be reached by TLS and some without: give all of them rediss://, or none",
+                "some nodes have rediss:// and some have not: use TLS for all nodes or for none",
             ));
         }
         // A user, a path or a query of a node would be lost silently.
         let is_plain = !host.is_empty() && !host.contains(['@', '/', '?', '#']);
         if !is_plain || !matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {
             return Err(Error::config(
-                "a node should look like host:port, or rediss://host:port; user and password are set apart",
+                "write a node as host:port or rediss://host:port, and set user and password by `credentials`",
             ));
         }
         hosts.push(host.to_owned());
     }
     let (Some(security), Some(first)) = (security, hosts.first()) else {
-        return Err(Error::config("no node to connect to"));
+        return Err(Error::config(
+            "the list of nodes is empty: give at least one host:port",
+        ));
     };
-    let mut url = Url::parse(&format!("{security}-{set_up}://{first}")).map_err(|error| {
-        Error::config(format!(
-            "a node cannot be read ({error}): it should look like host:port"
-        ))
-    })?;
+    let mut url = Url::parse(&format!("{security}-{set_up}://{first}"))
+        .map_err(|error| Error::config(format!("a node is invalid ({error}): write host:port")))?;
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.extend(path);
     }
@@ -198,7 +197,7 @@ fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error>
     };
     if service.is_empty() {
         return Err(Error::config(
-            "the URL names no service: it should look like redis-sentinel://host:26379/service?node=host2:26379",
+            "the URL names no service: write redis-sentinel://host:26379/service?node=host2:26379",
         ));
     }
     let database = database(&mut path)?;
@@ -208,7 +207,7 @@ fn sentinel(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error>
     );
     if let (Some(_), None) = sentinels {
         return Err(Error::config(
-            "the URL has a sentinelUsername without a sentinelPassword: name both, or neither",
+            "the URL has a sentinelUsername without a sentinelPassword: set both or neither",
         ));
     }
     Ok(Target::of_service(
@@ -232,7 +231,7 @@ fn cluster(url: &Given, transport: Arc<dyn Transport>) -> Result<Target, Error> 
     allow_only(url, &["node"])?;
     if !matches!(database(&mut path(url))?, None | Some(0)) {
         return Err(Error::config(
-            "the URL's path is a database number, and a cluster has only database 0",
+            "the path of the URL selects a database, and a cluster has only database 0: remove the path",
         ));
     }
     let server = server(url, transport, Endpoint::unknown(), None)?;
@@ -257,8 +256,8 @@ fn server(
     }
     if username.is_some() && password.is_none() {
         return Err(Error::config(
-            "the URL names a user without a password, which would log in as no user: write user:password@, or :password@ for the \
-             user `default`; an empty password is written user:@",
+            "the URL has a user without a password: write user:password@, :password@ for the user `default`, or \
+             user:@ for an empty password",
         ));
     }
     Ok(ServerConfig {
@@ -293,7 +292,9 @@ fn database<'a>(path: &mut impl Iterator<Item = &'a str>) -> Result<Option<u32>,
 }
 
 fn bad_database() -> Error {
-    Error::config("the URL's path is not a database number, such as redis://host/3")
+    Error::config(
+        "the path of the URL is not a database number: write redis://host/3 for database 3",
+    )
 }
 
 fn host(url: &Url) -> Result<String, Error> {
@@ -321,7 +322,7 @@ fn addresses(url: &Url, port: u16) -> Result<Vec<Address>, Error> {
             Some((host, given)) => addresses.push((host.to_string(), given.unwrap_or(port))),
             None => {
                 return Err(Error::config(
-                    "a node of the URL cannot be read: it should look like node=host:port",
+                    "a node of the URL is invalid: write node=host:port",
                 ));
             }
         }
@@ -357,14 +358,18 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::config(match parameters.join(", ") {
-        none if none.is_empty() && query.starts_with("node=") => "the URL is for one server: several are of a \
-                                                                  redis-cluster://, redis-sentinel:// or redis-replicated:// URL"
-            .to_owned(),
-        none if none.is_empty() => "the URL has a parameter, and none means anything here: the database is the path, as in \
-                                    redis://host/3; in a password, ? is written %3F"
-            .to_owned(),
+        none if none.is_empty() && query.starts_with("node=") => {
+            "the URL is for one server: for several, use \
+         redis-cluster://, redis-sentinel:// or redis-replicated://"
+                .to_owned()
+        }
+        none if none.is_empty() => {
+            "the URL has a parameter, and its scheme takes none: give a database as the \
+         path, as in redis://host/3, and in a password write %3F for ?"
+                .to_owned()
+        }
         known => format!(
-            "the URL has a parameter that is none of {known}: in a value, & is written %26"
+            "the URL has an unknown parameter; the known ones are {known}: in a value, write %26 for &"
         ),
     }))
 }
@@ -375,13 +380,13 @@ fn decoded(part: &str, which: &str) -> Result<String, Error> {
     let is_hex = |escape: &str| escape.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     if !escapes.all(is_hex) {
         return Err(Error::config(format!(
-            "the URL's {which} has a % without two hexadecimal digits behind it: the sign itself is written %25"
+            "the URL's {which} has a % without two hexadecimal digits after it: write %25 for the sign itself"
         )));
     }
     match percent_decode_str(part).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => Err(Error::config(format!(
-            "the URL's {which} is no UTF-8 once its percent escapes are read"
+            "the URL's {which} is not UTF-8 after percent decoding"
         ))),
     }
 }
@@ -390,18 +395,18 @@ fn decoded(part: &str, which: &str) -> Result<String, Error> {
 fn unix(url: &Given) -> Result<Target, Error> {
     if url.path().is_empty() || url.path() == "/" {
         return Err(Error::config(
-            "the URL names no socket: it should look like unix:///run/redis.sock",
+            "the URL names no socket: write unix:///run/redis.sock",
         ));
     }
     allow_only(url, &["db"])?;
     if !matches!(url.host_str(), None | Some("" | "localhost")) || url.port().is_some() {
         return Err(Error::config(
-            "the URL of a socket names a host: it should look like unix:///run/redis.sock, with three slashes",
+            "the URL of a socket names a host: write unix:///run/redis.sock, with three slashes",
         ));
     }
     let number = parameter(url, "db")?.map(|number| database(&mut [&*number].into_iter()));
     let number = number.transpose().map_err(|_| {
-        Error::config("the URL's db is not a database number, such as unix:///run/redis.sock?db=3")
+        Error::config("the URL's db is not a database number: write unix:///run/redis.sock?db=3 for database 3")
     })?;
     let endpoint = Endpoint::Unix(decoded(url.path(), "path")?.into());
     server(url, Sockets::plain(), endpoint, number.flatten()).map(Target::fixed)

@@ -507,7 +507,7 @@ fn check_many(permits: usize) -> Result<(), Error> {
     match permits {
         0..=MOST_AT_ONCE => Ok(()),
         _ => Err(Error::config(format!(
-            "{permits} permits at once: take or give back at most {MOST_AT_ONCE} in one call"
+            "{permits} permits in one call: acquire or release at most {MOST_AT_ONCE}"
         ))),
     }
 }
@@ -537,7 +537,7 @@ fn read(id: &str) -> Result<Id, Error> {
     match u128::from_str_radix(id, 16) {
         Ok(number) if is_hex => Ok(number.to_be_bytes()),
         _ => Err(Error::config(
-            "that is no id of a permit, which has 32 hexadecimal digits",
+            "the permit id is invalid: it must have 32 hexadecimal digits",
         )),
     }
 }

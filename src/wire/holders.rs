@@ -136,7 +136,7 @@ fn lines<T>(reply: Reply, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Re
     match reply.outcome()? {
         Outcome::Done(Detail::Text(text)) => Ok(text.lines().filter_map(read).collect()),
         other => Err(Refusal::Failed {
-            message: format!("a list of owners answered {other:?}"),
+            message: format!("the script that lists owners returned {other:?}"),
         }),
     }
 }

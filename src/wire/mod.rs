@@ -150,7 +150,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
                 holds: u32::try_from(numbers[1]).unwrap_or(0),
             }),
             other => Err(Refusal::Failed {
-                message: format!("an inspection answered {other:?}"),
+                message: format!("the script that inspects a lock returned {other:?}"),
             }),
         }
     }

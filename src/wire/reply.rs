@@ -97,7 +97,9 @@ impl Reply {
             }),
             (FAILED, Detail::Text(message)) => Err(Refusal::from_message(message)),
             (status, detail) => Err(Refusal::Failed {
-                message: format!("the script answered {status} {detail:?}, which it never should"),
+                message: format!(
+                    "the script returned an unknown reply: status {status}, detail {detail:?}"
+                ),
             }),
         }
     }

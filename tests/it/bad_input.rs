@@ -58,8 +58,8 @@ async fn refusals_to_take(lock: &ReentrantLock) -> Vec<Error> {
 /// What `operation` fails with, in time.
 async fn refusal<T>(operation: impl Future<Output = Result<T, Error>>) -> Error {
     let done = tokio::time::timeout(SOON, operation).await;
-    let done = done.expect("it answers in time");
-    done.map(drop).expect_err("it is refused")
+    let done = done.expect("the call ends in time");
+    done.map(drop).expect_err("the call is refused")
 }
 
 /// The errors of everything that can be done with `lock`.
@@ -241,7 +241,7 @@ async fn locks_and_waits(url: String, config: Config) {
     let builder = LockClient::builder().url(url).config(config);
     let client = builder.build().await.unwrap();
     let lock = client.reentrant_lock("order:42");
-    let guard = lock.try_lock().await.unwrap().expect("it is free");
+    let guard = lock.try_lock().await.unwrap().expect("the lock is free");
     let other = lock.owned_by(&Owner::new());
     let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
     let wait = Duration::from_millis(20);

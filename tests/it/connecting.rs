@@ -73,8 +73,8 @@ fn make_certificates(dir: &Path) {
 async fn refusal(builder: LockClientBuilder) -> String {
     let built = tokio::time::timeout(SOON, builder.build()).await;
     let error = built
-        .expect("it answers in time")
-        .expect_err("it is refused");
+        .expect("the call ends in time")
+        .expect_err("the call is refused");
     let is_told = matches!(error, Error::Config { .. } | Error::Unavailable { .. });
     assert!(is_told, "{error:?}");
     crate::in_full(&error)

@@ -27,8 +27,8 @@ use crate::{
 /// | addresses | a `natMapper` of the class `HostPortNatMapper` or `HostNatMapper`, or a `natMap` |
 ///
 /// In values, `${NAME}` and `${NAME:-default}` stand for environment variables. [`ignored`](Self::ignored) lists the
-/// settings without a meaning here. A setting that has a meaning but cannot be honoured is an error that names it. So is a
-/// setting in the wrong section, and a setting whose name resembles one above.
+/// settings without a meaning here. A setting that this client cannot apply is an error that names it. So is a setting in the wrong
+/// section, and a setting whose name resembles one above.
 ///
 /// `timeout` is [`Config::command_wait`], which covers all repetitions of a command; in Redisson it is the wait for one
 /// answer. `retryAttempts`, `retryInterval`, `retryDelay` and `reconnectionDelay` are therefore ignored: a command is
@@ -62,7 +62,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`Error::Config`] with the name of a setting that cannot be read or honoured.
+    /// As [`connect`](Self::connect), and [`Error::Config`] with the name of an invalid or unsupported setting.
     ///
     /// # Cancel safety
     ///
@@ -92,8 +92,8 @@ impl RedissonConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], with the line or the name of a setting that cannot be read or honoured. No error shows a value of
-    /// the file.
+    /// [`Error::Config`], with the line or the name of an invalid or unsupported setting. No error shows a value of the
+    /// file.
     pub fn from_yaml(text: impl AsRef<str>) -> Result<Self, Error> {
         Self::read(text.as_ref(), &|name| std::env::var(name).ok())
     }
@@ -108,7 +108,7 @@ impl RedissonConfig {
         &self.ignored
     }
 
-    /// A builder with these settings, which takes further ones.
+    /// Returns a builder with these settings, for further settings.
     pub fn into_builder(self) -> LockClientBuilder {
         self.builder
     }
@@ -128,7 +128,7 @@ impl RedissonConfig {
                 "ON" => ShardedPubSub::On,
                 "OFF" => ShardedPubSub::Off,
                 _ => {
-                    let told = "it is none of AUTO, ON and OFF";
+                    let told = "the value must be AUTO, ON or OFF";
                     return Err(section.error("shardedSubscriptionMode", told));
                 }
             };
@@ -195,14 +195,14 @@ fn servers<'a>(file: &Section<'a>) -> Result<(Kind, Section<'a>), Error> {
     for (key, kind) in KINDS {
         if let Some(section) = file.section(key)? {
             if found.is_some() {
-                return Err(file.error(key, "a second section of servers: Redisson takes one"));
+                return Err(file.error(key, "the file has a second section of servers: keep one"));
             }
             found = Some((kind, section));
         }
     }
     found.ok_or_else(|| {
         Error::config(format!(
-            "the file has no section of servers: one of {}",
+            "the file has no section of servers: add one of {}",
             KINDS.map(|(key, _)| key).join(", ")
         ))
     })
@@ -225,7 +225,7 @@ impl Kind {
         let found = match self {
             Kind::Single | Kind::MasterSlave => match &addresses[..] {
                 [address] => one(address, &database),
-                _ => Err(Error::config("one address is expected")),
+                _ => Err(Error::config("give exactly one address")),
             },
             Kind::Sentinel => {
                 let service = section.required("masterName")?;
@@ -247,7 +247,7 @@ fn one(address: &str, database: &str) -> Result<Target, Error> {
     }
     if address.contains('@') {
         return Err(Error::config(
-            "it has a user or a password, which Redisson takes from `username` and `password`",
+            "the address contains a user or a password: set `username` and `password` instead",
         ));
     }
     Target::url(&format!("{}/{database}", address.trim_end_matches('/')))
@@ -280,7 +280,7 @@ fn log_in(builder: LockClientBuilder, both: [&Section<'_>; 2]) -> Result<LockCli
             Ok(builder.credentials(username.unwrap_or_default(), password))
         }
         (Some(_), None) => Err(Error::config(
-            "username: there is no password for it, and Redisson would not log in at all",
+            "username: the password is missing, and Redisson does not log in without one",
         )),
         (None, None) => Ok(builder),
     }
@@ -297,15 +297,15 @@ fn encrypt(
     mut builder: LockClientBuilder,
     both: [&Section<'_>; 2],
 ) -> Result<LockClientBuilder, Error> {
-    const INSTEAD: &str = "certificates are always checked here, with the name of the server: name the authority in sslTruststore, \
-                           and a name that differs from the host by `server_name` of the builder";
+    const INSTEAD: &str = "this client always checks the server's certificate and name: set sslTruststore to the \
+     authority's file, and the builder's `server_name` if the name differs from the host";
     for section in both {
         if let Some(mode) = section.text("sslVerificationMode")?
             && mode != "STRICT"
         {
             return Err(section.error(
                 "sslVerificationMode",
-                format!("{mode} cannot be honoured: {INSTEAD}"),
+                format!("{mode} is not supported: {INSTEAD}"),
             ));
         }
         if section.flag("sslEnableEndpointIdentification")? == Some(false) {
@@ -328,7 +328,7 @@ fn file_of(key: &str, url: &str) -> Result<PathBuf, Error> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.contains("://") || url.starts_with("http") {
         return Err(Error::config(format!(
-            "{key}: only files can be read, as file:/etc/redis/ca.pem"
+            "{key}: only files are supported, as in file:/etc/redis/ca.pem"
         )));
     }
     Ok(path.into())
@@ -348,7 +348,8 @@ fn prefix(section: &Section<'_>) -> Result<Option<String>, Error> {
         (Some(prefix), Some(mapper)) if mapper.unread().next().is_none() => Ok(Some(prefix)),
         _ => Err(section.error(
             "nameMapper",
-            format!("what {class} does to names is not known here: only one whose one setting is `prefix`"),
+            format!("{class} is not supported: the only supported name mappers are those whose single setting is \
+             `prefix`"),
         )),
     }
 }
@@ -368,9 +369,7 @@ fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
         "HostPortNatMapper" => ("hostsPortMap", ports_map),
         "HostNatMapper" => ("hostsMap", hosts_map),
         _ => {
-            let told = format!(
-                "what {class} does to addresses is not known here: use `address_map` of the builder"
-            );
+            let told = format!("{class} is not supported: use `address_map` of the builder");
             return Err(section.error("natMapper", told));
         }
     };
@@ -380,12 +379,12 @@ fn addresses(section: &Section<'_>) -> Result<Option<AddressMap>, Error> {
         // Redisson itself writes the class without its map.
         return Err(section.error(
             "natMapper",
-            format!("it has no {key}, with which {class} is made"),
+            format!("the setting {key} of {class} is missing"),
         ));
     };
     if let Some(other) = mapper.unread().next() {
         return Err(Error::config(format!(
-            "{other}: {class} has no such setting"
+            "{other}: unknown setting of {class}"
         )));
     }
     map(&pairs).map(Some)
@@ -403,7 +402,7 @@ fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
     for (from, to) in pairs.pairs()? {
         let place = to.rsplit_once(':');
         let place = place.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
-        let place = place.ok_or_else(|| pairs.error(&from, "it should look like host:port"))?;
+        let place = place.ok_or_else(|| pairs.error(&from, "write host:port"))?;
         ports.insert(from, place);
     }
     Ok(Box::new(move |host, port| {
@@ -412,7 +411,7 @@ fn ports_map(pairs: &Section<'_>) -> Result<AddressMap, Error> {
     }))
 }
 
-/// Java classes that change what is sent. They cannot run here.
+/// Java classes that change requests: they cannot run here.
 fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
     for (key, harmless) in [
         ("credentialsResolver", "DefaultCredentialsResolver"),
@@ -421,7 +420,7 @@ fn refuse_other_classes(section: &Section<'_>) -> Result<(), Error> {
         if let Some(class) = section.class(key)?.filter(|class| *class != harmless) {
             return Err(section.error(
                 key,
-                format!("{class} is a class of Java's, which cannot run here"),
+                format!("{class} is a Java class, which this client cannot run"),
             ));
         }
     }

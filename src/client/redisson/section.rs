@@ -1,4 +1,4 @@
-//! Reads settings by their names, and notes the settings that are not read.
+//! Reads settings by their names, and lists the settings that were not read.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{config, error::Error};
 /// Looks up the variable of a `${NAME}`.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A map of settings, and its place in the file.
+/// A map of settings, and its path in the file.
 pub(super) struct Section<'a> {
     path: String,
     entries: &'a [(String, Node)],
@@ -31,13 +31,13 @@ impl<'a> Section<'a> {
                 environment,
             }),
             _ => Err(Error::config(format!(
-                "{}: settings are expected, as `name: value`",
+                "{}: must contain settings, written as `name: value`",
                 if path.is_empty() { "the file" } else { path }
             ))),
         }
     }
 
-    /// The setting's place in the file.
+    /// The setting's path in the file.
     pub(super) fn path_of(&self, key: &str) -> String {
         match &*self.path {
             "" => key.to_owned(),
@@ -73,13 +73,13 @@ impl<'a> Section<'a> {
 
     pub(super) fn required(&self, key: &str) -> Result<String, Error> {
         self.text(key)?
-            .ok_or_else(|| self.error(key, "it is missing"))
+            .ok_or_else(|| self.error(key, "the setting is missing"))
     }
 
     /// A list of texts, or a single one.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, Error> {
         let Some(node) = self.node(key) else {
-            return Err(self.error(key, "it is missing"));
+            return Err(self.error(key, "the setting is missing"));
         };
         let nodes = match &node.value {
             Value::List(nodes) => nodes.iter().collect(),
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, Error> {
         let parsed = |text: String| {
             let number = text.trim().parse();
-            number.map_err(|_| self.error(key, "it is no whole number"))
+            number.map_err(|_| self.error(key, "the value must be a whole number"))
         };
         self.text(key)?.map(parsed).transpose()
     }
@@ -100,8 +100,12 @@ impl<'a> Section<'a> {
     /// A time in milliseconds, or with its unit.
     pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, Error> {
         let parsed = |text: String| {
-            config::duration(&text)
-                .ok_or_else(|| self.error(key, "it is no time: write milliseconds, or 30s"))
+            config::duration(&text).ok_or_else(|| {
+                self.error(
+                    key,
+                    "the value must be a time: write 30000, in milliseconds, or 30s",
+                )
+            })
         };
         self.text(key)?.map(parsed).transpose()
     }
@@ -110,7 +114,7 @@ impl<'a> Section<'a> {
         let parsed = |text: String| match text.trim() {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(self.error(key, "it is neither true nor false")),
+            _ => Err(self.error(key, "the value must be true or false")),
         };
         self.text(key)?.map(parsed).transpose()
     }
@@ -122,7 +126,12 @@ impl<'a> Section<'a> {
         };
         let class = node.tag.as_deref().and_then(|tag| tag.rsplit('.').next());
         // A mapper without its class would be ignored silently.
-        let missing = || self.error(key, "it names no class: `!<org.redisson.config.NAME>`");
+        let missing = || {
+            self.error(
+                key,
+                "the class is missing: write `!<org.redisson.config.NAME>`",
+            )
+        };
         class.map(Some).ok_or_else(missing)
     }
 
@@ -145,8 +154,10 @@ impl<'a> Section<'a> {
         for key in self.unread_keys() {
             if other.has_asked(key) {
                 return Err(match &*self.path {
-                    "" => self.error(key, format!("it belongs in {}", other.path)),
-                    path => self.error(key, format!("it belongs beside {path}, not in it")),
+                    "" => self.error(key, format!("the setting belongs in {}", other.path)),
+                    path => {
+                        self.error(key, format!("the setting belongs beside {path}, not in it"))
+                    }
                 });
             }
             let asked = self.asked.borrow();
@@ -154,7 +165,7 @@ impl<'a> Section<'a> {
                 .iter()
                 .filter(|name| self.entries.iter().all(|(key, _)| key != *name));
             if let Some(meant) = missing.find(|name| is_nearly(key, name)) {
-                return Err(self.error(key, format!("there is no such setting: is {meant} meant?")));
+                return Err(self.error(key, format!("unknown setting; did you mean {meant}?")));
             }
         }
         Ok(())
@@ -172,7 +183,7 @@ impl<'a> Section<'a> {
     fn text_of(&self, key: &str, node: &Node) -> Result<String, Error> {
         match &node.value {
             Value::Text(text) => self.resolved(key, text),
-            _ => Err(self.error(key, "a single value is expected")),
+            _ => Err(self.error(key, "the value must be a single text or number")),
         }
     }
 
@@ -182,7 +193,7 @@ impl<'a> Section<'a> {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             let Some((variable, behind)) = after.split_once('}') else {
-                return Err(self.error(key, "a `${` has no `}`"));
+                return Err(self.error(key, "a `${` has no closing `}`"));
             };
             let (name, default) = match variable.split_once(":-") {
                 Some((name, default)) => (name, Some(default)),
@@ -195,7 +206,7 @@ impl<'a> Section<'a> {
                 let is_part = !before.is_empty() || !behind.is_empty();
                 let name = if may_be_secret && is_part { ".." } else { name };
                 let told = format!(
-                    "the environment has no variable for `${{{name}}}`: set it, or write `${{{name}:-default}}`"
+                    "the environment variable of `${{{name}}}` is not set: set it, or write `${{{name}:-default}}`"
                 );
                 self.error(key, told)
             })?;

@@ -237,7 +237,7 @@ clusterServersConfig:
     assert_eq!(map("a", 1), ("gateway".into(), 7001));
     let told = single("nameMapper: { prefix: 'app:' }");
     assert!(
-        told.contains("nameMapper: it names no class"),
+        told.contains("nameMapper: the class is missing"),
         "a prefix that is passed over would exclude no service: {told}"
     );
     let told = single("nameMapper: !<com.example.Upper> { }");
@@ -255,7 +255,10 @@ clusterServersConfig:
         ))
     };
     let told = refusal(written!("nat"));
-    assert!(told.contains("natMapper: it has no hostsPortMap"), "{told}");
+    assert!(
+        told.contains("natMapper: the setting hostsPortMap of HostPortNatMapper is missing"),
+        "{told}"
+    );
     for mapper in [
         "!<com.example.Nat> {}",
         "{ hostsMap: { a: b } }",
@@ -277,25 +280,25 @@ fn a_misspelt_setting_is_refused() {
         (
             "timeuot",
             "threads",
-            "singleServerConfig.timeuot: there is no such setting: is timeout meant?",
+            "singleServerConfig.timeuot: unknown setting; did you mean timeout?",
         ),
-        ("connectTimeOut", "threads", "is connectTimeout meant?"),
-        ("passwrd", "threads", "is password meant?"),
-        ("sslTrustore", "threads", "is sslTruststore meant?"),
+        ("connectTimeOut", "threads", "did you mean connectTimeout?"),
+        ("passwrd", "threads", "did you mean password?"),
+        ("sslTrustore", "threads", "did you mean sslTruststore?"),
         (
             "keepAlive",
             "lockWatchDogTimeout",
-            "lockWatchDogTimeout: there is no such setting: is lockWatchdogTimeout meant?",
+            "lockWatchDogTimeout: unknown setting; did you mean lockWatchdogTimeout?",
         ),
         (
             "keepAlive",
             "timeout",
-            "timeout: it belongs in singleServerConfig",
+            "timeout: the setting belongs in singleServerConfig",
         ),
         (
             "lockWatchdogTimeout",
             "threads",
-            "singleServerConfig.lockWatchdogTimeout: it belongs beside singleServerConfig, not in it",
+            "singleServerConfig.lockWatchdogTimeout: the setting belongs beside singleServerConfig, not in it",
         ),
     ] {
         let refused = refusal(&file(inner, outer));
@@ -358,7 +361,7 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
         ("timeout: s3cret", "singleServerConfig.timeout"),
         ("timeout: [1]", "singleServerConfig.timeout"),
         ("username: s3cret", "username"),
-        ("address: redis://b:1", "address is there twice"),
+        ("address: redis://b:1", "address occurs twice"),
         ("x: *s3cret", "line 3"),
         ("x: 's3cret", "line"),
     ] {
@@ -369,7 +372,7 @@ fn errors_name_the_bad_setting_and_show_no_secret() {
     for (text, told) in [
         ("", "empty"),
         ("a: 1\n---\nb: 2", "second document"),
-        ("- a", "settings are expected"),
+        ("- a", "must contain settings"),
         ("threads: 1", "singleServerConfig"),
         ("singleServerConfig: {}", "singleServerConfig.address"),
         (

@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Error> {
         match event {
             Event::StreamEnd => break,
             Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
-            _ if document.is_some() => return Err(at(span, "a second document")),
+            _ if document.is_some() => return Err(at(span, "it contains a second document")),
             event => document = Some(events.node(event, span, 0)?),
         }
     }
@@ -54,13 +54,15 @@ impl<'a> Events<'a> {
                     error.info()
                 )))
             }
-            None => Err(Error::config("the YAML ends too early")),
+            None => Err(Error::config(
+                "the YAML ends before its last value is complete",
+            )),
         }
     }
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Error> {
         if depth > DEEPEST {
-            return Err(at(span, "too deep"));
+            return Err(at(span, "it is nested too deeply"));
         }
         let named = |tag: Option<_>| tag.map(|tag: std::borrow::Cow<'_, Tag>| name(&tag));
         match event {
@@ -93,10 +95,10 @@ impl<'a> Events<'a> {
                     let (key, spec) = match self.next()? {
                         (Event::MappingEnd, _) => break,
                         (Event::Scalar(key, ..), spec) => (key.into_owned(), spec),
-                        (_, span) => return Err(at(span, "a key that is no text")),
+                        (_, span) => return Err(at(span, "a key is not a text")),
                     };
                     if map.iter().any(|(known, _)| *known == key) {
-                        return Err(at(spec, &format!("{key} is there twice")));
+                        return Err(at(spec, &format!("{key} occurs twice")));
                     }
                     let (event, span) = self.next()?;
                     map.push((key, self.node(event, span, depth + 1)?));
@@ -106,8 +108,8 @@ impl<'a> Events<'a> {
                     value: Value::Map(map),
                 })
             }
-            Event::Alias(_) => Err(at(span, "an alias (*name), which Redisson does not write")),
-            _ => Err(at(span, "something that is no value")),
+            Event::Alias(_) => Err(at(span, "aliases (*name) are not supported")),
+            _ => Err(at(span, "a value is expected")),
         }
     }
 }

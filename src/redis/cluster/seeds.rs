@@ -54,8 +54,7 @@ pub(super) async fn first_answer(
 async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Error> {
     let mut link = connector(server, address, 1).connect().await?;
     let connection = link.connection.clone();
-    let unanswered =
-        |reason: String| Error::unavailable(format!("a node of the cluster: {reason}"));
+    let unanswered = |reason: String| Error::unavailable(format!("CLUSTER NODES failed: {reason}"));
     let asking = async {
         let nodes = conn::command(&*connection, "CLUSTER", &["NODES"]).await;
         let shards = conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
@@ -64,12 +63,12 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
     let answers = timeout(ANSWER_WAIT, link.router.run(asking)).await;
     connection.quit().await;
     let (nodes, shards) = answers
-        .unwrap_or_else(|_| Err("no answer".into()))
+        .unwrap_or_else(|_| Err("the node did not answer".into()))
         .map_err(unanswered)?;
     if let Some(message) = frame::error(&shards).filter(|message| message.starts_with("NOPERM")) {
         tracing::warn!(
             message,
-            "the user may not ask whether the cluster has messages within shards: taken to have none"
+            "the user may not run PUBSUB SHARDNUMSUB: the client uses classic channels"
         );
     }
     match read(&nodes, address) {
@@ -82,20 +81,20 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
 }
 
 fn no_answer(message: Option<String>) -> Error {
-    let message = message.unwrap_or_else(|| "an odd answer to CLUSTER NODES".into());
+    let message = message.unwrap_or_else(|| "the answer is not a list of nodes".into());
     if message.contains("cluster support disabled") {
-        Error::config("the URL names a server that is no node of a cluster: use redis://")
+        Error::config("the server of the URL is not a cluster node: use redis://")
     } else if message.contains("unknown command") {
         Error::config(
-            "the URL names a server that knows no clusters, such as a sentinel: use redis-sentinel://host:port/service, or \
+            "the server of the URL does not know CLUSTER: use redis-sentinel://host:port/service for a sentinel, or \
              redis://",
         )
     } else if message.starts_with("NOPERM") {
         Error::config(format!(
-            "the user may not ask for the nodes of the cluster: {message}"
+            "the user may not run CLUSTER NODES: check user, password and ACL rules ({message})"
         ))
     } else {
-        Error::unavailable(format!("a node of the cluster: {message}"))
+        Error::unavailable(format!("CLUSTER NODES failed: {message}"))
     }
 }
 

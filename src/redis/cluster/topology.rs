@@ -161,7 +161,7 @@ async fn left(mut routes: watch::Receiver<Arc<Routes>>, address: Address) -> Str
     let has_left = |routes: &Arc<Routes>| routes.nodes().all(|node| node.address != address);
     let left = routes.wait_for(has_left).await.is_ok();
     match left {
-        true => "the node has left the cluster, or no slots any more".into(),
+        true => "the node has left the cluster or serves no slots any more".into(),
         false => std::future::pending().await,
     }
 }

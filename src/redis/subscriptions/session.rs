@@ -23,7 +23,7 @@ pub(super) const AT_ONCE: usize = 256;
 /// How often a shard's subscriptions are verified: the server ends a subscription whose slot has moved (P-W7).
 const COUNT_EVERY: Duration = Duration::from_millis(500);
 
-const NO_ANSWER: &str = "no answer to a change of subscriptions";
+const NO_ANSWER: &str = "the server did not confirm a change of subscriptions";
 
 /// The message of an error answer.
 fn answered(answer: Result<Result<Frame, Arc<str>>, Elapsed>) -> Result<Option<String>, String> {

@@ -34,7 +34,7 @@ async fn is_unavailable(address: SocketAddr) {
     let url = format!("redis://:s3cret@{address}");
     let connected = tokio::time::timeout(SOON, LockClient::connect(&url)).await;
     let error = connected
-        .expect("it answers in time")
+        .expect("the call ends in time")
         .expect_err("it is no Redis");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("check"), "{error}");
@@ -53,7 +53,7 @@ async fn a_closed_port() {
 async fn an_unknown_host() {
     let connected = LockClient::connect("redis://:s3cret@redis.invalid:6379");
     let connected = tokio::time::timeout(SOON, connected).await;
-    let error = connected.expect("it answers in time").unwrap_err();
+    let error = connected.expect("the call ends in time").unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("check"), "{error}");
 }

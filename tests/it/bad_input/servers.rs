@@ -9,8 +9,8 @@ use super::SECRET;
 async fn refusal(url: &str) -> Error {
     let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
     let error = connected
-        .expect("it answers in time")
-        .expect_err("it is refused");
+        .expect("the call ends in time")
+        .expect_err("the call is refused");
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
     error
 }
@@ -95,7 +95,7 @@ async fn a_server_without_resp3() {
     let other = lock.owned_by(&redisson_lock::Owner::new());
     let waiter = tokio::spawn(async move { other.lock().await.map(drop) });
     let parked = async || server.calls().await.get("evalsha") >= Some(&2);
-    testbed::eventually("it waits", super::SOON, parked).await;
+    testbed::eventually("the task waits", super::SOON, parked).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let woken = tokio::time::timeout(super::SOON, waiter).await;
     woken.expect("a message wakes it").unwrap().unwrap();

@@ -7,8 +7,8 @@ use testbed::{Clustered, Replicated, Server, Watched};
 async fn refusal(connecting: redisson_lock::LockClientBuilder) -> Error {
     let connected = tokio::time::timeout(super::SOON, connecting.build()).await;
     connected
-        .expect("it answers in time")
-        .expect_err("it is refused")
+        .expect("the call ends in time")
+        .expect_err("the call is refused")
 }
 
 fn at(url: &str) -> redisson_lock::LockClientBuilder {
@@ -49,9 +49,9 @@ async fn a_server_that_is_taken_for_another_set_up() {
     let plain = Server::start().await;
     let plain = format!("127.0.0.1:{}", plain.port());
     let url = format!("redis-sentinel://{plain}/mymaster");
-    is_told(&url, "no sentinel", "redis://host:port").await;
+    is_told(&url, "not a sentinel", "redis://host:port").await;
     let url = format!("redis-cluster://{plain}");
-    is_told(&url, "no node of a cluster", "redis://").await;
+    is_told(&url, "not a cluster node", "redis://").await;
 }
 
 #[tokio::test]
@@ -61,10 +61,15 @@ async fn a_node_of_a_cluster_that_is_taken_for_a_server() {
     let node = format!("127.0.0.1:{}", first_port(&url));
     for scheme in ["redis", "redis-replicated"] {
         let url = format!("{scheme}://{node}");
-        is_told(&url, "a node of a cluster", "redis-cluster://host:port").await;
+        is_told(
+            &url,
+            "a single node of a cluster",
+            "redis-cluster://host:port",
+        )
+        .await;
     }
     let url = format!("redis-sentinel://{node}/mymaster");
-    is_told(&url, "no sentinel", "redis-cluster://").await;
+    is_told(&url, "not a sentinel", "redis-cluster://").await;
 }
 
 /// It may be made the master: a client that starts with patience gets in then.

@@ -125,8 +125,8 @@ pub fn make_certificates(dir: &Path) {
 async fn refusal(url: &str) -> Error {
     let connected = tokio::time::timeout(super::SOON, LockClient::connect(url)).await;
     let error = connected
-        .expect("it answers in time")
-        .expect_err("it is refused");
+        .expect("the call ends in time")
+        .expect_err("the call is refused");
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
     error
 }
@@ -165,7 +165,7 @@ async fn a_tls_url_works_with_a_trusted_authority() {
         .output();
     let done = tokio::time::timeout(super::SOON, child)
         .await
-        .expect("it ends")
+        .expect("the task ends in time")
         .unwrap();
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(
@@ -197,7 +197,7 @@ async fn an_authority_that_is_not_trusted() {
         .url(url)
         .retry_start(super::SOON * 100);
     let refused = tokio::time::timeout(super::SOON, patient.build()).await;
-    assert_eq!(refused.expect("it answers at once").unwrap_err(), error);
+    assert_eq!(refused.expect("the call ends at once").unwrap_err(), error);
 }
 
 #[tokio::test]
@@ -236,8 +236,8 @@ async fn refusal_of(certificates: &Server, server: &Server, name: &str) -> Error
     let built = LockClient::builder().fred(&donor).build();
     let built = tokio::time::timeout(super::SOON, built).await;
     built
-        .expect("it answers in time")
-        .expect_err("it is refused")
+        .expect("the call ends in time")
+        .expect_err("the call is refused")
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn a_tls_url_to_a_plain_port() {
     );
     let text = crate::in_full(&error);
     assert!(
-        text.contains("TLS") && text.contains("begins with redis://"),
+        text.contains("TLS") && text.contains("use redis://"),
         "{error}"
     );
     assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
@@ -292,5 +292,5 @@ async fn a_plain_url_to_a_tls_port() {
         "{error:?}"
     );
     let text = crate::in_full(&error);
-    assert!(text.contains("begins with rediss://"), "{error}");
+    assert!(text.contains("use rediss://"), "{error}");
 }

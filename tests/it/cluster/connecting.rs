@@ -27,13 +27,17 @@ async fn connects_without(fail: impl Fn(&Clustered), heals: impl AsyncFn(&Cluste
         assert_eq!(guard.unwrap().unlock().await, Ok(Released::Fully));
     }
     let lock = client.reentrant_lock(&names[0]);
-    let refused = timeout(GENEROUS, lock.try_lock()).await.expect("it ends");
+    let refused = timeout(GENEROUS, lock.try_lock())
+        .await
+        .expect("the task ends in time");
     assert!(
         matches!(refused, Err(Error::Unavailable { .. })),
         "{refused:?}"
     );
     heals(&cluster).await;
-    let had = timeout(GENEROUS, lock.lock()).await.expect("it is had");
+    let had = timeout(GENEROUS, lock.lock())
+        .await
+        .expect("the lock is acquired");
     assert_eq!(had.unwrap().unlock().await, Ok(Released::Fully));
 }
 
@@ -57,7 +61,9 @@ async fn p_fr11_without_a_shard_that_is_asleep() {
 
 async fn is_refused(url: &str, word: &str) {
     let connected = timeout(GENEROUS, LockClient::connect(url)).await;
-    let error = connected.expect("it answers").expect_err("it cannot do");
+    let error = connected
+        .expect("the call ends in time")
+        .expect_err("it cannot do");
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(crate::in_full(&error).contains(word), "{error}");
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
@@ -85,7 +91,7 @@ async fn with_a_wrong_password_or_without_the_right_to_ask_for_nodes() {
     let guard = client.reentrant_lock("order").lock().await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     is_refused(&url("one:s3cret2"), "password").await;
-    is_refused(&url("two:s3cret"), "ask for the nodes").await;
+    is_refused(&url("two:s3cret"), "CLUSTER NODES").await;
 }
 
 async fn connections(server: &Server) -> usize {
@@ -123,7 +129,9 @@ async fn through_a_map_of_addresses() {
         let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
         let on_its_way = cluster.begin_move(testbed::slot_of(&name), 1 - node).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
-        let waited = timeout(GENEROUS, waiting).await.expect("it is woken");
+        let waited = timeout(GENEROUS, waiting)
+            .await
+            .expect("a message wakes the waiter");
         assert_eq!(waited.unwrap(), Ok(Released::Fully));
         cluster.move_keys(on_its_way).await;
         cluster.end_move(on_its_way).await;
@@ -134,6 +142,6 @@ async fn through_a_map_of_addresses() {
     drop(proxies);
     for server in &cluster.servers {
         let none = async || connections(server).await == 0;
-        eventually("nobody has gone another way", GENEROUS, none).await;
+        eventually("no call was redirected", GENEROUS, none).await;
     }
 }
