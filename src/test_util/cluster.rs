@@ -1,4 +1,4 @@
-//! Slots, as a node of a cluster sees to them: which commands it runs, and where it redirects the rest.
+//! The slots of a cluster's node: which commands it runs, and where it redirects the rest.
 
 mod membership;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use super::{
 pub(crate) use crate::redis::{HashSlot, hash_slot};
 pub(crate) use membership::{Membership, NodeIndex};
 
-/// What a server says that is no node of a cluster.
+/// The error of a server without cluster support.
 pub(crate) const DISABLED: &str = "ERR This instance has cluster support disabled";
 
 /// Why a node does not run a command.
@@ -22,7 +22,7 @@ pub(crate) const DISABLED: &str = "ERR This instance has cluster support disable
 pub(crate) enum Redirect {
     /// No node has the slot.
     Unserved,
-    /// The node does not serve anything now.
+    /// The node serves no slot at the moment.
     Down,
     CrossSlot,
     TryAgain,
@@ -31,7 +31,7 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
-    /// What a client is answered.
+    /// The error for a client.
     pub(crate) fn message(&self, cluster: &Membership) -> Failure {
         let at = |node: NodeIndex| {
             let (host, port) = cluster.address(node);
@@ -47,7 +47,7 @@ impl Redirect {
         }
     }
 
-    /// What a script is answered, which is not sent elsewhere.
+    /// The error for a script, which is not redirected.
     fn message_in_script(&self) -> &'static str {
         match self {
             Self::Down => "ERR Script attempted to execute a command while the cluster is down",
@@ -56,7 +56,7 @@ impl Redirect {
     }
 }
 
-/// The keys of a command, or the channels that have a slot as keys have.
+/// The keys of a command, or its sharded channels.
 fn keys<'a, 'b>(command: &Command, args: &'a [&'b [u8]]) -> &'a [&'b [u8]] {
     let first = &args[..args.len().min(1)];
     match command.name {
@@ -79,7 +79,7 @@ fn is_of_shard(command: &Command) -> bool {
     matches!(command.name, "spublish" | "ssubscribe" | "sunsubscribe")
 }
 
-/// The slot of a command that the node may run. `None`: of no slot, or the server is no node of a cluster.
+/// The slot of a command that the node may run. `None` without a slot, or without a cluster.
 pub(crate) fn route(
     data: &Data,
     command: &Command,
@@ -124,7 +124,7 @@ pub(crate) fn route(
     }
 }
 
-/// Checks a command of a script, whose first slot is that of all its keys.
+/// Checks a command of a script: all its keys must be in the script's slot.
 pub(crate) fn check_in_script(
     data: &Data,
     command: &Command,
@@ -142,7 +142,7 @@ pub(crate) fn check_in_script(
     }
 }
 
-/// Those of `names` that are of a slot.
+/// Returns the `names` in a slot.
 pub(crate) fn of_slot(names: Vec<Bytes>, slot: HashSlot) -> Vec<Bytes> {
     let of_slot = |name: &Bytes| hash_slot(name) == slot;
     names.into_iter().filter(of_slot).collect()

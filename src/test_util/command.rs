@@ -1,4 +1,4 @@
-//! The commands that are known, and what the server checks before it runs one.
+//! The known commands, and the checks before the server runs one.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -21,14 +21,14 @@ pub(crate) struct Command {
     pub(crate) action: Action,
 }
 
-/// What runs a command.
+/// The function of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action {
-    /// A command of the data alone, which scripts may call.
+    /// A command on data, which scripts may call.
     Data(fn(&mut Data, &[&[u8]], u64) -> Outcome),
-    /// A command of a connection.
+    /// A command on the connection.
     Session(fn(&mut Caller<'_>, &[&[u8]]) -> Outcome),
-    /// A name whose next word names the command.
+    /// A container: the next word names the command.
     Container(&'static [Command]),
 }
 
@@ -47,7 +47,7 @@ pub(crate) const NO_AUTH: u8 = 32;
 /// Runs beside a script that takes too long.
 pub(crate) const ALLOW_BUSY: u8 = 64;
 
-/// The flags of the commands that make a connection.
+/// The flags of the commands that open a connection.
 pub(crate) const SESSION: u8 = NO_SCRIPT | LOADING | STALE;
 
 impl Command {
@@ -133,7 +133,7 @@ impl Command {
     }
 }
 
-/// Why a container has no command to run.
+/// The error of a container without a matching command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Missing,

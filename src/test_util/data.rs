@@ -1,4 +1,4 @@
-//! What commands and scripts change: the databases, and the subscriptions that messages go to.
+//! The databases and subscriptions, which commands and scripts change.
 
 use bytes::Bytes;
 
@@ -9,21 +9,21 @@ use super::{
 /// The number of databases.
 const DATABASES: usize = 16;
 
-/// Everything of a server that a script can reach. It moves into the interpreter while a script runs.
+/// The part of a server that a script can reach. It moves into the interpreter while a script runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     databases: Vec<KeySpace>,
-    /// The database of the command that runs.
+    /// The database of the running command.
     pub(crate) selected: usize,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) refusal: Option<Refusal>,
-    /// The messages of the command that runs.
+    /// The messages of the running command.
     pub(crate) deliveries: Vec<Delivery>,
-    /// The number of write commands that took effect or failed by themselves.
+    /// The number of write commands that ran, failed ones included.
     pub(crate) writes: u64,
     /// The cluster that the server is a node of.
     pub(crate) cluster: Option<Box<Membership>>,
-    /// The messages of the command that runs which all nodes of the cluster get: their channels and payloads.
+    /// The messages of the running command for all nodes of the cluster: channels and payloads.
     pub(crate) relayed: Vec<(Bytes, Bytes)>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Data {
 pub(crate) struct Snapshot(Vec<KeySpace>);
 
 impl Snapshot {
-    /// The keys of the first database that differ from another snapshot's, expired ones left out.
+    /// The live keys of the first database that differ from another snapshot.
     pub(crate) fn differing(&self, other: &Self, now: u64) -> Vec<Bytes> {
         let (Some(own), Some(others)) = (self.0.first(), other.0.first()) else {
             return Vec::new();
@@ -59,7 +59,7 @@ impl Data {
         &mut self.databases[self.selected]
     }
 
-    /// Whether there is such a key in the selected database.
+    /// Whether the selected database has this key.
     pub(crate) fn has(&self, key: &[u8], now: u64) -> bool {
         self.databases[self.selected].peek(key, now).is_some()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between a client and a server in memory.
+//! Faults between a client and an in-memory server.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use bytes::Bytes;
 
 use super::Frame;
 
-/// What becomes of a command on its way to the server.
+/// The fate of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// How long it takes to get there.
+    /// The delay until the server receives it.
     pub delay: Duration,
-    /// How its connection ends with it, if it does.
+    /// The way in which its connection ends with it, if it does.
     pub ending: Option<Ending>,
 }
 
-/// How a connection ends with a command.
+/// The way in which a connection ends with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The command does not get to the server.
+    /// The command is lost.
     Unsent,
-    /// The client finds the connection ended at once; the server executes the command when it gets there.
+    /// The connection ends at the client at once; the server executes the command when it arrives.
     Unheard,
-    /// The server executes the command, and the answer is lost.
+    /// The server executes the command, and the reply is lost.
     Unanswered,
 }
 
-/// What becomes of a message on its way to a subscriber.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivering {
     /// It arrives.
     After(Duration),
-    /// It is lost, and the receiver is told that something was.
+    /// It is lost, and the client is notified of a loss.
     Missed,
     /// It is lost.
     Never,
@@ -40,72 +40,72 @@ pub enum Delivering {
 /// A command that a server has executed.
 #[derive(Debug)]
 pub struct Executed<'a> {
-    /// By which connection it came: they are numbered in the order in which they are opened.
+    /// The number of its connection, in the order of opening.
     pub connection: u64,
     /// The name of the command.
     pub command: &'static str,
-    /// What follows the name.
+    /// The arguments.
     pub args: &'a [Bytes],
-    /// The answer, which may be an error.
+    /// The reply, which may be an error.
     pub answer: &'a Frame,
-    /// What the server's clock shows, in milliseconds.
+    /// The server's time, in milliseconds.
     pub millis: u64,
 }
 
-/// What becomes of masters, where there are replicas.
+/// A change of masters, where there are replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MasterChange {
     /// A replica has become the master.
     Promoted {
-        /// The keys that are not there as they are on the old master.
+        /// The keys that differ from the old master's.
         differing: Vec<String>,
     },
-    /// A master that has been replaced takes commands.
+    /// A replaced master serves clients.
     OldMasterServes,
-    /// No master takes commands any more that has been replaced.
+    /// No replaced master serves clients any more.
     OldMasterGone,
 }
 
-/// Decides what goes wrong, and sees what happens.
+/// Decides about faults, and observes commands.
 pub trait Faults: Send {
-    /// How long a connection takes to open.
+    /// The delay until a connection is open.
     fn connecting(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// What becomes of a command that a client sends.
+    /// The fate of a client's command.
     fn sending(&mut self, _connection: u64, _command: &'static str) -> Fate {
         Fate::default()
     }
 
-    /// The error that the server answers instead of executing a command.
+    /// The error that replaces the execution of a command.
     fn refusal(&mut self, _command: &'static str) -> Option<String> {
         None
     }
 
-    /// What a client is answered instead of what the server has answered.
+    /// The reply that replaces the server's reply.
     fn answer(&mut self, _command: &'static str, answer: Frame) -> Frame {
         answer
     }
 
-    /// How long an answer is on its way.
+    /// The delay of a reply.
     fn answering(&mut self, _connection: u64) -> Duration {
         Duration::ZERO
     }
 
-    /// What becomes of a message to a subscriber.
+    /// The fate of a message to a subscriber.
     fn delivering(&mut self, _connection: u64) -> Delivering {
         Delivering::After(Duration::ZERO)
     }
 
-    /// Sees a command once it has been executed.
+    /// Observes an executed command.
     fn executed(&mut self, _executed: &Executed<'_>) {}
 
-    /// Sees another server become the master, and an old one come back.
+    /// Observes a change of masters.
     fn master_changed(&mut self, _change: &MasterChange) {}
 }
 
-/// Nothing goes wrong.
+/// No faults.
 #[derive(Debug)]
 pub struct Calm;
 

@@ -20,7 +20,7 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
-    /// Sets a field, and tells whether it is new.
+    /// Sets a field. Returns whether it is new.
     pub(crate) fn insert(&mut self, field: &[u8], value: Bytes) -> bool {
         match self.position(field) {
             Some(position) => {

@@ -19,7 +19,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether a byte is in the class that begins here, and the pattern behind the class.
+/// Whether a byte is in the class that begins here, and the pattern after the class.
 fn in_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),

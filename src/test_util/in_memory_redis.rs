@@ -1,4 +1,4 @@
-//! The server that users' tests run against.
+//! The in-memory server for tests of users.
 
 use std::{fmt, sync::LazyLock, time::Duration};
 
@@ -17,20 +17,19 @@ use crate::{
     },
 };
 
-/// A Redis server in the process, for tests of code that takes locks.
+/// A Redis server in the process, for tests of code that uses locks.
 ///
-/// It runs the crate's own Lua scripts on a key space in memory, and its clients are ordinary
-/// [`LockClient`]s: they queue, are woken, renew and lose locks as on a real server. Its clock is tokio's, so that under a
-/// paused one (`#[tokio::test(start_paused = true)]`) a lease of 30 s takes no time. A clone is the same server. Under a paused
-/// clock all its clients belong to one runtime, since each runtime has a clock of its own; and
-/// [`Guard::valid_until`](crate::Guard::valid_until) is a time of that clock, to be compared with
+/// It runs the crate's own Lua scripts on a key space in memory. Its clients are ordinary [`LockClient`]s: they queue, are woken,
+/// renew and lose locks as on a real server. Its clock is tokio's: under a paused clock (`#[tokio::test(start_paused = true)]`) a
+/// lease of 30 s takes no time. A clone is the same server. Under a paused clock, use all its clients in one runtime, because each
+/// runtime has its own clock. [`Guard::valid_until`](crate::Guard::valid_until) is a time of that clock: compare it with
 /// `tokio::time::Instant::now().into_std()`.
 ///
-/// It is not a database: it has the commands that locks need, and refuses every other command by name.
+/// It is not a database: it runs the commands that locks need, and refuses any other command by name.
 ///
 /// # Examples
 ///
-/// A holder that is cut off from the server learns in time that its lock is lost:
+/// A holder without a connection learns of the loss of its lock in time:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -54,7 +53,7 @@ pub struct InMemoryRedis {
 }
 
 impl InMemoryRedis {
-    /// A server without data, that nothing disturbs.
+    /// Creates a server without data and without faults.
     pub fn new() -> Self {
         let network = Network::new();
         network
@@ -63,13 +62,13 @@ impl InMemoryRedis {
         Self { network }
     }
 
-    /// Has `faults` decide what goes wrong from now on.
+    /// Lets `faults` decide about faults from now on.
     #[doc(hidden)]
     pub fn set_faults(&self, faults: impl Faults + 'static) {
         self.network.state().faults = Box::new(faults);
     }
 
-    /// The keys of the server that have not expired.
+    /// The live keys of the server.
     pub fn keys(&self) -> Vec<String> {
         match self.run("KEYS", &["*"]) {
             Frame::List(keys) => keys.iter().filter_map(text_of).collect(),
@@ -85,13 +84,13 @@ impl InMemoryRedis {
         }
     }
 
-    /// How many connections clients have open.
+    /// The number of open connections of clients.
     pub fn connections(&self) -> usize {
         self.network.state().connections()
     }
 
-    /// How long the server keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end. Of several
-    /// readers it is the longest lease.
+    /// The remaining lease of the lock `name`: `None` if it is free, [`Duration::MAX`] without an expiry. For several readers, the
+    /// longest lease.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         let state = self.network.state();
         let millis = state.millis(Instant::now());
@@ -99,7 +98,7 @@ impl InMemoryRedis {
         host.server.lease(name, millis)
     }
 
-    /// A client of this server, with the default settings.
+    /// Connects a client with the default settings.
     ///
     /// # Errors
     ///
@@ -112,11 +111,11 @@ impl InMemoryRedis {
         self.client_with(Config::default()).await
     }
 
-    /// A client of this server, with these settings.
+    /// Connects a client with these settings.
     ///
     /// # Errors
     ///
-    /// As [`client`](Self::client); [`Error::Config`] for settings that cannot work.
+    /// As [`client`](Self::client); [`Error::Config`] for invalid settings.
     ///
     /// # Cancel safety
     ///
@@ -125,7 +124,7 @@ impl InMemoryRedis {
         self.builder().config(config).build().await
     }
 
-    /// A builder of clients of this server, for all else that can be said of one.
+    /// Returns a builder of clients of this server, for further settings.
     ///
     /// # Examples
     ///
@@ -136,7 +135,7 @@ impl InMemoryRedis {
     ///
     /// let server = InMemoryRedis::new();
     /// server.stop();
-    /// // As a program that starts while its server is down.
+    /// // A program that starts while its server is down:
     /// let client = server.builder().lazy(true).build().await?;
     /// server.start();
     /// client.reentrant_lock("order:42").lock().await?.unlock().await?;
@@ -147,12 +146,12 @@ impl InMemoryRedis {
         LockClient::builder().target(self.target())
     }
 
-    /// Ends all connections, as a network that fails for a moment. Clients connect again at once.
+    /// Ends all connections, like a short network failure. Clients reconnect at once.
     pub fn disconnect(&self) {
         self.network.state().disconnect(None);
     }
 
-    /// Ends all connections, and accepts none until [`start`](Self::start). The data stays, and goes on to expire.
+    /// Ends all connections, and accepts none until [`start`](Self::start). The data stays, and expires as usual.
     pub fn stop(&self) {
         self.network.state().set_up(&ADDRESS, false);
         self.disconnect();
@@ -163,21 +162,20 @@ impl InMemoryRedis {
         self.network.state().set_up(&ADDRESS, true);
     }
 
-    /// Ends all connections and forgets all data and scripts, as a server without persistence that restarts. One that was
-    /// [stopped](Self::stop) stays so.
+    /// Ends all connections and deletes all data and scripts, like the restart of a server without persistence. A
+    /// [stopped](Self::stop) server stays stopped.
     pub fn restart(&self) {
         self.network.state().restart(&ADDRESS);
     }
 
-    /// Lets the next `count` scripts of any client fail with an error of the server, unexecuted. Every operation on a lock is a
-    /// script, or part of a batch in one: acquisitions and releases, and also renewals and the retries of waiters. The
-    /// error is [`Error::Redis`]. A further call replaces the count.
+    /// Lets the next `count` scripts of any client fail with [`Error::Redis`] instead of running. Acquisitions, releases, renewals and
+    /// the retries of waiters are scripts; several operations may share one. A further call replaces the count.
     pub fn fail_next(&self, count: usize) {
         self.network.state().fail_next = count;
     }
 
-    /// The owners that hold the lock `name`, and how many holds each has, by the server's data: `<client id>:<number>`, for a
-    /// writer with `:write` behind it. A simple lock has its value for an owner.
+    /// The owners that hold the lock `name`, with their hold counts, from the server's data: `<client id>:<number>`, followed by
+    /// `:write` for a writer. The owner of a simple lock is its value.
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
         let state = self.network.state();
         let millis = state.millis(Instant::now());
@@ -185,31 +183,31 @@ impl InMemoryRedis {
         host.map_or_else(Vec::new, |host| host.server.holders(name, millis))
     }
 
-    /// Forgets the scripts that it knows, as by `SCRIPT FLUSH`. Clients send them again.
+    /// Forgets all scripts, like `SCRIPT FLUSH`. Clients send them again.
     pub fn forget_scripts(&self) {
         self.run("SCRIPT", &["FLUSH"]);
     }
 
-    /// Deletes the lock `name`, whatever its kind, as an operator does by hand. Its holders learn of it at their next renewal.
-    /// Says whether there was one.
+    /// Deletes the lock `name` of any kind, like an operator by hand. Its holders learn of it at their next renewal. Returns
+    /// whether the lock existed.
     pub fn delete(&self, name: &str) -> bool {
         matches!(self.run("DEL", &[name]), Frame::Number(1))
     }
 
-    /// Sets the string `key`, as a service does that uses the name of a lock for something else.
+    /// Sets the string `key`, like a service that uses the name of a lock for other data.
     pub fn set(&self, key: &str, value: &str) {
         self.run("SET", &[key, value]);
     }
 
-    /// Lets `time` pass, and one millisecond more: under a paused clock in no time, with everything that is due meanwhile, in
-    /// order. tokio moves a paused clock on only when all tasks wait, so what became due at the end of `time` has been done
-    /// before that millisecond is over.
+    /// Lets `time` and one more millisecond pass. Under a paused clock this takes no time, and everything that is due meanwhile
+    /// happens in order. tokio advances a paused clock only when all tasks wait, so everything due at the end of `time` has
+    /// happened before that millisecond ends.
     ///
-    /// `tokio::time::advance` jumps: what is due in between, such as renewals, would be late.
+    /// `tokio::time::advance` jumps: renewals that are due in between would be late.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe; the time that has passed has passed.
+    /// Cancel safe; the time that has passed does not come back.
     pub async fn advance(&self, time: Duration) {
         tokio::time::sleep(time).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -223,7 +221,7 @@ impl InMemoryRedis {
         self.network.state().run(&ADDRESS, name, &args)
     }
 
-    /// Has the server's clock show `time` now.
+    /// Sets the server's clock to `time`.
     #[doc(hidden)]
     pub fn set_clock(&self, time: std::time::SystemTime) {
         let since = time
@@ -232,7 +230,7 @@ impl InMemoryRedis {
         self.network.state().set_millis(since.as_millis() as u64);
     }
 
-    /// A connection for a client that is not of this crate.
+    /// Opens a connection for another kind of client.
     ///
     /// # Errors
     ///
@@ -277,5 +275,5 @@ impl fmt::Debug for InMemoryRedis {
     }
 }
 
-/// Where it is, on its own network.
+/// Its address in its own network.
 static ADDRESS: LazyLock<Address> = LazyLock::new(|| ("in-memory".into(), 6379));

@@ -18,7 +18,7 @@ pub(crate) struct KeySpace {
     entries: HashMap<Bytes, Entry, FixedState>,
 }
 
-/// What stands at a key.
+/// The value and the expiry of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) value: Value,
@@ -35,7 +35,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The name of the type, as `TYPE` answers it.
+    /// The name of the type in the reply to `TYPE`.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Text(_) => "string",
@@ -103,7 +103,7 @@ impl Content for Bytes {
         Value::Text(self)
     }
 
-    /// A string may be empty and stay.
+    /// An empty string stays.
     fn is_empty(&self) -> bool {
         false
     }
@@ -116,7 +116,7 @@ impl Entry {
 }
 
 impl KeySpace {
-    /// The entry at a key. An expired one is removed.
+    /// The entry of a key. Removes an expired entry.
     pub(crate) fn entry(&mut self, key: &[u8], now: u64) -> Option<&mut Entry> {
         let over = self.entries.get(key)?.is_over(now);
         if over {
@@ -126,12 +126,12 @@ impl KeySpace {
         self.entries.get_mut(key)
     }
 
-    /// The entry at a key, without removing an expired one.
+    /// The entry of a key. Leaves an expired entry in place.
     pub(crate) fn peek(&self, key: &[u8], now: u64) -> Option<&Entry> {
         self.entries.get(key).filter(|entry| !entry.is_over(now))
     }
 
-    /// The content of a key, if there is any and it has this type.
+    /// The content of a key, if it exists and has this type.
     pub(crate) fn read<C: Content>(
         &mut self,
         key: &[u8],
@@ -146,7 +146,7 @@ impl KeySpace {
         }
     }
 
-    /// The content of a key, which is made if there is none. An expiry stays.
+    /// The content of a key, created if missing. An expiry stays.
     pub(crate) fn make<C: Content>(&mut self, key: &[u8], now: u64) -> Result<&mut C, Failure> {
         if self.entry(key, now).is_none() {
             self.set(key, C::default().into_value(), None);
@@ -157,7 +157,7 @@ impl KeySpace {
         }
     }
 
-    /// Changes a collection that exists, and removes the key when the collection gets empty.
+    /// Changes an existing collection, and removes the key if the collection becomes empty.
     pub(crate) fn change<C: Content, R: Default>(
         &mut self,
         key: &[u8],
@@ -174,7 +174,7 @@ impl KeySpace {
         Ok(result)
     }
 
-    /// Puts a value at a key, in place of any other.
+    /// Sets the value of a key, and replaces an existing one.
     pub(crate) fn set(&mut self, key: &[u8], value: Value, expires_at: Option<u64>) {
         let entry = Entry { value, expires_at };
         match self.entries.get_mut(key) {
@@ -183,7 +183,7 @@ impl KeySpace {
         }
     }
 
-    /// Removes a key, and tells whether it was there.
+    /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8], now: u64) -> bool {
         let removed = self.entries.remove(key);
         removed.is_some_and(|entry| !entry.is_over(now))

@@ -12,7 +12,7 @@ use crate::redis::{
     connection::{Answer, Connection, Frame, Pushed, ServerConfig, Version},
 };
 
-/// How long closing waits for what is still on its way.
+/// The longest time that closing waits for data in flight.
 const QUIT_WAIT: Duration = Duration::from_millis(500);
 
 /// An open connection.

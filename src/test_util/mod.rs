@@ -39,7 +39,7 @@ pub(crate) use key_space::{Entry, KeySpace, Value};
 #[allow(unused_imports, reason = "the tests of the server alone use them")]
 pub(crate) use server::{Role, Server, Settings};
 
-/// What the crate's own simulator needs. It may change at any time.
+/// Used by the crate's own simulator. May change at any time.
 #[doc(hidden)]
 pub mod simulation {
     pub use super::faults::{Calm, Delivering, Ending, Executed, Fate, Faults, MasterChange};
@@ -53,12 +53,12 @@ pub mod simulation {
 /// The message of an error reply.
 type Failure = Cow<'static, str>;
 
-/// What a command answers.
+/// The reply to a command.
 type Outcome = Result<Frame, Failure>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A connection to a server, by the number that `CLIENT ID` answers.
+/// A connection to a server: its `CLIENT ID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
@@ -72,29 +72,29 @@ pub(crate) struct Delivery {
     pub(crate) payload: Bytes,
 }
 
-/// A state of the server in which it answers errors.
+/// A state in which the server returns errors.
 #[allow(
     dead_code,
     reason = "worlds of several servers, tests of the server alone and the differential test set one or the other"
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The data is being loaded.
+    /// The server loads its data.
     Loading,
-    /// A script runs for too long.
+    /// A script exceeds its time limit.
     Busy,
     /// The server is a replica: writes are refused.
     ReadOnly,
     /// Commands that may need memory are refused.
     OutOfMemory,
-    /// The server is a replica that has lost its master and does not serve old data.
+    /// The server is a replica without its master, and serves no stale data.
     MasterDown,
     /// The server has fewer replicas than it needs for writes.
     NoReplicas,
 }
 
 impl Refusal {
-    /// What the server answers.
+    /// The server's error.
     fn message(self) -> &'static str {
         match self {
             Self::Loading => "LOADING Redis is loading the dataset in memory",
@@ -121,7 +121,7 @@ impl Refusal {
         }
     }
 
-    /// Whether this state refuses a command of a script. A script that has written once may go on.
+    /// Whether this state refuses a command of a script. A script that has written once may continue.
     fn refuses_in_script(self, command: &command::Command, wrote: bool) -> bool {
         match self {
             Self::ReadOnly | Self::NoReplicas => !wrote && command.has(command::WRITE),
@@ -143,7 +143,7 @@ fn without_maps(frame: Frame) -> Frame {
     }
 }
 
-/// A text that a server answers.
+/// A text reply.
 fn text_of(frame: &Frame) -> Option<String> {
     match frame {
         Frame::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),

@@ -1,8 +1,8 @@
-//! Connections to servers in memory.
+//! Connections to in-memory servers.
 //!
-//! A connection has a task that does what a network and the server's event loop do: it executes what has arrived at the
-//! server and hands out what has arrived at the client, each in the order in which it was sent. Everything else happens
-//! under one mutex, at the time that tokio's clock shows.
+//! A connection's task replaces the network and the server's event loop: it executes commands that have arrived at the server, and
+//! delivers replies and messages that have arrived at the client, each in the order of sending. Everything else happens under one
+//! mutex, at the time of tokio's clock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,7 +33,7 @@ use crate::redis::{
     endpoint::{Address, Endpoint},
 };
 
-/// The time that the clock of every server shows when its network is made, in milliseconds since 1970.
+/// The time of every server's clock when its network is created, in milliseconds since 1970.
 const EPOCH: u64 = 1_700_000_000_000;
 
 /// Servers, and the connections to them.
@@ -43,14 +43,14 @@ pub(crate) struct Network(Arc<Mutex<State>>);
 pub(crate) struct State {
     pub(super) servers: BTreeMap<Address, Host>,
     pub(super) faults: Box<dyn Faults>,
-    /// Scripts that are to fail.
+    /// The number of scripts that will fail.
     pub(super) fail_next: usize,
     began: Instant,
-    /// What the clocks of the servers showed then, in milliseconds since 1970.
+    /// The servers' time then, in milliseconds since 1970.
     epoch: u64,
     pub(super) pipes: BTreeMap<PipeId, Pipe>,
     opened: u64,
-    /// What masters send to replicas, where there are any.
+    /// The replication from masters to replicas, if there are any.
     pub(super) replication: Option<Replication>,
 }
 
@@ -58,16 +58,16 @@ pub(crate) struct State {
 pub(super) struct Host {
     pub(super) server: Server,
     pub(super) is_up: bool,
-    /// For questions of the test itself.
+    /// The session of the test itself.
     own: ConnectionId,
-    /// It executes nothing before.
+    /// The server executes nothing before this time.
     pub(super) paused_until: Option<Instant>,
 }
 
-/// The number of a connection among all of a network.
+/// The number of a connection within its network.
 pub(crate) type PipeId = u64;
 
-/// When a pipe is to be looked at again.
+/// The time of a pipe's next step.
 enum Next {
     At(Instant),
     OnWake,
@@ -92,7 +92,7 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection, and begins to move what is sent on it.
+    /// Opens a connection, and starts its task.
     async fn dial(&self, address: &Address) -> Result<(Line, BoxFuture<String>), ConnectError> {
         let delay = self.state().faults.connecting();
         if !delay.is_zero() {
@@ -141,11 +141,11 @@ impl Network {
         })
     }
 
-    /// Does what is due on a connection, and has the task woken when it is to look again.
+    /// Runs the due steps of a connection, and sets the wake-up of its task.
     fn step(&self, pipe: PipeId, waker: &Waker) -> Next {
         let now = Instant::now();
         let mut state = self.state();
-        // What happens meanwhile is seen by this step.
+        // Taken before the step: the step itself sees any change that happens meanwhile, so it needs no wake-up.
         let kept = state
             .pipes
             .get_mut(&pipe)
@@ -197,14 +197,14 @@ impl Transport for Network {
         })
     }
 
-    /// Each runtime has a clock of its own, which may be a paused one.
+    /// Each runtime has its own clock, which may be paused.
     fn is_reached_from_anywhere(&self) -> bool {
         false
     }
 }
 
 impl State {
-    /// What the clocks of the servers show.
+    /// The time of the servers.
     pub(super) fn millis(&self, now: Instant) -> u64 {
         self.epoch + now.saturating_duration_since(self.began).as_millis() as u64
     }
@@ -273,7 +273,7 @@ impl State {
         Some(pipe)
     }
 
-    /// Puts a command on its way; `None` if the connection has ended.
+    /// Sends a command. `None` if the connection has ended.
     pub(super) fn send(
         &mut self,
         pipe: PipeId,
@@ -307,7 +307,7 @@ impl State {
         Some(answered)
     }
 
-    /// Executes what has arrived at the server.
+    /// Executes the commands that have arrived at the server.
     fn execute_due(&mut self, pipe: PipeId, now: Instant) {
         let millis = self.millis(now);
         loop {
@@ -343,14 +343,14 @@ impl State {
         }
     }
 
-    /// Answers a `WAIT` that is over, and says whether it is.
+    /// Replies to a `WAIT` that is over. Returns whether it is.
     fn unblock(&mut self, pipe: PipeId, now: Instant, millis: u64) -> bool {
         let acknowledged = self.acknowledged(pipe, now);
         let Some(found) = self.pipes.get_mut(&pipe) else {
             return false;
         };
         if found.end.is_none() {
-            // A server forgets what is behind a `WAIT` whose client has left.
+            // A server discards the commands after a `WAIT` whose client has left.
             found.requests.clear();
             found.blocked = None;
             return true;
@@ -383,7 +383,7 @@ impl State {
         let is_failing = name.starts_with("EVAL") && self.fail_next > 0;
         self.fail_next -= usize::from(is_failing);
         let frame = match self.faults.refusal(name) {
-            _ if is_failing => Frame::Error("ERR this failure was asked for by a test".into()),
+            _ if is_failing => Frame::Error("ERR failure requested by a test".into()),
             Some(refusal) => Frame::Error(refusal),
             None => host.server.execute(id, name, args, millis, &mut deliveries),
         };
@@ -416,7 +416,7 @@ impl State {
         }
     }
 
-    /// Has the other nodes of a cluster that are up pass a message on.
+    /// Forwards a message to the running nodes of a cluster.
     fn relay(&mut self, from: &Address, channel: &[u8], payload: &Bytes, now: Instant) {
         let mut deliveries = Vec::new();
         let others = self
@@ -438,7 +438,7 @@ impl State {
         }
     }
 
-    /// Puts the answer to a request on its way.
+    /// Sends the reply to a request.
     fn answer(&mut self, pipe: PipeId, request: Request, frame: Frame, now: Instant, millis: u64) {
         self.faults.executed(&Executed {
             connection: pipe,
@@ -477,7 +477,7 @@ impl State {
         pipe.wake();
     }
 
-    /// Hands out what has arrived at the client.
+    /// Delivers replies and messages that have arrived at the client.
     fn hand_out_due(&mut self, pipe: PipeId, now: Instant) -> Next {
         let Some(found) = self.pipes.get_mut(&pipe) else {
             return Next::Never;
@@ -530,7 +530,7 @@ impl State {
         }
     }
 
-    /// Loses what a server has, and its connections.
+    /// Deletes the data of a server, and ends its connections.
     pub(super) fn restart(&mut self, address: &Address) {
         self.disconnect(Some(address));
         if let Some(host) = self.servers.get_mut(address) {
@@ -555,7 +555,7 @@ impl State {
         }
     }
 
-    /// How many connections clients have open.
+    /// The number of open connections of clients.
     pub(super) fn connections(&self) -> usize {
         self.pipes
             .values()

@@ -19,18 +19,18 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Reads an integer, or answers as commands do.
+/// Reads an integer, or returns the error of Redis's commands.
 pub(crate) fn parse_integer(text: &[u8]) -> Result<i64, Failure> {
     integer(text).ok_or_else(|| NOT_AN_INTEGER.into())
 }
 
-/// Reads a decimal fraction, exponent or infinity; not a number is refused.
+/// Reads a decimal fraction, exponent or infinity. Refuses NaN.
 pub(crate) fn float(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }
 
-/// Reads a float, or answers as commands do.
+/// Reads a float, or returns the error of Redis's commands.
 pub(crate) fn parse_float(text: &[u8]) -> Result<f64, Failure> {
     float(text).ok_or_else(|| NOT_A_FLOAT.into())
 }

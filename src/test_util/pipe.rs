@@ -1,4 +1,4 @@
-//! A connection, as a network sees it: what is on its way, in both directions.
+//! The data in flight on a connection, in both directions.
 
 use std::{collections::VecDeque, task::Waker, time::Duration};
 
@@ -14,34 +14,34 @@ use crate::redis::{
     endpoint::Address,
 };
 
-/// A connection, from its one end to the other.
+/// A connection with both ends.
 pub(super) struct Pipe {
     pub(super) address: Address,
-    /// What the server calls it.
+    /// Its id at the server.
     pub(super) id: ConnectionId,
     pub(super) requests: VecDeque<(Instant, Request)>,
     pub(super) arrivals: VecDeque<(Instant, Arrival)>,
-    /// The `WAIT` that holds up the requests behind it.
+    /// The `WAIT` that delays later requests.
     pub(super) blocked: Option<Blocked>,
     /// The master's offset after the last write of this connection.
     pub(super) written: u64,
     pub(super) messages: Option<mpsc::UnboundedSender<Pushed>>,
-    /// Tells the client of the end. `None` once the client has closed the connection: the server still executes what was sent.
+    /// Reports the end to the client. `None` after the client has closed the connection: the server still executes sent commands.
     pub(super) end: Option<oneshot::Sender<&'static str>>,
     /// The end is on its way to the client.
     pub(super) is_ending: bool,
-    /// A command was lost, and with it all that the client sends behind it.
+    /// A command was lost; all later commands of the client are lost too.
     pub(super) is_cut: bool,
-    /// The answers of lost commands, which their callers miss only when the connection ends.
+    /// The reply channels of lost commands, which end with the connection.
     pub(super) lost: Vec<oneshot::Sender<Frame>>,
-    /// Of the task that moves what is on its way, while that task waits.
+    /// The waker of the connection's task, while that task waits.
     pub(super) waker: Option<Waker>,
 }
 
 pub(super) struct Request {
     pub(super) name: &'static str,
     pub(super) args: Vec<Bytes>,
-    /// Dropped, it says that the connection has ended.
+    /// Dropping it reports the end of the connection.
     pub(super) answer: oneshot::Sender<Frame>,
     pub(super) is_answered: bool,
 }
@@ -49,14 +49,14 @@ pub(super) struct Request {
 /// A `WAIT` for replicas that have not acknowledged yet.
 pub(super) struct Blocked {
     pub(super) request: Request,
-    /// How many replicas it waits for.
+    /// The number of replicas that it waits for.
     pub(super) wanted: usize,
-    /// `None`: it has no timeout.
+    /// `None` without a timeout.
     pub(super) until: Option<Instant>,
 }
 
 impl Blocked {
-    /// The `WAIT` that such an answer leaves waiting; `None` for anything else.
+    /// The pending `WAIT` of a reply; `None` for any other reply.
     pub(super) fn by(
         request: &Request,
         answer: &Frame,
@@ -86,20 +86,20 @@ pub(super) enum Arrival {
 }
 
 impl Pipe {
-    /// Has the task look at the connection that moves what is on its way.
+    /// Wakes the connection's task.
     pub(super) fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 
-    /// Puts a command on its way to the server, behind those before it.
+    /// Sends a command to the server, after earlier ones.
     pub(super) fn depart(&mut self, due: Instant, request: Request) {
         let due = self.requests.back().map_or(due, |(last, _)| due.max(*last));
         self.requests.push_back((due, request));
     }
 
-    /// Puts something on its way to the client, behind what was before it.
+    /// Sends data to the client, after earlier data.
     pub(super) fn arrive(&mut self, due: Instant, arrival: Arrival) {
         if self.end.is_some() {
             let due = self.arrivals.back().map_or(due, |(last, _)| due.max(*last));
@@ -107,14 +107,14 @@ impl Pipe {
         }
     }
 
-    /// Has the client find the connection ended, behind what is on its way.
+    /// Ends the connection at the client, after the data in flight.
     pub(super) fn end_at(&mut self, due: Instant, reason: &'static str) {
         if !std::mem::replace(&mut self.is_ending, true) {
             self.arrive(due, Arrival::End(reason));
         }
     }
 
-    /// The first that has arrived at the client.
+    /// The next item that has arrived at the client.
     pub(super) fn arrived(&mut self, now: Instant) -> Option<Arrival> {
         let (due, _) = self.arrivals.front()?;
         if *due > now {
@@ -123,13 +123,13 @@ impl Pipe {
         self.arrivals.pop_front().map(|(_, arrival)| arrival)
     }
 
-    /// The client has left: nothing arrives there any more.
+    /// The client has left: nothing is delivered any more.
     pub(super) fn leave(&mut self) -> Option<oneshot::Sender<&'static str>> {
         self.arrivals.clear();
         self.lost.clear();
         self.messages = None;
         for (_, request) in &mut self.requests {
-            // The caller learns that no answer will come.
+            // Ends the reply channel: the caller learns that no reply comes.
             request.answer = oneshot::channel().0;
         }
         self.end.take()

@@ -1,4 +1,4 @@
-//! A connection for clients that are not of this crate.
+//! A connection for other kinds of clients.
 
 use std::{
     fmt,
@@ -19,13 +19,13 @@ use crate::{
     },
 };
 
-/// How long it may take to open.
+/// The longest time to open it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection on which commands are sent as they are.
+/// A connection that sends commands unchanged.
 pub struct RawConnection {
     connection: Arc<dyn Connection>,
-    /// Dropped, it ends the connection; of no other use here.
+    /// Dropping it ends the connection.
     _ended: Mutex<BoxFuture<String>>,
 }
 
@@ -49,11 +49,11 @@ impl RawConnection {
         })
     }
 
-    /// Sends a command, and waits for the answer.
+    /// Sends a command, and waits for the reply.
     ///
     /// # Errors
     ///
-    /// Why there is no answer.
+    /// The reason why there is no reply.
     pub async fn send(
         &self,
         name: &'static str,
@@ -63,7 +63,7 @@ impl RawConnection {
         self.connection.send(name, args.collect()).await
     }
 
-    /// The messages that arrive from now on.
+    /// A stream of the messages that arrive from now on.
     pub fn messages(&self) -> impl Stream<Item = Pushed> + Send + Unpin + use<> {
         self.connection.messages()
     }

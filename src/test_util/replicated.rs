@@ -21,13 +21,13 @@ use crate::{
     redis::{Target, connection::Frame, endpoint::Address},
 };
 
-/// How often the sentinels look at the servers.
+/// The interval at which the sentinels check the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a server hangs that nothing wakes.
+/// The longest hang of a server.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
-/// A master, two replicas that lag behind it, and three sentinels that replace it when it falls silent. All chance comes
-/// from a seed. A clone is the same world.
+/// A master, two lagging replicas, and three sentinels that replace a silent master. A seed determines all randomness. A clone
+/// is the same world.
 #[derive(Clone)]
 pub struct Replicated {
     network: Network,
@@ -35,7 +35,7 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// Servers without data. Their sentinels work on the present runtime.
+    /// Creates servers without data. The sentinels run on the current runtime.
     pub fn new(seed: u64) -> Self {
         let network = Network::new();
         let sentinels = Sentinels::new(network.clone(), seed);
@@ -51,26 +51,26 @@ impl Replicated {
         Self { network, sentinels }
     }
 
-    /// Has `faults` decide what goes wrong on the connections from now on, and see which server is the master.
+    /// Lets `faults` decide about faults of connections from now on, and observe changes of masters.
     pub fn set_faults(&self, faults: impl Faults + 'static) {
         self.network.state().faults = Box::new(faults);
     }
 
-    /// The longest that a write takes to a replica, and as long its acknowledgement.
+    /// Sets the longest delay of a write to a replica, and of its acknowledgement.
     pub fn set_lag(&self, lag: Duration) {
         if let Some(replication) = &mut self.network.state().replication {
             replication.lag = lag;
         }
     }
 
-    /// The fewest replicas with which a master accepts writes.
+    /// Sets the fewest replicas with which a master accepts writes.
     pub fn set_min_replicas(&self, replicas: usize) {
         if let Some(replication) = &mut self.network.state().replication {
             replication.min_replicas = replicas;
         }
     }
 
-    /// A client that asks two of the sentinels where the master is.
+    /// Connects a client that asks two of the sentinels for the master.
     ///
     /// # Errors
     ///
@@ -99,13 +99,13 @@ impl Replicated {
         Ok(target)
     }
 
-    /// Has the sentinels make a replica the master although the present one is well; says whether one could be.
+    /// Lets the sentinels replace a healthy master by a replica. Returns whether a replica was available.
     pub fn fail_over(&self) -> bool {
         let mut sentinels = lock(&self.sentinels);
         sentinels.fail_over(&mut self.network.state(), Instant::now())
     }
 
-    /// Which of the three servers is the master, by the latest failover.
+    /// The index of the master after the latest failover.
     pub fn master(&self) -> usize {
         let sentinels = lock(&self.sentinels);
         let mut nodes = sentinels.nodes.iter();
@@ -114,7 +114,7 @@ impl Replicated {
             .unwrap_or_default()
     }
 
-    /// Ends all connections to a server, which accepts none and sends nothing until [`start`](Self::start).
+    /// Stops a server until [`start`](Self::start): all connections end, and it accepts none.
     pub fn stop(&self, node: usize) {
         self.change(node, |_, state, node, now| {
             state.catch_up(now);
@@ -126,7 +126,7 @@ impl Replicated {
         });
     }
 
-    /// Has a server do nothing until [`start`](Self::start); its connections stay open.
+    /// Lets a server hang until [`start`](Self::start); its connections stay open.
     pub fn hang(&self, node: usize) {
         self.change(node, |_, state, node, now| {
             state.catch_up(now);
@@ -139,7 +139,7 @@ impl Replicated {
         });
     }
 
-    /// Cuts a server off from all other servers until [`start`](Self::start); clients reach it.
+    /// Separates a server from all other servers until [`start`](Self::start); clients can still reach it.
     pub fn isolate(&self, node: usize) {
         self.change(node, |sentinels, state, node, now| {
             state.catch_up(now);
@@ -158,7 +158,7 @@ impl Replicated {
         state.disconnect(Some(&address));
     }
 
-    /// Ends what keeps servers and sentinels from their work. A master that has been replaced does not know it yet.
+    /// Ends all faults of servers and sentinels. A replaced master does not know of its successor yet.
     pub fn start(&self) {
         let mut sentinels = lock(&self.sentinels);
         let mut state = self.network.state();
@@ -174,7 +174,7 @@ impl Replicated {
         sentinels.note_split(&mut state);
     }
 
-    /// Whether all is as before any failover: all servers are up, and the replicas follow the master.
+    /// Whether all servers are up and the replicas follow the master.
     pub fn is_settled(&self) -> bool {
         lock(&self.sentinels).is_settled(&self.network.state())
     }
@@ -196,12 +196,12 @@ impl Replicated {
         self.network.state().disconnect(None);
     }
 
-    /// Has the master forget the scripts that it knows.
+    /// Deletes the scripts of the master.
     pub fn forget_scripts(&self) {
         self.run("SCRIPT", &["FLUSH"]);
     }
 
-    /// The master's keys that have not expired.
+    /// The live keys of the master.
     pub fn keys(&self) -> Vec<String> {
         texts(&self.run("KEYS", &["*"]))
     }
@@ -211,25 +211,25 @@ impl Replicated {
         texts(&self.run("PUBSUB", &["CHANNELS"]))
     }
 
-    /// How many connections clients have open, to servers and sentinels.
+    /// The number of open connections of clients, to servers and sentinels.
     pub fn connections(&self) -> usize {
         self.network.state().connections()
     }
 
-    /// How long the master keeps the lock `name`: `None` if it is free, [`Duration::MAX`] without an end.
+    /// The remaining lease of the lock `name` at the master: `None` if it is free, [`Duration::MAX`] without an expiry.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         let master = lock(&self.sentinels).master.clone();
         self.lease_at(&master, name)
     }
 
-    /// The longest that any of the servers keeps the lock `name`: the one that granted it may have been replaced.
+    /// The longest remaining lease of the lock `name` at any server: its granter may have been replaced.
     pub fn longest_lease(&self, name: &str) -> Option<Duration> {
         let nodes = lock(&self.sentinels).nodes.clone();
         let leases = nodes.iter().map(|node| self.lease_at(node, name));
         leases.max().flatten()
     }
 
-    /// The owners that have the lock `name` at the master, and how many holds each has.
+    /// The owners that hold the lock `name` at the master, with their hold counts.
     pub fn holders(&self, name: &str) -> Vec<(String, u64)> {
         let master = lock(&self.sentinels).master.clone();
         let state = self.network.state();

@@ -1,8 +1,7 @@
-//! What masters send to their replicas, and what these acknowledge.
+//! Replication from masters to replicas, with acknowledgements.
 //!
-//! After each write, a master sends all its keys as they are then: a replica that has received them has the effects of
-//! all writes up to that one, as by Redis's stream of effects, and of no later one. What is on its way arrives after a lag by
-//! chance, in the order in which it was sent.
+//! After each write, a master sends a snapshot of all its keys. A replica that has received it has the effects of all writes up to
+//! that one, as by Redis's replication stream. A snapshot arrives after a random lag, in the order of sending.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,17 +26,17 @@ pub(crate) struct KnownReplica {
 /// The links between masters and replicas.
 pub(super) struct Replication {
     random: Rng,
-    /// The longest way of a write to a replica, and of its acknowledgement.
+    /// The longest lag of a write, and of its acknowledgement.
     pub(super) lag: Duration,
     /// The fewest connected replicas with which a master accepts writes.
     pub(super) min_replicas: usize,
     streams: BTreeMap<Address, Stream>,
 }
 
-/// What one master sends.
+/// The replication stream of one master.
 #[derive(Default)]
 struct Stream {
-    /// How much it has written.
+    /// Its offset: the number of its writes.
     offset: u64,
     links: Vec<Link>,
 }
@@ -45,11 +44,11 @@ struct Stream {
 /// The connection from a replica to its master.
 struct Link {
     replica: Address,
-    /// Nothing gets through any more, which the master does not notice.
+    /// The link is broken, and the master has not noticed.
     is_severed: bool,
-    /// What the replica has not acknowledged yet.
+    /// Unacknowledged snapshots.
     sent: VecDeque<Sent>,
-    /// When all that was sent has been acknowledged.
+    /// The time at which everything sent is acknowledged.
     idle_from: Instant,
     received: Option<u64>,
     acknowledged: Option<u64>,
@@ -59,12 +58,12 @@ struct Sent {
     offset: u64,
     arrives: Instant,
     acknowledged: Instant,
-    /// `None` once the replica has it.
+    /// `None` once the replica has received it.
     keys: Option<Arc<Snapshot>>,
 }
 
 impl Link {
-    /// Takes note of what has arrived, and returns what the replica has by now if that is news.
+    /// Processes arrived snapshots. Returns the latest one, if it is new.
     fn catch_up(&mut self, now: Instant) -> Option<Arc<Snapshot>> {
         let mut latest = None;
         for sent in &mut self.sent {
@@ -80,7 +79,7 @@ impl Link {
         latest
     }
 
-    /// When the replica will have acknowledged an offset.
+    /// The time at which the replica will have acknowledged an offset.
     fn acknowledges(&self, offset: u64) -> Option<Instant> {
         let covering = self.sent.iter().find(|sent| sent.offset >= offset);
         covering.map(|sent| sent.acknowledged)
@@ -101,12 +100,12 @@ impl Replication {
         self.streams.entry(master.clone()).or_default()
     }
 
-    /// Lets a server be a master whose data has come so far.
+    /// Makes a server a master, at this offset.
     pub(super) fn begin(&mut self, master: &Address, offset: u64) {
         self.stream(master).offset = offset;
     }
 
-    /// Sends what a write has left to all replicas of a master; says how far it has come by then.
+    /// Sends a snapshot after a write to all replicas of a master. Returns the new offset.
     pub(super) fn send(&mut self, master: &Address, keys: Snapshot, now: Instant) -> u64 {
         let keys = Arc::new(keys);
         let (lag, random) = (self.lag, &mut self.random);
@@ -120,7 +119,7 @@ impl Replication {
         stream.offset
     }
 
-    /// Has a replica follow a master, and sends it all that there is.
+    /// Makes a replica follow a master, and sends it a full snapshot.
     pub(super) fn attach(
         &mut self,
         master: &Address,
@@ -143,7 +142,7 @@ impl Replication {
         stream.links.push(link);
     }
 
-    /// Ends what a replica gets from any master; says how far it has come, unless it never had all.
+    /// Ends the replication to a replica. Returns its offset, or `None` if it never received a full snapshot.
     pub(super) fn detach(&mut self, replica: &Address) -> Option<u64> {
         let mut received = None;
         for stream in self.streams.values_mut() {
@@ -153,12 +152,12 @@ impl Replication {
         received
     }
 
-    /// A master sends nothing more to its replicas.
+    /// Ends the replication from a master.
     pub(super) fn end(&mut self, master: &Address) {
         self.streams.remove(master);
     }
 
-    /// Lets nothing more through from and to a server, silently.
+    /// Breaks all links of a server without notice.
     pub(super) fn sever(&mut self, server: &Address) {
         for (master, stream) in &mut self.streams {
             for link in &mut stream.links {
@@ -170,7 +169,7 @@ impl Replication {
         }
     }
 
-    /// Whether a replica gets all that this master writes.
+    /// Whether a replica receives all writes of this master.
     pub(super) fn follows(&self, master: &Address, replica: &Address) -> bool {
         let links = self
             .streams
@@ -180,13 +179,13 @@ impl Replication {
         links.any(|link| link.replica == *replica && !link.is_severed)
     }
 
-    /// How far a replica has come, unless it never had all.
+    /// The offset of a replica; `None` if it never received a full snapshot.
     pub(super) fn received(&self, replica: &Address) -> Option<u64> {
         let mut links = self.streams.values().flat_map(|stream| &stream.links);
         links.find(|link| link.replica == *replica)?.received
     }
 
-    /// What replicas have received that they had not applied.
+    /// The snapshots that replicas have received and not applied.
     pub(super) fn catch_up(&mut self, now: Instant) -> Vec<(Address, Arc<Snapshot>)> {
         let links = self
             .streams
@@ -196,7 +195,7 @@ impl Replication {
         arrived.collect()
     }
 
-    /// How many replicas have acknowledged what a master had written at an offset, as far as it has heard.
+    /// The number of replicas whose acknowledgement of an offset has reached the master.
     pub(super) fn acknowledged(&mut self, master: &Address, offset: u64) -> usize {
         let links = self.stream(master).links.iter();
         links
@@ -204,7 +203,7 @@ impl Replication {
             .count()
     }
 
-    /// When so many replicas will have acknowledged an offset.
+    /// The time at which this many replicas will have acknowledged an offset.
     pub(super) fn expected(
         &mut self,
         master: &Address,
@@ -221,7 +220,7 @@ impl Replication {
         times.get(missing).copied()
     }
 
-    /// What a master knows of itself and of the replicas that it has synchronized.
+    /// The offset of a master, and its synchronized replicas.
     pub(super) fn report(&mut self, master: &Address) -> (u64, Vec<KnownReplica>) {
         let stream = self.stream(master);
         let online = stream.links.iter().filter_map(|link| {
@@ -233,7 +232,7 @@ impl Replication {
     }
 }
 
-/// Puts a snapshot on its way.
+/// Sends a snapshot.
 fn put(
     link: &mut Link,
     offset: u64,

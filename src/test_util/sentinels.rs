@@ -1,7 +1,7 @@
-//! Sentinels: they find out that a master is silent, and make a replica the master.
+//! Sentinels: they detect a silent master, and promote a replica.
 //!
-//! They are one state machine, in which each sentinel hears of a failover at a time of its own. Their clock is tokio's,
-//! and chance comes from a seed.
+//! They are one state machine, in which each sentinel learns of a failover at its own time. Their clock is tokio's, and a seed
+//! determines all randomness.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,20 +21,20 @@ use super::{
 };
 use crate::redis::endpoint::Address;
 
-/// The name under which the sentinels know the master.
+/// The name of the monitored service.
 pub(super) const SERVICE: &str = "in-memory";
 const NODES: u16 = 3;
 const SENTINELS: u16 = 3;
 
-/// How long a master may be silent, in milliseconds.
+/// The silence after which a master counts as down, in milliseconds.
 const DOWN_AFTER: Range<u64> = 100..600;
-/// How long the sentinels take to agree on a leader.
+/// The time until the sentinels agree on a leader.
 const ELECTION: Range<u64> = 20..300;
-/// How much later the other sentinels hear of a failover than its leader.
+/// The delay until the other sentinels learn of a failover.
 const NEWS: Range<u64> = 1..400;
-/// How long a replica takes to be told of its new master.
+/// The delay until a replica is reconfigured for its new master.
 const RECONFIGURATION: Range<u64> = 10..400;
-/// How long an old master is left alone that is back.
+/// The delay until an old master that is back is reconfigured.
 const CONVERSION: Range<u64> = 50..3_000;
 
 pub(super) struct Sentinels {
@@ -45,15 +45,15 @@ pub(super) struct Sentinels {
     /// The latest master.
     pub(super) master: Address,
     epoch: u64,
-    /// When the master is to be replaced that has fallen silent.
+    /// The time of the failover of a silent master.
     replacing: Option<Replacing>,
-    /// When a server will be told to follow the master.
+    /// The time at which a server is reconfigured to follow the master.
     orders: BTreeMap<Address, Instant>,
     /// Servers that only clients can reach.
     isolated: BTreeSet<Address>,
-    /// An old master takes commands.
+    /// An old master serves clients.
     is_split: bool,
-    /// The leader of the last failover moves the replicas until then.
+    /// Until this time, the leader of the last failover reconfigures the replicas.
     moving_until: Instant,
     leader: usize,
 }
@@ -62,7 +62,7 @@ pub(super) struct Sentinel {
     pub(super) address: Address,
     master: Address,
     epoch: u64,
-    /// When it hears of the latest failover.
+    /// The time at which it learns of the latest failover.
     hears: Option<Instant>,
 }
 
@@ -126,7 +126,7 @@ impl Sentinels {
         Duration::from_millis(self.random.u64(millis))
     }
 
-    /// Does what is due.
+    /// Runs the due steps.
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         let network = self.network.clone();
@@ -163,7 +163,7 @@ impl Sentinels {
         }
     }
 
-    /// Makes the replica the master that has received most; says whether there was one.
+    /// Promotes the replica with the largest offset. Returns whether there was one.
     pub(super) fn fail_over(&mut self, state: &mut State, now: Instant) -> bool {
         state.catch_up(now);
         let received = |node: &Address| state.replication.as_ref()?.received(node);
@@ -199,7 +199,7 @@ impl Sentinels {
         true
     }
 
-    /// Has all servers that can be reached follow the master, each after a while.
+    /// Reconfigures all reachable servers to follow the master, each after a delay.
     fn give_orders(&mut self, state: &mut State, now: Instant) {
         for node in self.nodes.clone() {
             let follows = state
@@ -230,7 +230,7 @@ impl Sentinels {
         }
     }
 
-    /// Lets each sentinel answer what it knows.
+    /// Updates the replies of each sentinel.
     fn tell(&self, state: &mut State, now: Instant) {
         let id = |index: usize| format!("{:040x}", index + 1);
         for (index, sentinel) in self.sentinels.iter().enumerate() {
@@ -258,7 +258,7 @@ impl Sentinels {
         }
     }
 
-    /// Takes note of whether a master serves clients that has been replaced.
+    /// Records whether a replaced master serves clients.
     pub(super) fn note_split(&mut self, state: &mut State) {
         let serves = |node: &&Address| {
             **node != self.master && state.is_master(node) && is_awake(state, node)
@@ -273,7 +273,7 @@ impl Sentinels {
         }
     }
 
-    /// Cuts a server off from all but clients.
+    /// Separates a server from everything but clients.
     pub(super) fn isolate(&mut self, node: &Address) {
         self.isolated.insert(node.clone());
     }
@@ -286,7 +286,7 @@ impl Sentinels {
         is_awake(state, node) && !self.isolated.contains(node)
     }
 
-    /// Whether nothing is left of any failover or outage.
+    /// Whether all failovers and outages are over.
     pub(super) fn is_settled(&self, state: &State) -> bool {
         let is_in_place = |node: &Address| {
             let replication = state.replication.as_ref();
@@ -307,7 +307,7 @@ fn is_up(state: &State, server: &Address) -> bool {
     state.servers.get(server).is_some_and(|host| host.is_up)
 }
 
-/// Whether a server takes commands.
+/// Whether a server runs commands.
 fn is_awake(state: &State, server: &Address) -> bool {
     let host = state.servers.get(server);
     let is_paused = host.is_none_or(|host| host.paused_until.is_some());

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 
 use super::number;
 
-/// Members in the order of their scores, those of equal scores in the order of their names.
+/// Members in the order of scores, then of names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SortedSet {
     scores: HashMap<Bytes, f64, FixedState>,

@@ -1,4 +1,4 @@
-//! Servers that are masters and replicas by turns: what they know of each other, and how one takes over.
+//! Servers that alternate as masters and replicas: their views of each other, and the promotion of a replica.
 
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use super::{
 use crate::redis::endpoint::Address;
 
 impl State {
-    /// Has replicas apply what has arrived.
+    /// Lets replicas apply the snapshots that have arrived.
     pub(super) fn catch_up(&mut self, now: Instant) {
         let replication = self.replication.as_mut();
         let arrived = replication.map_or_else(Vec::new, |replication| replication.catch_up(now));
@@ -22,7 +22,7 @@ impl State {
         }
     }
 
-    /// Sends what a server has after a write to its replicas.
+    /// Sends a snapshot of a server to its replicas after a write.
     pub(super) fn replicate(&mut self, address: &Address, writer: Option<PipeId>, now: Instant) {
         let (Some(replication), Some(host)) = (&mut self.replication, self.servers.get(address))
         else {
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// How many replicas have acknowledged what a connection wrote.
+    /// The number of replicas that have acknowledged a connection's writes.
     pub(super) fn acknowledged(&mut self, pipe: PipeId, now: Instant) -> usize {
         self.catch_up(now);
         let Some(pipe) = self.pipes.get(&pipe) else {
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Sees to it that a server knows what it is about to be asked.
+    /// Updates a server's state for its next reply.
     pub(super) fn prepare(&mut self, pipe: PipeId, command: &str, now: Instant) {
         if self.replication.is_none() {
             return;
@@ -79,8 +79,8 @@ impl State {
         settings.role = Role::Master { offset, replicas };
     }
 
-    /// Makes a replica the master, with what has reached it of `old`'s data. From then on no replica listens to the old one,
-    /// which with a replica that has not been told yet would be a majority: what it grants then, no durability keeps.
+    /// Promotes a replica, with the data that it has received from `old`. From then on no replica follows the old master: together with
+    /// a replica it would still be a majority, and no durability would keep its later grants.
     pub(super) fn promote(&mut self, replica: &Address, old: &Address, now: Instant) {
         self.catch_up(now);
         let millis = self.millis(now);
@@ -105,8 +105,7 @@ impl State {
         });
     }
 
-    /// Makes a server a replica of `master`. One that was a master ends its connections; its data is replaced as soon as that
-    /// of the new one arrives.
+    /// Makes a server a replica of `master`. A former master ends its connections; the first snapshot replaces its data.
     pub(super) fn follow(&mut self, replica: &Address, master: &Address, now: Instant) {
         self.catch_up(now);
         if self.is_master(replica) {
@@ -141,7 +140,7 @@ impl State {
         host.is_some_and(|host| matches!(host.server.settings.role, Role::Master { .. }))
     }
 
-    /// Has the connections to a server looked at again.
+    /// Wakes the tasks of a server's connections.
     pub(super) fn wake(&mut self, address: &Address) {
         let pipes = self.pipes.values_mut();
         pipes

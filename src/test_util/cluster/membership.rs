@@ -1,4 +1,4 @@
-//! What a node of a cluster knows of itself and of the other nodes.
+//! A cluster node's view of itself and of the other nodes.
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::redis::endpoint::Address;
 /// The slots of a cluster.
 pub(crate) const SLOTS: HashSlot = 16_384;
 
-/// A node, by its place in the list that all nodes have.
+/// A node: its index in the list of all nodes.
 pub(crate) type NodeIndex = usize;
 
 /// A node's view of its cluster.
@@ -16,22 +16,22 @@ pub(crate) type NodeIndex = usize;
 pub(crate) struct Membership {
     own: NodeIndex,
     addresses: Arc<[Address]>,
-    /// The owner of each slot, as far as this node has heard.
+    /// The owner of each slot, in this node's view.
     owners: Vec<Option<NodeIndex>>,
-    /// The latest epoch of each node that this one has heard of: of two that claim a slot, the later has it.
+    /// The latest known epoch of each node: of two claims to a slot, the later epoch wins.
     epochs: Vec<u64>,
-    /// Slots of this node that are on their way to another.
+    /// Slots of this node that migrate to another node.
     leaving: BTreeMap<HashSlot, NodeIndex>,
-    /// Slots of other nodes that are on their way to this one.
+    /// Slots of other nodes that migrate to this node.
     arriving: BTreeMap<HashSlot, NodeIndex>,
     /// The number of slots without an owner.
     unowned: usize,
-    /// The command at hand follows an `ASKING`.
+    /// The current command follows an `ASKING`.
     pub(crate) asking: bool,
 }
 
 impl Membership {
-    /// Nodes that have as many slots each, in their order.
+    /// Creates nodes with equal ranges of slots, in order.
     pub(crate) fn new(own: NodeIndex, addresses: Arc<[Address]>) -> Self {
         let count = addresses.len();
         let owner = |slot| Some(usize::from(slot) * count / usize::from(SLOTS));
@@ -73,7 +73,7 @@ impl Membership {
         (0..SLOTS).filter(|slot| self.owns(*slot))
     }
 
-    /// By default a cluster serves no slot while one has no owner.
+    /// Whether the cluster is down: by default it serves no slot while any slot lacks an owner.
     pub(crate) fn is_down(&self) -> bool {
         self.unowned > 0
     }
@@ -95,7 +95,7 @@ impl Membership {
         self.arriving.insert(slot, from);
     }
 
-    /// Has a slot of another owner from now on, and says whether it was this node's.
+    /// Records the new owner of a slot. Returns whether this node was the old owner.
     pub(in crate::test_util) fn set_owner(
         &mut self,
         slot: HashSlot,
@@ -109,13 +109,13 @@ impl Membership {
         old == Some(self.own) && owner != old
     }
 
-    /// Claims what the node has with an epoch that is later than all other epochs.
+    /// Raises the node's epoch above all other epochs.
     pub(in crate::test_util) fn claim_anew(&mut self) {
         let latest = self.epochs.iter().max().copied().unwrap_or_default();
         self.epochs[self.own] = latest + 1;
     }
 
-    /// Believes the claims of another node, unless those that it has heard are later, and returns what it loses by them.
+    /// Accepts the claims of another node, unless a known claim has a later epoch. Returns the slots that this node loses.
     pub(in crate::test_util) fn hear(&mut self, other: &Self) -> Vec<HashSlot> {
         let epoch = other.epoch();
         self.epochs[other.own] = epoch;
@@ -128,7 +128,7 @@ impl Membership {
         news.into_iter().filter(lost).collect()
     }
 
-    /// The answer to `CLUSTER NODES`.
+    /// The reply to `CLUSTER NODES`.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         for (node, (host, port)) in self.addresses.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Membership {
     }
 }
 
-/// The name of a node, which lasts: 40 hexadecimal digits.
+/// The permanent id of a node: 40 hexadecimal digits.
 fn id(node: NodeIndex) -> String {
     format!("{:040x}", node + 1)
 }

@@ -86,7 +86,7 @@ fn hgetall(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     Ok(Frame::Map(frames.collect()))
 }
 
-/// All pairs at once, as of any hash that is small; `COUNT` is no more than a hint.
+/// Returns all pairs at once, as for a small hash; `COUNT` is only a hint.
 fn hscan(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     if args[1] != b"0" {
         return Err("ERR invalid cursor".into());

@@ -58,7 +58,7 @@ fn type_of(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     Ok(Frame::Status(Bytes::from_static(name.as_bytes())))
 }
 
-/// How a command gives a time.
+/// The form of a time in a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time {
     relative: bool,
@@ -78,7 +78,7 @@ impl Time {
         }
     }
 
-    /// The time of the server that `given` means; none if it is too large.
+    /// Converts `given` to a time of the server. `None` if it is too large.
     pub(super) fn absolute(self, given: i64, now: u64) -> Option<i64> {
         let millis = given.checked_mul(if self.in_seconds { 1000 } else { 1 })?;
         let base = if self.relative { now as i64 } else { 0 };
@@ -121,7 +121,7 @@ impl Conditions {
         Ok(read)
     }
 
-    /// Whether an expiry may take the place of the present one.
+    /// Whether an expiry may replace the present one.
     fn allow(&self, expires_at: i64, present: Option<i64>) -> bool {
         !(self.if_none && present.is_some()
             || self.if_any && present.is_none()
@@ -160,7 +160,7 @@ fn invalid_expire(time: Time) -> Failure {
     format!("ERR invalid expire time in '{name}' command").into()
 }
 
-/// When a key ends: -2 if there is none, -1 if it does not, else what `read` makes of the time.
+/// The end of a key, converted by `read`: -2 without the key, -1 without an expiry.
 fn end(data: &mut Data, key: &[u8], now: u64, read: impl FnOnce(u64) -> u64) -> Outcome {
     let expiry = data.keys().entry(key, now).map(|entry| entry.expires_at);
     Ok(Frame::Number(match expiry {
@@ -202,7 +202,7 @@ fn keys(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     Ok(texts(data.keys().names(args[0], now)))
 }
 
-/// Answers everything at once, with the cursor 0.
+/// Returns everything at once, with the cursor 0.
 fn scan(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     if std::str::from_utf8(args[0])
         .ok()
@@ -263,7 +263,7 @@ fn check_flush(args: &[&[u8]]) -> Result<(), Failure> {
     }
 }
 
-/// Reads the time of an option such as `PX`, which has to be in the future of 1970.
+/// Reads the time of an option such as `PX`, which must be after 1970.
 pub(super) fn expiry(given: &[u8], time: Time, now: u64, command: &str) -> Result<u64, Failure> {
     let number = integer(given).ok_or(super::super::number::NOT_AN_INTEGER)?;
     let valid = Some(number).filter(|number| *number > 0);

@@ -193,7 +193,7 @@ fn lrem(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
         } else {
             positions.take(most).collect()
         };
-        // From the back, so that the positions before stay what they are.
+        // From the back, so that earlier positions stay valid.
         positions.sort_unstable_by(|a, b| b.cmp(a));
         positions
             .iter()

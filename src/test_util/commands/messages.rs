@@ -1,4 +1,4 @@
-//! Messages, and the commands about nothing.
+//! `PUBLISH`, and commands without data.
 
 use super::{
     super::{

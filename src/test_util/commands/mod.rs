@@ -1,4 +1,4 @@
-//! The commands of the data, by the type of value that they are about.
+//! The commands on data, by type of value.
 
 pub(crate) mod hashes;
 pub(crate) mod keys;
@@ -35,7 +35,7 @@ fn texts(texts: impl IntoIterator<Item = Bytes>) -> Frame {
     Frame::List(texts.into_iter().map(Frame::Text).collect())
 }
 
-/// The positions that a range of `LRANGE` or `ZRANGE` names, where -1 is the last.
+/// The positions of a range of `LRANGE` or `ZRANGE`; -1 is the last position.
 fn index_range(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let from_end = |index: i64| {

@@ -1,4 +1,4 @@
-//! The ranges of sorted sets that commands name.
+//! The ranges of sorted sets in commands.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::{
     SYNTAX, index_range,
 };
 
-/// Two scores, each with a `(` in front if it is not included.
+/// Two scores; a `(` before a score excludes it.
 #[derive(Debug)]
 pub(super) struct Scores {
     min: Bound,
@@ -39,7 +39,7 @@ fn bound(text: &[u8]) -> Option<Bound> {
     })
 }
 
-/// What `ZRANGE` and `ZRANGEBYSCORE` select.
+/// The selection of `ZRANGE` and `ZRANGEBYSCORE`.
 #[derive(Debug)]
 pub(super) struct Selection {
     pub(super) with_scores: bool,
@@ -55,7 +55,7 @@ enum Ends {
 }
 
 impl Selection {
-    /// Reads the two ends and what follows. `ZRANGEBYSCORE` does not say `BYSCORE`, and cannot be reversed.
+    /// Reads the two ends and the options. `ZRANGEBYSCORE` has no `BYSCORE`, and no reverse order.
     pub(super) fn read(args: &[&[u8]], mut by_score: bool) -> Result<Self, Failure> {
         let (only_scores, mut reversed, mut with_scores, mut limit) =
             (by_score, false, false, None);
@@ -97,7 +97,7 @@ impl Selection {
         })
     }
 
-    /// The positions that are selected, in ascending order of scores.
+    /// The selected positions, in ascending order of scores.
     pub(super) fn within(&self, set: &SortedSet) -> Range<usize> {
         match &self.ends {
             Ends::Scores(scores) => self.limited(scores.within(set)),

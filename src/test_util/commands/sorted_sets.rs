@@ -81,7 +81,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the options, and returns what follows.
+    /// Reads the options. Returns the remaining arguments.
     fn read<'a, 'b>(args: &'a [&'b [u8]]) -> Result<(Self, &'a [&'b [u8]]), Failure> {
         let mut read = Self::default();
         let mut rest = args;
@@ -118,7 +118,7 @@ impl Options {
         Ok(())
     }
 
-    /// The score that a member gets; none if it stays as it is.
+    /// The new score of a member; `None` if it stays unchanged.
     fn score(self, present: Option<f64>, given: f64) -> Result<Option<f64>, Failure> {
         let Some(present) = present else {
             return Ok((!self.if_present).then_some(given));

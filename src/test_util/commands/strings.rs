@@ -126,7 +126,7 @@ fn set(data: &mut Data, args: &[&[u8]], now: u64) -> Outcome {
     Ok(if options.get { old } else { ok() })
 }
 
-/// Sets a string. One whose time is over already is not kept.
+/// Sets a string. Discards it if its expiry is in the past.
 fn put(data: &mut Data, key: &[u8], value: &[u8], expires_at: Option<u64>, now: u64) {
     let keys = data.keys();
     if expires_at.is_some_and(|expires_at| expires_at < now) {

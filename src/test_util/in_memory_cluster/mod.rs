@@ -1,4 +1,4 @@
-//! A cluster in memory, for the crate's own simulator.
+//! An in-memory cluster, for the crate's own simulator.
 
 mod moves;
 
@@ -26,7 +26,7 @@ use crate::{
 
 pub use moves::Move;
 
-/// Masters that share the slots, each alone with its own.
+/// Masters that share the slots, without replicas.
 #[derive(Clone)]
 pub struct Cluster {
     network: Network,
@@ -34,7 +34,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of so many nodes, without data, that nothing disturbs.
+    /// Creates a cluster of this many nodes, without data and without faults.
     pub fn new(nodes: usize) -> Self {
         let network = Network::new();
         let addresses: Arc<[Address]> = (1..=nodes)
@@ -52,17 +52,17 @@ impl Cluster {
         Self { network, addresses }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Has `faults` decide what goes wrong from now on.
+    /// Lets `faults` decide about faults from now on.
     pub fn set_faults(&self, faults: impl Faults + 'static) {
         self.network.state().faults = Box::new(faults);
     }
 
-    /// A client that knows all nodes.
+    /// Connects a client that knows all nodes.
     ///
     /// # Errors
     ///
@@ -95,24 +95,24 @@ impl Cluster {
         self.network.state().disconnect(Some(address));
     }
 
-    /// Ends all connections to a node, which accepts none until [`start`](Self::start). Its data stays.
+    /// Stops a node until [`start`](Self::start): all connections end, and it accepts none. Its data stays.
     pub fn stop(&self, node: NodeIndex) {
         self.network.state().set_up(&self.addresses[node], false);
         self.disconnect(node);
     }
 
-    /// Has a node accept connections again, with what the other nodes tell it.
+    /// Lets a node accept connections again. It learns of the claims of the other nodes first.
     pub fn start(&self, node: NodeIndex) {
         self.hear_all(node);
         self.network.state().set_up(&self.addresses[node], true);
     }
 
-    /// Has all nodes forget their scripts.
+    /// Deletes the scripts of all nodes.
     pub fn forget_scripts(&self) {
         self.of_all("SCRIPT", &["FLUSH"]);
     }
 
-    /// The keys of all nodes that have not expired.
+    /// The live keys of all nodes.
     pub fn keys(&self) -> BTreeSet<String> {
         self.of_all("KEYS", &["*"])
     }
@@ -124,7 +124,7 @@ impl Cluster {
         channels
     }
 
-    /// The texts that the nodes answer, of all of them.
+    /// The texts in the replies of all nodes.
     fn of_all(&self, name: &str, args: &[&'static str]) -> BTreeSet<String> {
         let args: Vec<_> = args.iter().map(|arg| (*arg).into()).collect();
         let mut state = self.network.state();
@@ -139,7 +139,7 @@ impl Cluster {
         texts.iter().filter_map(text_of).collect()
     }
 
-    /// How many connections clients have open.
+    /// The number of open connections of clients.
     pub fn connections(&self) -> usize {
         self.network.state().connections()
     }
@@ -157,7 +157,7 @@ impl Cluster {
             .collect()
     }
 
-    /// How long the cluster keeps the lock `name` from now on: `None` if it is free, [`Duration::MAX`] without an end.
+    /// The remaining lease of the lock `name`: `None` if it is free, [`Duration::MAX`] without an expiry.
     pub fn remaining_lease(&self, name: &str) -> Option<Duration> {
         let state = self.network.state();
         let now = state.millis(Instant::now());

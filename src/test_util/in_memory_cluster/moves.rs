@@ -1,4 +1,4 @@
-//! How slots change hands, step by step.
+//! The migration of slots, step by step.
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -12,26 +12,26 @@ use super::{
     Cluster,
 };
 
-/// A slot on its way from one node to another.
+/// The migration of a slot from one node to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// The slot.
     pub slot: HashSlot,
-    /// The node that had it.
+    /// The old owner.
     pub from: NodeIndex,
-    /// The node that gets it.
+    /// The new owner.
     pub to: NodeIndex,
 }
 
 impl Server {
     fn cluster(&self) -> &Membership {
         let cluster = self.data.cluster.as_deref();
-        cluster.expect("a world of a cluster has only its nodes")
+        cluster.expect("an in-memory cluster has only its own nodes")
     }
 
     fn cluster_mut(&mut self) -> &mut Membership {
         let cluster = self.data.cluster.as_deref_mut();
-        cluster.expect("a world of a cluster has only its nodes")
+        cluster.expect("an in-memory cluster has only its own nodes")
     }
 
     fn keys_in(&mut self, slot: HashSlot, now: u64) -> Vec<Bytes> {
@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// What a node loses to another, it forgets.
+    /// A node deletes the keys of slots that it loses.
     fn hear(&mut self, other: &Membership, now: u64) {
         for slot in self.cluster_mut().hear(other) {
             self.end_subscriptions(slot);
@@ -58,7 +58,7 @@ impl Server {
 impl State {
     fn node(&mut self, cluster: &Cluster, node: NodeIndex) -> &mut Server {
         let host = self.servers.get_mut(&cluster.addresses[node]);
-        &mut host.expect("the nodes of a cluster stay").server
+        &mut host.expect("an in-memory cluster keeps its nodes").server
     }
 
     /// Moves a key with its expiry.
@@ -85,7 +85,7 @@ impl Cluster {
         claims.max().map(|(_, node)| node)
     }
 
-    /// Sends a slot to another node: keys that are not there any more are asked for at that node from now on.
+    /// Begins the migration of a slot: from now on, the old owner redirects requests for keys that it lacks.
     pub fn begin_move(&self, slot: HashSlot, to: NodeIndex) -> Option<Move> {
         let from = self.owner(slot).filter(|from| *from != to)?;
         let mut state = self.network.state();
@@ -94,7 +94,7 @@ impl Cluster {
         Some(Move { slot, from, to })
     }
 
-    /// Moves the first key of the slot. Says whether there was one.
+    /// Moves the first key of the slot. Returns whether there was one.
     pub fn move_key(&self, moving: Move) -> bool {
         let mut state = self.network.state();
         let now = state.millis(Instant::now());
@@ -105,8 +105,7 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Gives the slot to the node that has all its keys by now; the node that had it and all other nodes
-    /// [hear](Self::hear_all) of it later.
+    /// Ends the migration at the new owner. The old owner and all other nodes [learn](Self::hear_all) of it later.
     pub fn end_move(&self, moving: Move) {
         while self.move_key(moving) {}
         let mut state = self.network.state();
@@ -115,7 +114,7 @@ impl Cluster {
         to.cluster_mut().claim_anew();
     }
 
-    /// Has a node receive what all other nodes claim, as nodes send it to each other all the time.
+    /// Lets a node receive the claims of all other nodes, like the gossip of a real cluster.
     pub fn hear_all(&self, node: NodeIndex) {
         let mut state = self.network.state();
         let now = state.millis(Instant::now());
@@ -125,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// Takes a slot from its owner, so that the whole cluster serves nothing; the keys stay.
+    /// Removes the owner of a slot, so that the whole cluster is down; the keys stay.
     pub fn disown(&self, slot: HashSlot) {
         self.assign(slot, None);
     }
@@ -142,8 +141,7 @@ impl Cluster {
         }
     }
 
-    /// Has a node take over all slots of another, with those of its keys that a replica has. The other nodes
-    /// [hear](Self::hear_all) of it later.
+    /// Lets a node take over all slots of another, with the replicated keys. The other nodes [learn](Self::hear_all) of it later.
     pub fn take_over(&self, from: NodeIndex, to: NodeIndex, has: impl Fn(&[u8]) -> bool) {
         let mut state = self.network.state();
         let now = state.millis(Instant::now());

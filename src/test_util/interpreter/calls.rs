@@ -108,7 +108,7 @@ fn returning(outcome: Result<Frame, Failure>) -> Frame {
 /// An argument of a command.
 type Word = SmallVec<[u8; 64]>;
 
-/// Runs a command. An error of the command is a frame; what the library refuses is a failure.
+/// Runs a command. An error of the command is a frame; a refusal by the library is a failure.
 fn execute(words: &MultiValue) -> Result<Frame, Failure> {
     if words.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call".into());

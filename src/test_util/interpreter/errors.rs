@@ -1,4 +1,4 @@
-//! Errors of scripts on their way to the scripts and to the clients.
+//! Errors of scripts, for the scripts and for the clients.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{
     Run, ScriptErrors, bytes, with_state,
 };
 
-/// The name of the prelude in the stack, by which errors pass it over.
+/// The name of the prelude in the stack: errors skip its levels.
 pub(super) const PRELUDE_NAME: &str = "=redis";
 
 /// An error that `redis.call` or a library raises.
@@ -44,7 +44,7 @@ pub(super) fn failed(message: impl Into<String>, placed: bool) -> Error {
     })
 }
 
-/// An error of a function of the library, which begins with the place in the script, as `luaL_error` has it.
+/// An error of a library function, which begins with the line of the script, as by `luaL_error`.
 pub(super) fn at_line(lua: &Lua, message: &str) -> Error {
     let line = line(lua, 0).unwrap_or_default();
     failed(format!("user_script:{line}: {message}"), false)
@@ -60,7 +60,7 @@ pub(super) fn text_of(value: &Value) -> Option<Bytes> {
     }
 }
 
-/// The message of what `redis.call` raised, if it is that.
+/// The message of an error that `redis.call` raised; `None` for any other error.
 fn of_call(error: &Error) -> Option<&Failed> {
     match error {
         Error::CallbackError { cause, .. } => of_call(cause),
@@ -82,7 +82,7 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// What the compiler says, without the name of the error's type.
+/// The compiler's message, without the name of the error's type.
 pub(super) fn syntax_message(error: &Error) -> String {
     match error {
         Error::SyntaxError { message, .. } => message.clone(),
@@ -90,7 +90,7 @@ pub(super) fn syntax_message(error: &Error) -> String {
     }
 }
 
-/// The line of the script that runs, seen from a function of Rust, from this level of the stack on.
+/// The current line of the script, searched from this level of the stack on.
 fn line(lua: &Lua, from: usize) -> Option<usize> {
     let levels = (from..from + 8).map_while(|level| {
         lua.inspect_stack(level, |at| {

@@ -5,13 +5,13 @@ use rmp::{Marker, decode, encode};
 
 use super::errors::at_line;
 
-/// How deep what is packed may be; what is deeper is packed as nil.
+/// The deepest nesting; a deeper value is packed as nil.
 const MOST_LEVELS: usize = 16;
 
 const MISSING: &str = "Missing bytes in input.";
 const BAD: &str = "Bad data format in input.";
 
-/// Makes the table `cmsgpack`.
+/// Creates the table `cmsgpack`.
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     let library = lua.create_table()?;
     library.raw_set("pack", lua.create_function(pack)?)?;
@@ -33,7 +33,7 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<LuaString> {
     lua.create_string(packed)
 }
 
-/// Writing to memory does not fail, so what the encoders answer is ignored.
+/// Ignores the results of the encoders, because writing to memory does not fail.
 fn write(packed: &mut Vec<u8>, value: &Value, level: usize) -> mlua::Result<()> {
     match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! Lua 5.1, as it runs in a Redis.
+//! Lua 5.1, as in Redis.
 
 mod calls;
 mod errors;
@@ -52,10 +52,10 @@ pub(crate) struct Interpreter {
 }
 
 thread_local! {
-    /// Of each thread its own, so that no call between a script and its server takes a mutex.
+    /// One per thread, so that no call between a script and its server takes a mutex.
     static INTERPRETER: Interpreter = Interpreter::new();
-    /// What the script of this thread has at hand. It is not in the functions that scripts call: these must be `Send`
-    /// where another crate asks that of mlua.
+    /// The state of the running script of this thread. It is not captured by the functions that scripts call, because these must be
+    /// `Send` if another crate enables that feature of mlua.
     static STATE: RefCell<State> = RefCell::default();
 }
 
@@ -65,7 +65,7 @@ impl fmt::Debug for Interpreter {
     }
 }
 
-/// What the script that runs now has at hand.
+/// The state of the running script.
 #[derive(Default)]
 struct State {
     data: Data,
@@ -88,13 +88,13 @@ pub(crate) struct Run<'a> {
     pub(crate) errors: ScriptErrors,
 }
 
-/// Uses what the script of this thread has at hand.
+/// Uses the state of this thread's script.
 fn with_state<T>(used: impl FnOnce(&mut State) -> T) -> T {
     STATE.with_borrow_mut(used)
 }
 
 impl Interpreter {
-    /// Makes a Lua state with the libraries that Redis gives its scripts.
+    /// Creates a Lua state with the libraries of Redis's scripts.
     pub(crate) fn new() -> Self {
         Self::try_new().expect("the libraries of the in-memory Redis are valid Lua")
     }
@@ -114,7 +114,7 @@ impl Interpreter {
         INTERPRETER.with(used)
     }
 
-    /// Compiles a script, or answers what is wrong with it.
+    /// Compiles a script. Returns the compiler's error for an invalid script.
     pub(crate) fn compile(&self, source: &[u8]) -> Result<(Sha, Bytes), String> {
         if let Some((source, sha)) = self.known.borrow().get_key_value(source) {
             return Ok((*sha, source.clone()));
@@ -174,7 +174,7 @@ impl Interpreter {
     }
 }
 
-/// Bytes as Lua takes them most quickly.
+/// Bytes in the form that is fastest for Lua.
 fn pushed(bytes: &[u8]) -> Either<&str, BString> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Either::Left(text),

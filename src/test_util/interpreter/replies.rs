@@ -1,4 +1,4 @@
-//! Replies on their way from commands to scripts, and from scripts to clients.
+//! Conversion of replies from commands to scripts, and from scripts to clients.
 
 use mlua::{BString, Either, Lua, Table, Value};
 
@@ -8,15 +8,15 @@ use super::{
     errors::{error_table, one_line, text_of},
 };
 
-/// How deep a list of a script may be.
+/// The deepest list of a script.
 const MOST_LEVELS: usize = 200;
 
-/// What a script gets for a reply, in the shape that reaches its stack most quickly.
+/// A reply as a Lua value, in the form that reaches the stack fastest.
 pub(super) type Pushed = Either<Simple, Either<Vec<Simple>, Value>>;
 
 type Simple = Either<f64, Either<bool, Either<String, BString>>>;
 
-/// What a script gets for a reply.
+/// A reply as a Lua value.
 pub(super) fn pushed(lua: &Lua, frame: Frame) -> mlua::Result<Pushed> {
     let frame = match simple(frame) {
         Ok(simple) => return Ok(Either::Left(simple)),
@@ -77,7 +77,7 @@ fn list(lua: &Lua, frames: Vec<Frame>) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// What a client gets for the value of a script.
+/// The reply to a client for the value of a script.
 pub(super) fn to_frame(value: &Value) -> mlua::Result<Frame> {
     to_frame_at(value, 0)
 }
@@ -96,7 +96,7 @@ fn to_frame_at(value: &Value, level: usize) -> mlua::Result<Frame> {
     })
 }
 
-/// A float as the C compiler for x86 makes an integer of it.
+/// Converts a float to an integer like C on x86.
 fn truncated(number: f64) -> i64 {
     if number.is_nan() || number >= 9_223_372_036_854_775_808.0 {
         i64::MIN
@@ -106,7 +106,7 @@ fn truncated(number: f64) -> i64 {
 }
 
 fn of_table(table: &Table, level: usize) -> mlua::Result<Frame> {
-    // An error or a status has no first element; looking for one first is quicker.
+    // An error or a status has no first element: checking for one first is faster.
     let first: Value = table.raw_get(1)?;
     if first.is_nil() {
         if let Some(message) = text_of(&table.raw_get("err")?) {

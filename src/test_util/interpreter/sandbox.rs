@@ -8,10 +8,10 @@ use super::{
     message_pack,
 };
 
-/// Defines what is simpler in Lua than in Rust.
+/// The definitions that are simpler in Lua than in Rust.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// The names of Lua's own library that scripts cannot use.
+/// The names of Lua's library that scripts cannot use.
 const HIDDEN: [&str; 8] = [
     "dofile", "loadfile", "print", "getfenv", "setfenv", "newproxy", "module", "require",
 ];

@@ -1,4 +1,4 @@
-//! What commands of connections answer.
+//! The results of commands on connections.
 
 use bytes::Bytes;
 

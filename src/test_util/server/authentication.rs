@@ -1,4 +1,4 @@
-//! Logging in, and the version of the protocol.
+//! Login, and the version of the protocol.
 
 use bytes::Bytes;
 

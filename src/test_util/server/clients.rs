@@ -1,4 +1,4 @@
-//! `CLIENT`: connections by their names and numbers.
+//! `CLIENT`: names and ids of connections.
 
 use super::{
     super::{
@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Server {
-    /// Closes a connection, and notes it for [`take_ended`](Self::take_ended).
+    /// Closes a connection, and records it for [`take_ended`](Self::take_ended).
     pub(super) fn end(&mut self, connection: ConnectionId) {
         self.close(connection);
         self.ended.push(connection);
@@ -102,7 +102,7 @@ fn on_or_off(word: &[u8], words: [&[u8]; 2]) -> Result<bool, Failure> {
     }
 }
 
-/// The connections that `CLIENT KILL` is about.
+/// The filter of `CLIENT KILL`.
 #[derive(Debug, Default)]
 struct Filter {
     id: Option<u64>,

@@ -23,7 +23,7 @@ fn nodes(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
     Ok(text(&cluster.ok_or(DISABLED)?.describe()))
 }
 
-/// The next command may be about a slot that is still on its way to this node.
+/// Lets the next command use a slot that still migrates to this node.
 pub(super) fn asking(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
     if caller.server.data.cluster.is_none() {
         return Err(DISABLED.into());
@@ -33,8 +33,8 @@ pub(super) fn asking(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
 }
 
 impl Server {
-    /// Ends the subscriptions to the channels of a slot that has left. The server tells the subscribers, which fred keeps to
-    /// itself (P-W7): connections in memory do as those of fred.
+    /// Ends the subscriptions to the channels of a slot that has left. A real server notifies the subscribers, and fred drops the notice
+    /// (P-W7): in-memory connections behave like fred's.
     pub(crate) fn end_subscriptions(&mut self, slot: HashSlot) {
         let channels = self.data.subscriptions.names(Kind::Shard, b"*");
         for channel in of_slot(channels, slot) {

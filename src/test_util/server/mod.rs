@@ -31,10 +31,10 @@ use super::{
 pub(crate) use sentinel::{OtherSentinel, SentinelView};
 use session::Session;
 
-/// The version of Redis that the server tells.
+/// The version of Redis that the server reports.
 pub(crate) const VERSION: &str = "7.0.15";
 
-/// A server in memory. It has no clock: each call says what time it is, in milliseconds since 1970.
+/// An in-memory server. It has no clock: each call passes the time, in milliseconds since 1970.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     pub(crate) data: Data,
@@ -47,26 +47,26 @@ pub(crate) struct Server {
     ended: Vec<ConnectionId>,
 }
 
-/// What a test sets.
+/// The settings of a test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    /// The host and port that `CLIENT INFO` tells.
+    /// The host and port in `CLIENT INFO`.
     pub(crate) address: String,
     /// The password of the user `default`.
     pub(crate) password: Option<String>,
     /// The passwords of other users.
     pub(crate) users: BTreeMap<String, String>,
     pub(crate) role: Role,
-    /// What `WAIT` answers.
+    /// The reply to `WAIT`.
     pub(crate) acknowledging_replicas: u32,
-    /// The errors that the server answers instead of running commands.
+    /// The errors that replace the execution of commands.
     pub(crate) refusal: Option<Refusal>,
-    /// What the server knows as a sentinel, if it is one.
+    /// The state of a sentinel, if the server is one.
     pub(crate) sentinel: Option<SentinelView>,
     pub(crate) script_errors: ScriptErrors,
 }
 
-/// What `ROLE` and `INFO` answer. A replica refuses writes.
+/// The role in `ROLE` and `INFO`. A replica refuses writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     Master {
@@ -98,7 +98,7 @@ impl Settings {
     }
 }
 
-/// A command of a connection that runs.
+/// A running command of a connection.
 pub(crate) struct Caller<'a> {
     pub(crate) server: &'a mut Server,
     pub(crate) connection: ConnectionId,
@@ -106,7 +106,7 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Server {
-    /// Makes an empty master.
+    /// Creates an empty master.
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             data: Data::new(),
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Makes an empty node of a cluster.
+    /// Creates an empty node of a cluster.
     pub(crate) fn member(settings: Settings, cluster: Membership) -> Self {
         let mut server = Self::new(settings);
         server.data.cluster = Some(Box::new(cluster));
@@ -150,7 +150,7 @@ impl Server {
         std::mem::take(&mut self.ended)
     }
 
-    /// Loses the data, the scripts and the connections, as a restart without persistence does.
+    /// Deletes the data, the scripts and the connections, like a restart without persistence.
     pub(crate) fn restart_empty(&mut self) {
         let cluster = self.data.cluster.take();
         self.data = Data::new();
@@ -159,7 +159,7 @@ impl Server {
         self.connections.clear();
     }
 
-    /// The fields of a lock's hash and their counts, in the first database. A simple lock has its value for an owner.
+    /// The fields of a lock's hash and their counts, in the first database. The owner of a simple lock is its value.
     pub(crate) fn holders(&self, name: &str, now: u64) -> Vec<(String, u64)> {
         let keys = self.data.database(0);
         let entry = keys.and_then(|keys| keys.peek(name.as_bytes(), now));
@@ -175,7 +175,7 @@ impl Server {
             .collect()
     }
 
-    /// How long a lock is kept from now on: `None` if it is free, [`Duration::MAX`] without an end.
+    /// The remaining lease of a lock: `None` if it is free, [`Duration::MAX`] without an expiry.
     pub(crate) fn lease(&self, name: &str, now: u64) -> Option<Duration> {
         let entry = self.data.database(0)?.peek(name.as_bytes(), now)?;
         let left = |end: u64| Duration::from_millis(end.saturating_sub(now));
@@ -184,7 +184,7 @@ impl Server {
 
     /// Runs a command of a connection, and adds the messages that it publishes to `deliveries`.
     ///
-    /// Several channels of one `SUBSCRIBE` are answered by a list of the replies to each.
+    /// The reply to a `SUBSCRIBE` with several channels is the list of its replies.
     pub(crate) fn execute(
         &mut self,
         connection: ConnectionId,
@@ -264,7 +264,7 @@ impl Server {
         }
     }
 
-    /// Refuses a command whose keys are another node's.
+    /// Refuses a command with keys of another node.
     fn redirect(&self, command: &Command, args: &[&[u8]], now: u64) -> Result<(), Failure> {
         match (&self.data.cluster, route(&self.data, command, args, now)) {
             (Some(cluster), Err(redirect)) => Err(redirect.message(cluster)),
@@ -300,7 +300,7 @@ fn find<'a, 'b>(
     Ok((command, args))
 }
 
-/// The beginning of a text that the user sent.
+/// The beginning of a text from the user.
 fn shortened(text: &[u8], most: usize) -> String {
     String::from_utf8_lossy(&text[..text.len().min(most)]).into_owned()
 }

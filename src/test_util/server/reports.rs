@@ -1,4 +1,4 @@
-//! What a server tells of itself.
+//! The reports of a server about itself.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub(super) fn role(caller: &mut Caller<'_>, _args: &[&[u8]]) -> Outcome {
     }))
 }
 
-/// Answers at once: the number of replicas is a setting.
+/// Replies at once: the number of replicas is a setting.
 pub(super) fn wait(caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     if let Role::Replica { .. } = caller.server.settings.role {
         return Err(
@@ -68,7 +68,7 @@ fn check_timeout(given: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// No commands: clients use it to learn where keys are.
+/// Returns no commands: clients only use it to find keys in arguments.
 pub(super) fn command(_caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     match args {
         [] => Ok(Frame::List(Vec::new())),

@@ -1,4 +1,4 @@
-//! `SENTINEL`: what a sentinel tells of the one master that it watches.
+//! `SENTINEL`: the reports of a sentinel about its one master.
 
 use super::{
     super::{
@@ -17,19 +17,19 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::session("sentinel|myid", 2, SESSION, my_id),
 ];
 
-/// What a sentinel knows.
+/// The state of a sentinel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SentinelView {
     pub(crate) id: String,
     pub(crate) service: String,
     pub(crate) master: Address,
-    /// Grows with each failover.
+    /// The configuration epoch: grows with each failover.
     pub(crate) epoch: u64,
     pub(crate) replicas: usize,
     pub(crate) others: Vec<OtherSentinel>,
-    /// Most of the sentinels find the master down.
+    /// A majority of the sentinels considers the master down.
     pub(crate) is_down: bool,
-    /// This sentinel moves the replicas to a new master.
+    /// This sentinel reconfigures the replicas for a new master.
     pub(crate) is_failing_over: bool,
 }
 
@@ -78,7 +78,7 @@ fn master(caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     ]))
 }
 
-/// Nothing for a service that the sentinel does not watch.
+/// `None` for an unknown service.
 fn address(caller: &mut Caller<'_>, args: &[&[u8]]) -> Outcome {
     let view = view(caller)?;
     if view.service.as_bytes() != args[0] {

@@ -1,4 +1,4 @@
-//! What a server knows of a connection.
+//! The server's state of a connection.
 
 use super::{super::ConnectionId, super::subscriptions::Kind, Server};
 
@@ -54,7 +54,7 @@ impl Session {
         self.subscribed != [0; 3]
     }
 
-    /// A subscriber of RESP2 may do little else.
+    /// A subscriber of RESP2 may use few other commands.
     pub(super) fn is_limited(&self) -> bool {
         self.resp < 3 && self.is_subscriber()
     }
@@ -71,7 +71,7 @@ impl Session {
 }
 
 impl Server {
-    /// A line of `CLIENT LIST`. The sizes of buffers are made up.
+    /// A line of `CLIENT LIST`. The sizes of buffers are constants.
     pub(super) fn describe(&self, id: ConnectionId, session: &Session, now: u64) -> String {
         let seconds_since = |then: u64| now.saturating_sub(then) / 1000;
         let [sub, psub, ssub] = session.subscribed;
@@ -96,7 +96,7 @@ impl Server {
 }
 
 impl Kind {
-    /// The place of the kind in [`Session::subscribed`].
+    /// The index of the kind in [`Session::subscribed`].
     pub(super) fn index(self) -> usize {
         match self {
             Kind::Channel => 0,

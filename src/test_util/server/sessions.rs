@@ -81,7 +81,7 @@ pub(super) fn refuse_to_subscriber(name: &str) -> Failure {
     .into()
 }
 
-/// What `PING` answers to a subscriber of RESP2.
+/// The reply to a `PING` of a subscriber of RESP2.
 pub(super) fn pong_to_subscriber(args: &[&[u8]]) -> Frame {
     let payload = args.first().copied().unwrap_or_default();
     Frame::List(vec![

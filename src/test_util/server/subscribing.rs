@@ -63,7 +63,7 @@ fn add(caller: &mut Caller<'_>, channels: &[&[u8]], kind: Kind, name: &'static s
     one_or_all(replies.collect())
 }
 
-/// Without channels, all of the kind.
+/// Without channels, ends all subscriptions of the kind.
 fn remove(caller: &mut Caller<'_>, channels: &[&[u8]], kind: Kind, name: &'static str) -> Frame {
     let connection = caller.connection;
     let subscriptions = &caller.server.data.subscriptions;
@@ -96,7 +96,7 @@ fn one_or_all(mut replies: Vec<Frame>) -> Frame {
     }
 }
 
-/// Counts the subscriptions of the connection, and answers for one channel.
+/// Counts the subscriptions of the connection. Returns the reply for one channel.
 fn confirm(
     caller: &mut Caller<'_>,
     kind: Kind,
