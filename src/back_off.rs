@@ -1,8 +1,8 @@
-//! How a lock that is polled is polled.
+//! The pauses of a waiter that polls.
 
 use std::time::Duration;
 
-/// The pauses between the tries of a [`SpinLock`](crate::SpinLock), set by
+/// The pauses between the attempts of a [`SpinLock`](crate::SpinLock), set by
 /// [`with_back_off`](crate::Lock::with_back_off).
 ///
 /// # Redisson
@@ -25,16 +25,16 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackOff {
-    /// Always the same pause. Redisson's is 64 ms.
+    /// One fixed pause. Redisson's is 64 ms.
     Constant(Duration),
-    /// Each pause `multiplier` times as long as the one before and up to a millisecond times `multiplier` longer, so that
-    /// waiters that began together do not stay together.
+    /// Each pause is `multiplier` times as long as the previous one, plus a random part of up to `multiplier` milliseconds. The random
+    /// part separates waiters that began together.
     Exponential {
         /// The first pause.
         initial: Duration,
         /// The longest pause.
         max: Duration,
-        /// How much longer each is than the one before.
+        /// The factor from one pause to the next.
         multiplier: u32,
     },
 }
@@ -50,12 +50,12 @@ impl Default for BackOff {
     }
 }
 
-/// The shortest pause, whatever is asked for: below it, a wait would keep the server busy by itself.
+/// The shortest pause, whatever the settings: with a shorter one, a single waiter would keep the server busy.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A wait by some back-off.
+/// The state of a back-off during one wait.
 #[derive(Debug)]
 pub(crate) struct Spinning {
     next: Duration,

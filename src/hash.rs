@@ -1,5 +1,5 @@
-//! Hash maps whose order a simulation repeats: there, their seeds come from the thread's generator, as all chance of the
-//! engine does.
+//! Hash maps with a reproducible order in a simulation: their seeds come from the thread's generator, like all randomness of the
+//! engine.
 
 use std::collections;
 
@@ -17,7 +17,7 @@ mod simulated {
 
     use foldhash::quality::{FixedState, FoldHasher, RandomState};
 
-    /// A state that is drawn when a map is made.
+    /// The hasher's seed, drawn when a map is created.
     #[derive(Debug, Clone)]
     pub(crate) enum Seeded {
         Random(RandomState),

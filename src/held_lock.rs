@@ -1,10 +1,10 @@
-//! What a client holds, and what it left when it ended.
+//! The holds of a client, and the report of its shutdown.
 
 use std::{sync::Arc, time::Instant};
 
 use crate::owner::OwnerId;
 
-/// What one owner holds of one lock, of [`LockClient::holds`](crate::LockClient::holds).
+/// The holds of one owner on one lock, from [`LockClient::holds`](crate::LockClient::holds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldLock {
@@ -12,15 +12,15 @@ pub struct HeldLock {
     pub name: Arc<str>,
     /// The holder, as the server shows it.
     pub owner: OwnerId,
-    /// How many holds, guarded or leaked.
+    /// The number of holds, with a guard or leaked.
     pub holds: u32,
-    /// Since when: the first of these holds.
+    /// The time of the first of these holds.
     pub since: Instant,
-    /// Until when they may be relied upon without another renewal.
+    /// The end of their validity without another renewal.
     pub valid_until: Instant,
 }
 
-/// What [`LockClient::shutdown`](crate::LockClient::shutdown) could not release.
+/// The holds that [`LockClient::shutdown`](crate::LockClient::shutdown) did not release.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -36,8 +36,8 @@ pub struct Unreleased {
     pub name: Arc<str>,
     /// The owner that held it.
     pub owner: OwnerId,
-    /// How many holds.
+    /// The number of holds.
     pub holds: u32,
-    /// When the lease ends, give or take the drift of clocks.
+    /// The end of the lease, apart from clock drift.
     pub until: Instant,
 }

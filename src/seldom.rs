@@ -1,4 +1,4 @@
-//! Log lines that stay few, however often there is a reason for one. Pure.
+//! Limits the number of log lines. Pure.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,10 +7,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The time that the number of lines is about.
+/// The period of the limit.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Lets some lines a minute pass, and counts the rest.
+/// Allows some lines a minute, and counts the suppressed ones.
 #[derive(Debug)]
 pub(crate) struct Seldom {
     most: u32,
@@ -32,7 +32,7 @@ impl Seldom {
         }
     }
 
-    /// Whether a line may be logged now; then it says how many were not since the last one.
+    /// Returns the number of lines suppressed since the last one, if a line may be logged now.
     pub(crate) fn may_log(&self) -> Option<u64> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,12 @@
-//! Text of a server, made fit to be shown. Pure.
+//! Cleans a server's text for logs and errors. Pure.
 
-/// Characters of a server's text that are shown.
+/// The largest number of characters of a server's text in a log or an error.
 const LONGEST: usize = 300;
 
-/// Where a server begins to repeat the arguments of a command, among which a password may be.
+/// The words before a server's copy of the command's arguments, which may contain a password.
 const ECHOES: [&str; 2] = [", with args beginning with", " with args beginning with"];
 
-/// The text without arguments that it echoes, without characters that a terminal or a log would act on, and not too long.
+/// Removes echoed arguments, escapes control characters, and limits the length.
 pub(crate) fn shown(text: &str) -> String {
     let echo = ECHOES.iter().filter_map(|echo| text.find(echo)).min();
     let mut shown = String::new();
@@ -23,13 +23,13 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// Control characters begin lines and colours; those of Unicode that have no width turn the order of what is read.
+/// Control characters start new lines and colours. Invisible characters of Unicode can reverse the order of the text.
 fn is_harmless(character: char) -> bool {
     let is_invisible = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     !character.is_control() && !is_invisible
 }
 
-/// The text without any of the `secrets` either, for what answers a command that carried them.
+/// As [`shown`], and removes the `secrets`: for replies to a command that contained them.
 pub(crate) fn without(secrets: &[&str], text: &str) -> String {
     let mut text = shown(text);
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {

@@ -1,5 +1,5 @@
-//! The primitives of those protocols that `tests/models` runs in every interleaving of threads. There, a module of the same
-//! name gives them loom's primitives, so this list stays short.
+//! Synchronization primitives of the files that `tests/models` checks in every interleaving of threads. There, a module of the same
+//! name provides loom's primitives, so this list must stay short.
 
 use std::sync::PoisonError;
 pub(crate) use std::sync::{
@@ -10,7 +10,7 @@ pub(crate) use std::sync::{
 pub(crate) use dashmap::DashMap;
 pub(crate) use tokio::{sync::Notify, time::timeout_at};
 
-/// Locks `mutex`, whose state is whole after a panic as well.
+/// Locks `mutex`. A panic leaves its state consistent, so poisoning does not matter.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

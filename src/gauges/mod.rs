@@ -1,7 +1,6 @@
-//! What is counted of every client: with the feature `metrics` by the facade of that name ([`on`]), else not at all ([`off`]).
+//! The gauges of a client: with the feature `metrics` by the facade `metrics` ([`on`]), else without any effect ([`off`]).
 //!
-//! Names and calls of the facade stand in [`on`] alone; docs/metrics.md says what they mean. No label is a lock's name: kinds,
-//! outcomes and reasons are few, names are not.
+//! Only [`on`] calls the facade; docs/metrics.md explains the names. No label is a lock's name, because names have no bound.
 
 #[cfg(not(feature = "metrics"))]
 mod off;
@@ -36,7 +35,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// How an acquisition ended.
+    /// The outcome of an acquisition.
     Outcome {
         Acquired = "acquired",
         Busy = "busy",
@@ -47,7 +46,7 @@ labels! {
 }
 
 labels! {
-    /// How the renewal of one hold ended.
+    /// The outcome of the renewal of one hold.
     RenewalEnd {
         Renewed = "renewed",
         TooFewReplicas = "too-few-replicas",
@@ -58,7 +57,7 @@ labels! {
 }
 
 labels! {
-    /// What made a waiter ask again.
+    /// The cause of a waiter's next attempt.
     WakeUp {
         Message = "message",
         Reconnection = "reconnection",
@@ -67,7 +66,7 @@ labels! {
 }
 
 labels! {
-    /// Why a hold was lost.
+    /// The reason of a loss.
     Loss {
         Expired = "expired",
         Gone = "gone",

@@ -1,4 +1,4 @@
-//! The gauges without the feature `metrics`: nothing.
+//! The gauges without the feature `metrics`: empty functions.
 
 use std::time::Duration;
 

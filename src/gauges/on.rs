@@ -28,12 +28,12 @@ const DISCONNECTIONS: &str = "redisson_lock_disconnections_total";
 const FAILED_CONNECTS: &str = "redisson_lock_failed_connects_total";
 const RECONNECTIONS: &str = "redisson_lock_reconnections_total";
 
-/// How many kinds there are, by the last of them.
+/// The number of kinds, from the last one.
 const KINDS: usize = KindName::Simple as usize + 1;
 
-/// The gauges of one client. The recorder that is installed when the client is made receives them.
+/// The gauges of one client. They belong to the recorder that is installed when the client is created.
 ///
-/// Handles are kept: looking one up costs more than what it counts, and a pair of lock and unlock needs five.
+/// Keeps the handles: a look-up costs more than an update, and a pair of lock and unlock needs five.
 pub(crate) struct Gauges {
     kinds: [OnceLock<Arc<OfKind>>; KINDS],
     renewals: [Counter; RenewalEnd::ALL.len()],
@@ -83,7 +83,7 @@ impl Gauges {
         self.kinds[kind as usize].get_or_init(|| Arc::new(OfKind::new(kind)))
     }
 
-    /// Counts a task that waits for a lock.
+    /// Counts a task that waits for a held lock.
     pub(crate) fn add_waiter(&self, kind: KindName) {
         self.of(kind).waiters.increment(1.0);
     }
@@ -92,20 +92,20 @@ impl Gauges {
         self.of(kind).waiters.decrement(1.0);
     }
 
-    /// The same, until what is returned is dropped.
+    /// As above, until the returned value is dropped.
     pub(crate) fn waiter(&self, kind: KindName) -> Option<WaiterGauge> {
         self.add_waiter(kind);
         Some(WaiterGauge(self.of(kind).clone()))
     }
 
-    /// Records the end of an acquisition.
+    /// Counts an ended acquisition.
     pub(crate) fn record_acquisition(&self, kind: KindName, outcome: Outcome, after: Duration) {
         let of = self.of(kind);
         of.acquisitions[outcome as usize].increment(1);
         of.wait[outcome as usize].record(after);
     }
 
-    /// Counts an owner that has a lock, until what is returned is dropped.
+    /// Counts a holder until the returned value is dropped, and then records its time since `since`.
     pub(crate) fn holder(&self, kind: KindName, since: Instant) -> Option<HolderGauge> {
         let of = self.of(kind).clone();
         of.holders.increment(1.0);
@@ -129,7 +129,7 @@ impl Gauges {
     }
 }
 
-/// A task that waits for a lock, until this is dropped.
+/// Counts a waiting task until it is dropped.
 pub(crate) struct WaiterGauge(Arc<OfKind>);
 
 impl Drop for WaiterGauge {
@@ -138,7 +138,7 @@ impl Drop for WaiterGauge {
     }
 }
 
-/// An owner that has a lock, until this is dropped.
+/// Counts a holder until it is dropped.
 pub(crate) struct HolderGauge {
     of: Arc<OfKind>,
     since: Instant,
@@ -151,7 +151,7 @@ impl Drop for HolderGauge {
     }
 }
 
-/// How many operations travel in a call.
+/// The number of operations per call.
 pub(crate) struct Batches(Histogram);
 
 impl Batches {
@@ -164,7 +164,7 @@ impl Batches {
     }
 }
 
-/// What becomes of the connections of one purpose.
+/// The counters of connections of one purpose.
 pub(crate) struct Connections {
     lost: Counter,
     failed: Counter,
@@ -180,17 +180,17 @@ impl Connections {
         }
     }
 
-    /// Records the end of a connection.
+    /// Counts a broken connection.
     pub(crate) fn record_loss(&self) {
         self.lost.increment(1);
     }
 
-    /// Records a connection that could not be made.
+    /// Counts a failed attempt to connect.
     pub(crate) fn record_failure(&self) {
         self.failed.increment(1);
     }
 
-    /// Records that, after one of these, a connection has proved itself.
+    /// Counts the end of an outage: a connection works again.
     pub(crate) fn record_recovery(&self) {
         self.again.increment(1);
     }

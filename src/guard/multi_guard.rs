@@ -1,4 +1,4 @@
-//! The hold on a group of locks, as its holder sees it.
+//! The guard of a hold on a group of locks.
 
 use std::{
     fmt,
@@ -19,17 +19,16 @@ use crate::{
 
 /// One hold on a [`MultiLock`](crate::MultiLock) or a [`RedLock`](crate::RedLock).
 ///
-/// It is lost when too few of the locks are still held: for a multi-lock with the first that is lost, for a RedLock when
-/// no majority is left. As a [`Guard`](crate::Guard), it keeps its owner, may be moved, and releases in the background
-/// when dropped.
+/// A hold on a multi-lock is lost with its first lost lock; a hold on a RedLock is lost when no majority is left. Like a
+/// [`Guard`](crate::Guard), a group's guard keeps its owner, can move to another task, and releases in the background when dropped.
 #[must_use = "a guard that is dropped releases its holds"]
 pub struct MultiGuard {
     parts: Vec<Part>,
     need: usize,
-    /// Cancelled with the guard.
+    /// Cancelled when the guard is dropped.
     ended: CancellationToken,
     end: DropGuard,
-    /// Cancelled at the loss; made at the first call that asks for it.
+    /// Cancelled at the loss; created by the first call of [`cancellation_token`](Self::cancellation_token).
     lost_token: OnceLock<CancellationToken>,
 }
 
@@ -45,15 +44,15 @@ impl MultiGuard {
         }
     }
 
-    /// Releases every lock, also when some of them turn out to be lost.
+    /// Releases every lock, even if some of them are lost.
     ///
-    /// Waits for one answer of each server; those of one server's locks come together.
+    /// Waits for one answer of each server.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], with the name of the lock, when a lock had been lost (for a RedLock: so many that no majority was
-    /// left), and else what the release of a lock answered: see [`Guard::unlock`](crate::Guard::unlock). The remaining ones are
-    /// released all the same; [`unlock_each`](Self::unlock_each) tells how it went with each.
+    /// [`Error::Lost`] with the name of a lost lock (for a RedLock, only if no majority was left). Otherwise the error of a
+    /// failed release, as for [`Guard::unlock`](crate::Guard::unlock). The other locks are released in any case.
+    /// [`unlock_each`](Self::unlock_each) returns one result per lock.
     ///
     /// # Cancel safety
     ///
@@ -61,7 +60,7 @@ impl MultiGuard {
     ///
     /// # Redisson
     ///
-    /// `unlock()`, which stops at the first lock that is lost.
+    /// `unlock()`, which stops at the first lost lock.
     ///
     /// # Examples
     ///
@@ -77,9 +76,9 @@ impl MultiGuard {
         summed_up(release_all(self.parts).await, need)
     }
 
-    /// As [`unlock`](Self::unlock), and says for each lock, by its name, how it went.
+    /// As [`unlock`](Self::unlock), with one result per lock, by its name.
     ///
-    /// Waits for one answer of each server. Only the locks that are held are there: of a RedLock, perhaps not all.
+    /// Waits for one answer of each server. Contains held locks only: for a RedLock, perhaps not all.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +109,7 @@ impl MultiGuard {
             .collect()
     }
 
-    /// Completes, with the reason, when the hold is lost; never if it is released before.
+    /// Completes with the reason when the hold is lost. Never completes after a release.
     ///
     /// # Cancel safety
     ///
@@ -135,12 +134,12 @@ impl MultiGuard {
         loss_of_group(&tenures, self.need, self.runtime()).await
     }
 
-    /// Whether the hold is lost, by all that is known and by the clock. Sends nothing.
+    /// Returns whether the hold was reported lost or its validity has ended. Sends nothing.
     pub fn is_lost(&self) -> bool {
         lost_reason(&self.tenures(), self.need).is_some()
     }
 
-    /// A token that is cancelled when the hold is lost, to stop other tasks. Cancelling it does not harm the guard.
+    /// Returns a token that the loss of the hold cancels, to stop other tasks. Cancelling it yourself does not affect the guard.
     pub fn cancellation_token(&self) -> CancellationToken {
         let lost_token = self.lost_token.get_or_init(|| {
             let token = CancellationToken::new();
@@ -164,27 +163,27 @@ impl MultiGuard {
         lost_token.child_token()
     }
 
-    /// Until when the hold may be relied upon if it is not renewed again. Renewals move it.
+    /// Returns the end of the validity if no further renewal succeeds. A renewal moves it forward.
     ///
-    /// For a multi-lock, the earliest end among its locks. For a RedLock, the time until which a majority is held: the
-    /// lease, less the time that the acquisition took, less an allowance for the drift of clocks.
+    /// For a multi-lock, the earliest end among its locks. For a RedLock, the end of the majority: the lease, less the time of the
+    /// acquisition, less an allowance for clock drift.
     pub fn valid_until(&self) -> std::time::Instant {
         let until = valid_until(&self.parts, self.need);
         until.unwrap_or_else(Instant::now).into_std()
     }
 
-    /// Has the holds last for another `lease` from now on: see [`Guard::extend`](crate::Guard::extend).
+    /// Extends the holds to `lease` from now: see [`Guard::extend`](crate::Guard::extend).
     ///
-    /// For a RedLock, it is enough when a majority does.
+    /// For a RedLock, a majority is enough.
     ///
     /// # Errors
     ///
-    /// As [`Guard::extend`](crate::Guard::extend), when too few of the locks were extended: a loss, if there was one, else the first
-    /// failure. Those that were stay so.
+    /// As [`Guard::extend`](crate::Guard::extend), when too few locks were extended: [`Error::Lost`] if one was lost, else the first
+    /// failure. Extended locks stay extended.
     ///
     /// # Cancel safety
     ///
-    /// Once begun, it is carried on, and what comes after it waits for it.
+    /// Dropping the future does not stop an extension that has begun. The owner's later operations on the locks wait for it.
     ///
     /// # Redisson
     ///
@@ -214,12 +213,12 @@ impl MultiGuard {
         if self.parts.len() - failures.len() >= self.need {
             return Ok(());
         }
-        // The worst of them first.
+        // A loss comes before any other error.
         failures.sort_by_key(|error| !error.is_lost());
         Err(failures.swap_remove(0))
     }
 
-    /// The fencing tokens of those of the locks that are fenced, by name: see [`Guard::token`](crate::Guard::token).
+    /// Returns the fencing tokens of the fenced locks, by name: see [`Guard::token`](crate::Guard::token).
     ///
     /// # Examples
     ///
@@ -245,16 +244,15 @@ impl MultiGuard {
         fenced.collect()
     }
 
-    /// The names of the locks that are held: for a RedLock, perhaps not of all.
+    /// Returns the names of the held locks: for a RedLock, perhaps not all.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.parts.iter().map(|part| part.hold.tenure().name())
     }
 
-    /// Ends the guard and leaves the holds, which go on, renewed if they were, for as long as their clients do.
-    /// [`unlock`](crate::MultiLock::unlock) of the group or of each lock, by the same owner, releases them. There is no notification
-    /// any more when they are lost.
+    /// Consumes the guard and keeps the holds. Renewal continues until the clients close. [`unlock`](crate::MultiLock::unlock) of the
+    /// group or of each lock, by the same owner, releases the holds. A later loss is not reported.
     pub fn leak(self) {
-        // A token is still cancelled by a loss.
+        // A loss still cancels an existing token.
         self.end.disarm();
         for part in self.parts {
             part.hold.leak();
@@ -292,7 +290,7 @@ impl Protects for MultiGuard {
     }
 }
 
-/// What the releases of a group's locks come to, if `need` of them had to be held. A loss goes before other errors.
+/// The result of a group's releases, if `need` locks had to be held. A loss comes before other errors.
 pub(crate) fn summed_up(
     releases: Vec<Result<Released, Error>>,
     need: usize,

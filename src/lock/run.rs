@@ -140,7 +140,7 @@ impl<K: Kind> Lock<K> {
         guard.keep_until(until, done).await.map(Some)
     }
 
-    /// The lock for an owner of its own, if it is free, and until when it is to be kept.
+    /// Acquires the lock for a new owner, if it is free. Returns the guard and the earliest release.
     pub(crate) async fn begin_at_least(
         &self,
         least: Duration,
@@ -157,15 +157,15 @@ impl<K: Kind> Lock<K> {
     }
 }
 
-/// What a release may take.
+/// The longest time of a release.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// A lease that is longer than `time`, for the release at its end to come while the hold is valid.
+/// A lease longer than `time`, so that the hold is still valid at the release after `time`.
 fn keeping(time: Duration) -> Result<Lease, Error> {
     Lease::new((time + time / 50 + MARGIN).min(Lease::MAX)).map_err(Error::config)
 }
 
-/// A hold whose lease ends it if the process does.
+/// A hold that ends with its lease after a crash of the process.
 struct Lingering<K: Kind>(Option<Guard<K>>);
 
 impl<K: Kind> Lingering<K> {
@@ -183,7 +183,7 @@ impl<K: Kind> Drop for Lingering<K> {
 }
 
 impl<K: Kind> Guard<K> {
-    /// Leaves the hold, under which `done` was made, until that time.
+    /// Keeps the hold, under which `done` was computed, until that time.
     pub(crate) async fn keep_until<T: Send + 'static>(
         self,
         until: Instant,
@@ -198,9 +198,9 @@ impl<K: Kind> Guard<K> {
             return Err(lost.with_result(done));
         }
         self.hold().tenure().leave_to_lease();
-        // Otherwise it stays the watchdog's, for as long as the process lives, or has a lease that is long enough.
+        // Otherwise the watchdog renews it while the process lives, or its lease is long enough.
         let runtime = self.runtime().clone();
-        // Made here, as the runtime may end before the task has begun.
+        // Created here: the runtime may end before the task begins.
         let lingers = Lingering(Some(self));
         runtime.spawn(async move {
             sleep_until(until).await;
