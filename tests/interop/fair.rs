@@ -210,8 +210,10 @@ impl<'a> Queue<'a> {
             inside.unlock().await;
             let came = timeout(AMPLE, self.inside.join_next()).await;
             let came =
-                came.unwrap_or_else(|_| panic!("{inside} has let nobody in; next is {next}"));
-            let came = came.expect("somebody waits").expect("it is let in");
+                came.unwrap_or_else(|_| panic!("{inside} has woken no waiter; next is {next}"));
+            let came = came
+                .expect("a task waits")
+                .expect("the waiter acquires the lock");
             assert_eq!(came, next, "in the order {order:?}");
             inside = &self.waiters[came];
         }
@@ -230,7 +232,9 @@ impl<'a> Queue<'a> {
     async fn comes_up(mut self, next: usize) {
         let came = timeout(AMPLE, self.inside.join_next()).await;
         let came = came.unwrap_or_else(|_| panic!("{} does not come", self.waiters[next]));
-        let came = came.expect("somebody waits").expect("it is let in");
+        let came = came
+            .expect("a task waits")
+            .expect("the waiter acquires the lock");
         assert_eq!(came, next);
         self.waiters[next].unlock().await;
     }

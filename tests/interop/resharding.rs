@@ -48,9 +48,13 @@ pub async fn waiters_of_a_slot_that_moves(version: Version) {
             let next = timeout(AMPLE, waiting.join_next()).await;
             let Ok(next) = next else {
                 let (fields, pttl) = (stage.fields(&lock).await, stage.pttl(&lock).await);
-                panic!("{inside}'s unlock has let nobody in; on the server: {fields:?}, {pttl} ms");
+                panic!(
+                    "{inside}'s unlock has woken no waiter; on the server: {fields:?}, {pttl} ms"
+                );
             };
-            inside = &waiters[next.expect("somebody waits").expect("it is let in")];
+            inside = &waiters[next
+                .expect("a task waits")
+                .expect("the waiter acquires the lock")];
         }
         inside.unlock_while_it_moves().await;
         assert_eq!(stage.pttl(&lock).await, -2);

@@ -40,7 +40,10 @@ impl Java<'_> {
 }
 
 async fn ended(begun: tokio::task::JoinHandle<Result<Vec<String>, testbed::Refused>>) -> String {
-    let answer = timeout(AMPLE, begun).await.expect("it ends").unwrap();
+    let answer = timeout(AMPLE, begun)
+        .await
+        .expect("the task ends in time")
+        .unwrap();
     let answer = answer.unwrap_or_else(|refused| panic!("{refused}"));
     answer.join(" ")
 }

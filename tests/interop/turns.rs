@@ -52,10 +52,10 @@ async fn crowd(url: &str, name: &str, over: &Arc<AtomicBool>) -> JoinSet<()> {
         let (lock, over) = (client.fenced_lock(name), over.clone());
         crowd.spawn(async move {
             while !over.load(SeqCst) {
-                let guard = lock.lock().await.expect("it is let in");
+                let guard = lock.lock().await.expect("the waiter acquires the lock");
                 // What a turn takes, so that the test's conversation with Java is not worth one.
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                let _ = guard.unlock().await.expect("it is held");
+                let _ = guard.unlock().await.expect("the lock is held");
             }
         });
     }

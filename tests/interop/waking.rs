@@ -82,8 +82,10 @@ async fn one_by_one(holder: &Worker<'_>, waiters: &[Worker<'_>]) {
     while !waiting.is_empty() {
         inside.unlock().await;
         let next = timeout(AMPLE, waiting.join_next()).await;
-        let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has let nobody in"));
-        inside = &waiters[next.expect("somebody waits").expect("it is let in")];
+        let next = next.unwrap_or_else(|_| panic!("{inside}'s unlock has woken no waiter"));
+        inside = &waiters[next
+            .expect("a task waits")
+            .expect("the waiter acquires the lock")];
         assert_none_comes(&mut waiting, Duration::from_millis(100)).await;
     }
     inside.unlock().await;

@@ -179,7 +179,7 @@ async fn a_guard_in_a_thread_local_is_released() {
     tokio::task::spawn_blocking(move || thread.join().unwrap())
         .await
         .unwrap();
-    eventually("it is released", SOON, async || {
+    eventually("the lock is released", SOON, async || {
         server.command::<u32>(&["EXISTS", "a"]).await == 0
     })
     .await;
@@ -218,7 +218,7 @@ async fn a_lost_hold_is_an_error_that_keeps_the_result_of_the_body() {
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
         assert_eq!(lost.take_result::<u32>(), None, "of another type");
         assert_eq!(lost.take_result::<String>().as_deref(), Some("done"));
-        assert_eq!(lost.take_result::<String>(), None, "it is taken");
+        assert_eq!(lost.take_result::<String>(), None, "the result is taken");
 
         let guard = lock.with_lease(Duration::from_millis(100)).lock().unwrap();
         assert_eq!(guard.lost(), LostReason::Expired);
@@ -313,7 +313,7 @@ async fn a_shutdown_ends_the_calls_of_all_threads() {
         let client = plainly(move || LockClient::connect(url).unwrap()).await;
         let (waiting, late) = (client.clone(), client.clone());
         let waits = thread::spawn(move || waiting.reentrant_lock("a").try_lock_for(SOON).map(drop));
-        eventually("it waits", SOON, async || {
+        eventually("the task waits", SOON, async || {
             let channels = server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]);
             !channels.await.is_empty()
         })

@@ -51,11 +51,13 @@ async fn a_release_wakes_on_every_node(sharded: ShardedPubSub) {
             }
             !channels.is_empty()
         };
-        eventually("somebody listens", GENEROUS, listens).await;
+        eventually("a client subscribes", GENEROUS, listens).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
-        let waited = timeout(GENEROUS, waiting).await.expect("it is woken");
+        let waited = timeout(GENEROUS, waiting)
+            .await
+            .expect("a message wakes the waiter");
         assert_eq!(waited.unwrap(), Ok(Released::Fully));
-        eventually("nobody listens", GENEROUS, async || !listens().await).await;
+        eventually("no client subscribes", GENEROUS, async || !listens().await).await;
     }
 }
 
@@ -149,7 +151,7 @@ async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     let holder = client.reentrant_lock(&waited).lock().await.unwrap();
     let waiter = other.reentrant_lock(&waited);
     let waiting = tokio::spawn(async move { waiter.lock().await?.unlock().await });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         let channels: Vec<String> = cluster.servers[0]
             .command(&["PUBSUB", "SHARDCHANNELS"])
             .await;
@@ -166,7 +168,7 @@ async fn survives(fail: impl AsyncFn(&Clustered, usize)) {
     cluster.takes_over(replica).await;
     let released = timeout(GENEROUS, holder.unlock())
         .await
-        .expect("it is released");
+        .expect("the lock is released");
     assert_eq!(released, Ok(Released::Fully));
     let entered = timeout(GENEROUS, waiting)
         .await

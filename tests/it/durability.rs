@@ -76,7 +76,11 @@ async fn a_single_server_waits_for_no_replica_unless_told_to() {
     let guard = lock.with_durability(Durability::All).lock().await.unwrap();
     assert_eq!(guard.acknowledgements(), Some(1));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    assert_eq!(calls(server, "wait").await, 1, "a release waits for nobody");
+    assert_eq!(
+        calls(server, "wait").await,
+        1,
+        "a release waits for no replica"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +168,7 @@ async fn p_fr13_no_other_command_waits_behind_a_replica_wait() {
         .reentrant_lock(unique_name("slow"))
         .with_durability(Durability::All);
     let slow = tokio::spawn(async move { slow.lock().await?.unlock().await });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         let clients = set_up.servers[0].info("clients").await;
         clients["blocked_clients"] == "1"
     })
@@ -219,7 +223,7 @@ async fn a_renewal_is_as_durable_as_its_hold() {
     let name = unique_name("renewed");
     let guard = client.reentrant_lock(&name).lock().await.unwrap();
     let first = guard.valid_until();
-    eventually("it is renewed", GENEROUS, async || {
+    eventually("the lease is renewed", GENEROUS, async || {
         guard.valid_until() > first
     })
     .await;
@@ -323,6 +327,10 @@ async fn a_client_that_has_waited_shuts_down() {
         let client = connect(&url, config(Durability::All)).await;
         assert_eq!(acknowledged(&client).await, Some(1), "{url}");
         let closed = timeout(GENEROUS, client.shutdown()).await;
-        assert_eq!(closed.expect("it ends").unreleased, [], "{url}");
+        assert_eq!(
+            closed.expect("the task ends in time").unreleased,
+            [],
+            "{url}"
+        );
     }
 }

@@ -82,7 +82,7 @@ async fn p_t6_without_eviction_a_full_server_keeps_its_locks() {
     let guard = holder.reentrant_lock(&name).lock().await.unwrap();
     fill(&server, async |_| false).await;
     server.reset_calls().await;
-    eventually("it is renewed", GENEROUS, async || {
+    eventually("the lease is renewed", GENEROUS, async || {
         server.calls().await.contains_key("pexpire")
     })
     .await;

@@ -50,7 +50,7 @@ impl Line {
     /// A holder of its own client, whose settings matter to no other task.
     async fn held(&self) -> Guard<Fair> {
         let client = self.witness.a_client().await;
-        self.lock(&client).lock().await.expect("it is free")
+        self.lock(&client).lock().await.expect("the lock is free")
     }
 
     /// The waiters, the next one first.
@@ -90,7 +90,7 @@ impl Line {
         let task = tokio::spawn(wait(lock));
         self.witness.have_run(before + 2).await;
         self.witness.has_a_subscriber(&self.channel(&entry)).await;
-        eventually("it has a place", SOON, async || {
+        eventually("the waiter has a place", SOON, async || {
             self.waiting().await.contains(&entry)
         })
         .await;

@@ -36,7 +36,9 @@ async fn p_t2_operations_refused_by_a_master_without_replicas_are_tried_again() 
     assert!(!waiting.is_finished());
 
     demand(&server, "0").await;
-    let entered = timeout(GENEROUS, waiting).await.expect("it gets in");
+    let entered = timeout(GENEROUS, waiting)
+        .await
+        .expect("the waiter acquires the lock");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
     let _ = releasing.await.unwrap();
     eventually("what was released is free", GENEROUS, async || {
@@ -60,7 +62,7 @@ async fn p_t2_a_hold_outlives_the_time_without_replicas() {
     .await;
     demand(&server, "0").await;
     let until = guard.valid_until();
-    eventually("it is renewed", GENEROUS, async || {
+    eventually("the lease is renewed", GENEROUS, async || {
         guard.valid_until() > until
     })
     .await;

@@ -36,7 +36,7 @@ impl Crowd {
             let (lock, turns, over) = (lock.clone(), crowd.turns.clone(), crowd.over.clone());
             crowd.tasks.spawn(async move {
                 while !over.load(SeqCst) {
-                    let guard = lock.lock().await.expect("it is let in");
+                    let guard = lock.lock().await.expect("the waiter acquires the lock");
                     turns.fetch_add(1, SeqCst);
                     if !hold.is_zero() {
                         sleep(hold).await;
@@ -63,7 +63,7 @@ impl Crowd {
     async fn goes_home(self) {
         self.over.store(true, SeqCst);
         let gone = timeout(GENEROUS, self.tasks.join_all()).await;
-        gone.expect("nobody waits for ever");
+        gone.expect("every task ends in time");
     }
 }
 
@@ -127,7 +127,7 @@ async fn one_task_of_a_client_asks_for_all_that_arrive_together() {
     let theirs = others.reentrant_lock(&name).lock().await.expect("free");
     let before = tries(&server).await;
     let crowd = Comers::gather(&us.reentrant_lock(&name), TASKS);
-    eventually("somebody waits", GENEROUS, async || {
+    eventually("a task waits", GENEROUS, async || {
         tries(&server).await >= before + 2
     })
     .await;
@@ -162,9 +162,9 @@ impl Comers {
             let (lock, come, over) = (lock.clone(), comers.come.clone(), comers.over.clone());
             comers.tasks.spawn(async move {
                 come.fetch_add(1, SeqCst);
-                let guard = lock.lock().await.expect("it is let in");
+                let guard = lock.lock().await.expect("the waiter acquires the lock");
                 over.fetch_add(1, SeqCst);
-                let _ = guard.unlock().await.expect("it is held");
+                let _ = guard.unlock().await.expect("the lock is held");
             });
         }
         comers
@@ -177,7 +177,7 @@ impl Comers {
         })
         .await;
         assert_eq!(self.over.load(SeqCst), 0);
-        let _ = holder.unlock().await.expect("it is held");
+        let _ = holder.unlock().await.expect("the lock is held");
         let let_in = timeout(GENEROUS, self.tasks.join_all()).await;
         let_in.expect("all are let in");
         assert_eq!(self.over.load(SeqCst), tasks);
@@ -255,15 +255,15 @@ async fn a_hold_granted_while_the_client_closes_is_released() {
     let name = unique_name("closing");
     let lock = client.reentrant_lock(&name);
     // From now on the server knows the scripts.
-    let once = lock.lock().await.expect("it is free");
-    once.unlock().await.expect("it is held");
-    let first = lock.lock().await.expect("it is free");
+    let once = lock.lock().await.expect("the lock is free");
+    once.unlock().await.expect("the lock is held");
+    let first = lock.lock().await.expect("the lock is free");
     let holders = async || -> Vec<String> { server.command(&["HKEYS", &name]).await };
     let held_by = holders().await;
     let mut waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     // The hand-off window is over by then: the next task asks behind the release.
     let waits = timeout(Duration::from_millis(10), &mut waiter).await;
-    assert!(waits.is_err(), "it waits");
+    assert!(waits.is_err(), "the task waits");
     proxy.faults().stall_replies(true);
     let release = tokio::spawn(first.unlock());
     eventually(
@@ -314,7 +314,7 @@ async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
                 };
                 let Ok(guard) = timeout(wait, lock.lock()).await else {
                     turns += usize::from(task % 3 > 0);
-                    assert!(task % 3 > 0, "it is not let in");
+                    assert!(task % 3 > 0, "the task does not acquire the lock");
                     continue;
                 };
                 let guard = guard.expect("it waits as long as it takes");
@@ -333,6 +333,6 @@ async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
     }
     all_done(tasks).await;
     let free = async || server.command::<u32>(&["EXISTS", lock.name()]).await == 0;
-    eventually("it is free", PROMPT, free).await;
+    eventually("the lock is free", PROMPT, free).await;
     assert_eq!(client.shutdown().await.unreleased, []);
 }

@@ -45,7 +45,7 @@ fn escaped(text: &str) -> String {
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(SOON, future).await;
-    done.expect("it ends in time")
+    done.expect("the call ends in time")
 }
 
 #[tokio::test]
@@ -325,7 +325,7 @@ async fn the_cause_reaches_the_caller() {
         let client = builder.build().await.unwrap();
         let lock = client.reentrant_lock("a");
         for error in [lock.try_lock().await.err(), lock.is_locked().await.err()] {
-            let why = why(&error.expect("it is refused"));
+            let why = why(&error.expect("the call is refused"));
             assert!(why.contains(message), "{message}: {why}");
         }
         assert_eq!(

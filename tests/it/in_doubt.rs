@@ -75,7 +75,7 @@ async fn p_t4_a_master_that_is_demoted_during_the_wait_has_no_acknowledgements()
     let lock = client.reentrant_lock(&name);
     let asking =
         tokio::spawn(async move { lock.lock().await.map(|guard| guard.acknowledgements()) });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         master.info("clients").await["blocked_clients"] == "1"
     })
     .await;
@@ -130,7 +130,7 @@ async fn p_t4_on_the_way_of_a_slot_a_wait_that_is_cut_short_is_no_acknowledgemen
     let asking =
         tokio::spawn(async move { lock.lock().await.map(|guard| guard.acknowledgements()) });
     let mut waiting = None;
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         let clients: String = target.command(&["CLIENT", "LIST"]).await;
         let waits = clients.lines().find(|client| client.contains("cmd=wait"));
         let id = waits.and_then(|client| client.split(' ').next()?.strip_prefix("id="));
@@ -158,7 +158,7 @@ async fn a_hold_on_too_few_replicas_is_released_once_the_master_accepts_writes()
     let name = unique_name("refused");
     let lock = client.reentrant_lock(&name);
     let asking = tokio::spawn(async move { lock.lock().await.map(drop) });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         server.info("clients").await["blocked_clients"] == "1"
     })
     .await;

@@ -83,7 +83,9 @@ async fn a_multi_lock_waits_for_the_member_that_refused_and_is_woken() {
     .await;
     assert_eq!(exist(&server, &names).await, 1, "only the holder's");
     holder.unlock().await.unwrap();
-    let guard = timeout(GENEROUS, waiting).await.expect("it is woken");
+    let guard = timeout(GENEROUS, waiting)
+        .await
+        .expect("a message wakes the waiter");
     assert_eq!(guard.unwrap().unwrap().unlock().await, Ok(Released::Fully));
     nothing_left(&server, PROMPT).await;
 }
@@ -101,7 +103,9 @@ async fn p_m1_one_lost_member_is_a_loss_and_the_rest_is_released() {
             .await
             .unwrap()
     );
-    let reason = timeout(GENEROUS, guard.lost()).await.expect("it is told");
+    let reason = timeout(GENEROUS, guard.lost())
+        .await
+        .expect("the loss is reported");
     assert_eq!(reason, LostReason::Gone);
     timeout(GENEROUS, token.cancelled())
         .await
@@ -381,7 +385,7 @@ async fn two_groups_of_one_owner_at_once() {
         let pair = async { tokio::join!(some.lock(), all.lock(), some.lock()) };
         let (a, b, c) = timeout(GENEROUS, pair)
             .await
-            .expect("nobody waits for ever");
+            .expect("every task ends in time");
         let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
         let (a, b, c) = tokio::join!(a.unlock(), b.unlock(), c.unlock());
         assert!(a.is_ok() && b.is_ok() && c.is_ok(), "{a:?} {b:?} {c:?}");
@@ -408,7 +412,9 @@ async fn nothing_is_held_while_a_member_cannot_be_reached() {
     let waiting = tokio::spawn(async move { lock.lock().await });
     let healthy = client.reentrant_lock(&names[0]).owned_by(&Owner::new());
     // It tried, and gave back what it had.
-    let guard = timeout(GENEROUS, healthy.lock()).await.expect("it is free");
+    let guard = timeout(GENEROUS, healthy.lock())
+        .await
+        .expect("the lock is free");
     let refused = once.owned_by(&Owner::new()).try_lock().await;
     assert!(
         matches!(refused, Ok(None) | Err(Error::Unavailable { .. })),

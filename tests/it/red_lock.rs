@@ -157,7 +157,9 @@ async fn a_hold_outlives_the_loss_of_a_minority_only() {
     force(0).await;
     assert!(!guard.is_lost() && !token.is_cancelled());
     force(1).await;
-    timeout(GENEROUS, guard.lost()).await.expect("it is told");
+    timeout(GENEROUS, guard.lost())
+        .await
+        .expect("the loss is reported");
     timeout(GENEROUS, token.cancelled())
         .await
         .expect("and its tasks");

@@ -18,7 +18,7 @@ async fn bed() -> (Server, LockClient, LockClient) {
 async fn a_job_runs_unless_the_lock_is_held() {
     let (_server, one, other) = bed().await;
     let (lock, rival) = (one.reentrant_lock("job"), other.reentrant_lock("job"));
-    let inner = async |_: &_| rival.try_run(async |_| panic!("it is held")).await;
+    let inner = async |_: &_| rival.try_run(async |_| panic!("the lock is held")).await;
     let ran: Option<Result<Option<()>, Error>> = lock.try_run(inner).await.unwrap();
     assert_eq!(ran, Some(Ok(None)));
     assert_eq!(rival.try_run(async |_| 7).await, Ok(Some(7)));
@@ -153,7 +153,7 @@ async fn a_dropped_job_frees_the_lock_at_once() {
     let ran = lock.run_at_least(SOON * 3, async |_| std::future::pending::<()>().await);
     let dropped = tokio::time::timeout(Duration::from_millis(200), ran).await;
     assert!(dropped.is_err());
-    eventually("it is free", SOON, async || {
+    eventually("the lock is free", SOON, async || {
         server.command::<u32>(&["EXISTS", "job"]).await == 0
     })
     .await;

@@ -312,7 +312,7 @@ async fn no_operation_outlives_the_runtime_of_its_client() {
         for task in tasks {
             let ended = tokio::time::timeout(SOON, task)
                 .await
-                .expect("it ends")
+                .expect("the task ends in time")
                 .unwrap();
             assert!(
                 matches!(

@@ -80,7 +80,7 @@ async fn foreign_clients_and_ours_exclude_each_other() {
     assert!(left <= Duration::from_secs(10), "{left:?}");
     assert!(latch.foreign_extend("theirs", "20000").await);
     assert!(latch.foreign_release("theirs").await);
-    let guard = lock.try_lock().await.unwrap().expect("it is free");
+    let guard = lock.try_lock().await.unwrap().expect("the lock is free");
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     latch.witness.nothing_left().await;
 }
@@ -129,7 +129,7 @@ async fn a_release_is_announced_to_waiters_of_this_library() {
         .has_a_subscriber(&format!("simple_lock__channel:{{{}}}", latch.name))
         .await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let guard = done("it is told", waiting).await.unwrap();
+    let guard = done("the waiter is notified", waiting).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     latch.witness.nothing_left().await;
 }
@@ -141,14 +141,14 @@ async fn a_renewal_extends_our_own_value_only() {
     let lease = Duration::from_millis(600);
     let client = latch.witness.client(watched(lease)).await;
     let guard = latch.lock(&client).lock().await.unwrap();
-    always("it is held", 3 * lease, async || {
+    always("the lock is held", 3 * lease, async || {
         latch.value().await.is_some() && !guard.is_lost()
     })
     .await;
     let () = latch.witness.ask(&["DEL", &latch.name]).await;
     assert!(latch.foreign_take("theirs", "600").await);
     let lost = tokio::time::timeout(SOON, guard.lost()).await;
-    assert_eq!(lost.expect("it is told"), LostReason::Gone);
+    assert_eq!(lost.expect("the loss is reported"), LostReason::Gone);
     eventually("theirs ends in its time", SOON, async || {
         latch.value().await.is_none()
     })

@@ -125,7 +125,7 @@ async fn a_spin_lock_polls_and_does_not_subscribe() {
     turnstile.witness.have_run(5).await;
     assert_eq!(turnstile.witness.ran(&["subscribe", "ssubscribe"]).await, 0);
     turnstile.java_leaves().await;
-    let guard = done("it asks again", waiter).await.unwrap();
+    let guard = done("the waiter asks again", waiter).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     turnstile.witness.nothing_left().await;
 }
@@ -152,7 +152,7 @@ async fn a_spin_release_is_announced_once() {
     let waiter = tokio::spawn(async move { plain.lock().await });
     turnstile.witness.have_run(2).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let guard = done("it is told", waiter).await.unwrap();
+    let guard = done("the waiter is notified", waiter).await.unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     turnstile.witness.nothing_left().await;
 }
@@ -195,7 +195,10 @@ async fn a_hold_is_renewed() {
         .await;
     let guard = turnstile.lock(&client).lock().await.unwrap();
     let before = guard.valid_until();
-    eventually("it is renewed", SOON, async || guard.valid_until() > before).await;
+    eventually("the lease is renewed", SOON, async || {
+        guard.valid_until() > before
+    })
+    .await;
     let_pass(2 * lease).await;
     assert!(turnstile.lock(&client).try_lock().await.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

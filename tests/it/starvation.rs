@@ -58,7 +58,12 @@ pub async fn an_owner_that_drops_and_locks_again_lets_the_rest_in<S: Subject>() 
     let got_in = timeout(GENEROUS, other.lock()).await;
     assert!(!greedy.is_finished(), "the other one runs on");
     greedy.abort();
-    let _ = got_in.expect("it gets in").unwrap().unlock().await.unwrap();
+    let _ = got_in
+        .expect("the waiter acquires the lock")
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
 }
 
 /// Waiters that were trying saw every release and tried again, which fed itself: a hundred tries per hand-over.
@@ -101,7 +106,7 @@ pub async fn an_unanswered_inner_release_ends_the_outer_hold_in_time<S: Subject>
     drop(inner);
     let lost = timeout(GENEROUS, outer.lost()).await;
     server.resume();
-    assert_eq!(lost.expect("it is told"), LostReason::Expired);
+    assert_eq!(lost.expect("the loss is reported"), LostReason::Expired);
     assert!(paused.elapsed() < GENEROUS, "{:?}", paused.elapsed());
 }
 

@@ -28,7 +28,7 @@ async fn listeners(server: &Server, channel: &str) -> i64 {
 }
 
 async fn no_client_listens(server: &Server, channel: &str) {
-    eventually("nobody listens", SOON, async || {
+    eventually("no client subscribes", SOON, async || {
         listeners(server, channel).await == 0
     })
     .await;

@@ -107,7 +107,7 @@ impl Witness {
             let (_, listeners): (String, u32) = self.ask(&["PUBSUB", "NUMSUB", channel]).await;
             listeners > 0
         };
-        eventually("somebody listens", SOON, heard).await;
+        eventually("a client subscribes", SOON, heard).await;
     }
 
     /// No key and no subscription is left.

@@ -40,17 +40,17 @@ trait Turn: Clone + Send + Sync + 'static {
 
 impl<K: Kind> Turn for Lock<K> {
     async fn take(&self, work: Duration) {
-        let guard = self.lock().await.expect("it is let in");
+        let guard = self.lock().await.expect("the waiter acquires the lock");
         sleep(work).await;
-        let _ = guard.unlock().await.expect("it is held");
+        let _ = guard.unlock().await.expect("the lock is held");
     }
 }
 
 impl Turn for MultiLock {
     async fn take(&self, work: Duration) {
-        let guard = self.lock().await.expect("it is let in");
+        let guard = self.lock().await.expect("the waiter acquires the lock");
         sleep(work).await;
-        let _ = guard.unlock().await.expect("it is held");
+        let _ = guard.unlock().await.expect("the lock is held");
     }
 }
 
@@ -280,7 +280,7 @@ async fn try_lock_does_not_yield() {
     for _ in 0..100 {
         lock.take(Duration::from_millis(1)).await;
         let before = scripts(&server).await;
-        let guard = lock.try_lock().await.unwrap().expect("nobody has it");
+        let guard = lock.try_lock().await.unwrap().expect("the lock is free");
         assert_eq!(scripts(&server).await - before, 1);
         let _ = guard.unlock().await.unwrap();
         // The owner of a hold does not wait for another one either.
@@ -367,7 +367,7 @@ async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
             drop(reading);
         } else {
             drop(reading);
-            waiting.await.expect("it gets in");
+            waiting.await.expect("the waiter acquires the lock");
             assert!(!exists(&server, &intent).await, "it is in");
         }
         nothing_left(&server, PROMPT).await;
@@ -414,7 +414,7 @@ async fn each_client_has_its_share_behind_sentinels() {
     let share = pair_on(&set_up.url(), Config::default(), &unique_name("share")).await;
     assert!(share >= 0.5);
     let master = &set_up.replicated.servers[0];
-    eventually("nobody listens", PROMPT, async || {
+    eventually("no client subscribes", PROMPT, async || {
         let mut channels = subscriptions(master).await;
         channels.retain(|channel| !channel.starts_with("__sentinel__"));
         channels.is_empty()

@@ -73,7 +73,9 @@ impl<'a> Way<'a> {
         self.go_on_to(Phase::KeysMoved).await;
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         self.go_on_to(Phase::Ended).await;
-        let waited = timeout(GENEROUS, waiting).await.expect("it is woken");
+        let waited = timeout(GENEROUS, waiting)
+            .await
+            .expect("a message wakes the waiter");
         assert_eq!(waited.unwrap(), Ok(Released::Fully));
     }
 }
@@ -85,7 +87,7 @@ fn config() -> Config {
 
 async fn nothing_left(cluster: &Clustered) {
     for server in &cluster.servers {
-        eventually("nothing is left", GENEROUS, async || {
+        eventually("no key is left", GENEROUS, async || {
             let mut keys: Vec<String> = server.command(&["KEYS", "*"]).await;
             keys.retain(|key| !key.starts_with("redisson_lock_token:"));
             let channels: Vec<String> = server.command(&["PUBSUB", "SHARDCHANNELS"]).await;
@@ -143,14 +145,14 @@ async fn a_release_lets_waiters_in<H: Subject, W: Subject>() {
 
 async fn wait<W: Subject>(lock: Lock<W::Kind>, room: Arc<Room>, holders: Arc<AtomicUsize>) {
     let guard = lock.lock().await.unwrap();
-    assert_eq!(holders.load(SeqCst), 0, "somebody still holds it");
+    assert_eq!(holders.load(SeqCst), 0, "a holder remains");
     room.visit_as::<W>().await;
     guard.unlock().await.unwrap();
 }
 
 async fn awaited<W: Subject>(cluster: &Clustered, name: &str) {
     let pattern = format!("{}*", W::channel(name));
-    eventually("somebody listens", GENEROUS, async || {
+    eventually("a client subscribes", GENEROUS, async || {
         let list = ["PUBSUB", "SHARDCHANNELS", &pattern];
         let channels: Vec<String> = cluster.servers[0].command(&list).await;
         !W::LISTENS || !channels.is_empty()
@@ -252,7 +254,7 @@ async fn free_locks_are_taken<S: Subject>() {
         let lock = S::lock(&client, &name);
         let guard = timeout(GENEROUS, lock.try_lock()).await;
         let guard = guard.unwrap_or_else(|_| panic!("{phase:?}: not taken"));
-        let guard = guard.unwrap().expect("it is free");
+        let guard = guard.unwrap().expect("the lock is free");
         let rival = S::Rival::lock(&client, &name).owned_by(&Owner::new());
         assert!(rival.try_lock().await.unwrap().is_none(), "{phase:?}");
         assert_eq!(guard.unlock().await, Ok(Released::Fully), "{phase:?}");
@@ -324,7 +326,9 @@ async fn readers_stay_together(first: impl Fn(&String) -> bool) {
         "a writer beside a reader"
     );
     way.go_on_to(Phase::Ended).await;
-    let released = timeout(GENEROUS, releasing).await.expect("it ends");
+    let released = timeout(GENEROUS, releasing)
+        .await
+        .expect("the task ends in time");
     assert_eq!(released.unwrap(), Ok(Released::Fully));
     let_pass(4 * LEASE).await;
     assert!(!stays.is_lost(), "it is renewed where it is now");

@@ -65,7 +65,7 @@ impl Crowd {
             let mut rooms = self.rooms.iter().zip(&before);
             rooms.all(|(room, before)| room.visits() >= before + 2)
         };
-        eventually("everybody gets in", GENEROUS, visited).await;
+        eventually("all tasks acquire the lock", GENEROUS, visited).await;
     }
 
     /// Lets them go; nothing of them is left at the nodes that live.
@@ -184,7 +184,9 @@ async fn all_is_new_for(
     let_pass(Duration::from_millis(300)).await;
     let cluster = renew(cluster).await;
     for guard in guards {
-        let lost = timeout(GENEROUS, guard.lost()).await.expect("it is told");
+        let lost = timeout(GENEROUS, guard.lost())
+            .await
+            .expect("the loss is reported");
         assert_eq!(lost, LostReason::Gone, "before its lease has ended");
     }
     timeout(GENEROUS, all_done(waiting))
@@ -193,7 +195,7 @@ async fn all_is_new_for(
     for client in clients {
         for name in names {
             let had = timeout(GENEROUS, client.reentrant_lock(name).lock()).await;
-            let guard = had.expect("it is had").unwrap();
+            let guard = had.expect("the lock is acquired").unwrap();
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }
     }

@@ -83,7 +83,7 @@ pub async fn owners_of_one_task_exclude_each_other<S: Subject>() {
         "nor does the task itself get in"
     );
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let guard = second.try_lock().await.unwrap().expect("it is free");
+    let guard = second.try_lock().await.unwrap().expect("the lock is free");
     assert!(first.try_lock().await.unwrap().is_none());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
@@ -134,7 +134,7 @@ pub async fn a_spawned_task_in_a_scope_is_its_owner<S: Subject>() {
     let _guard = bed.lock.lock().await.unwrap();
     let lock = bed.lock.clone();
     let counts = async move {
-        let _inner = lock.try_lock().await.unwrap().expect("it is ours");
+        let _inner = lock.try_lock().await.unwrap().expect("the owner re-enters");
         lock.hold_count().await
     };
     let counted = tokio::spawn(Owner::current().scope(counts));

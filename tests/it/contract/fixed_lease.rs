@@ -19,7 +19,7 @@ pub async fn a_fixed_lease_runs_out_and_its_holder_knows_first<S: Subject>() {
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let other = timeout(SOON, rival.lock())
         .await
-        .expect("it runs out")
+        .expect("the lease ends")
         .unwrap();
     assert!(
         guard.is_lost(),
@@ -37,7 +37,7 @@ pub async fn a_lock_with_a_fixed_lease_is_not_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(Duration::from_millis(90))).await;
     let guard = bed.lock.with_lease(LEASE).lock().await.unwrap();
     let mut left = bed.pttl().await;
-    testbed::eventually("it runs out", SOON, async || {
+    testbed::eventually("the lease ends", SOON, async || {
         let now = bed.pttl().await;
         assert!(now <= left, "from {left} to {now} ms left");
         left = now;
@@ -55,7 +55,9 @@ pub async fn the_end_of_a_fixed_lease_cancels_the_token_and_completes_the_future
         let token = token.clone();
         async move { token.cancelled().await }
     });
-    let reason = timeout(SOON, guard.lost()).await.expect("it is told");
+    let reason = timeout(SOON, guard.lost())
+        .await
+        .expect("the loss is reported");
     assert_eq!(reason, LostReason::Expired);
     assert!(guard.is_lost());
     timeout(SOON, told)
@@ -87,7 +89,7 @@ pub async fn a_late_unlock_harms_no_successor<S: Subject>() {
     let also_late = bed.rival_same_client().owned_by(&Owner::new());
     let inside = timeout(SOON, rival.lock())
         .await
-        .expect("it runs out")
+        .expect("the lease ends")
         .unwrap();
     let unlocked = late.unlock().await;
     assert!(is_expired(&unlocked, &bed.name), "{unlocked:?}");

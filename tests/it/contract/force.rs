@@ -53,7 +53,9 @@ pub async fn holders_of_other_clients_learn_of_a_force_unlock_at_their_renewal<S
     let until = guard.valid_until();
     let other_client = bed.lock_of_other_client().await;
     assert_eq!(other_client.force_unlock().await, Ok(true));
-    let reason = timeout(SOON, guard.lost()).await.expect("it is told");
+    let reason = timeout(SOON, guard.lost())
+        .await
+        .expect("the loss is reported");
     assert_eq!(reason, LostReason::Gone);
     assert!(
         std::time::Instant::now() < until,
@@ -70,7 +72,9 @@ pub async fn force_unlock_wakes_a_waiter<S: Subject>() {
     let waiter = tokio::spawn(async move { rival.lock().await.map(|_| ()) });
     bed.wait_for_refusals(1).await;
     assert_eq!(bed.lock.force_unlock().await, Ok(true));
-    let entered = timeout(SOON, waiter).await.expect("it is woken");
+    let entered = timeout(SOON, waiter)
+        .await
+        .expect("a message wakes the waiter");
     assert_eq!(entered.unwrap(), Ok(()));
 }
 

@@ -207,7 +207,7 @@ pub async fn a_waiter_gets_an_error_when_foreign_data_replaces_the_lock<S: Subje
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
     bed.awaited().await;
     put(&bed, "RPUSH", &["odd"], "").await;
-    let told = timeout(SOON, waiter).await.expect("it is told");
+    let told = timeout(SOON, waiter).await.expect("the waiter is notified");
     assert!(is_wrong(told.unwrap(), &bed.name));
     assert_eq!(bed.ask::<String>(&["TYPE", &bed.name]).await, "list");
 }
@@ -267,7 +267,12 @@ pub async fn another_clients_data_of_this_kind_is_a_lock<S: Subject>() {
         for marker in S::markers(&bed.name, owner) {
             bed.ask::<u32>(&["DEL", &marker]).await;
         }
-        let guard = bed.lock.try_lock().await.unwrap().expect("it is free");
+        let guard = bed
+            .lock
+            .try_lock()
+            .await
+            .unwrap()
+            .expect("the lock is free");
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
     }
 }

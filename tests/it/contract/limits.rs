@@ -64,7 +64,7 @@ pub async fn a_wait_of_zero_does_not_wait<S: Subject>() {
 async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static) {
     let bed = Bed::<S>::new().await;
     let free = bed.lock.try_lock_for(wait()).await;
-    drop(free.unwrap().expect("it is free"));
+    drop(free.unwrap().expect("the lock is free"));
     let guard = bed.rival().await.lock().await.unwrap();
     let lock = bed.lock.clone();
     let waiter = tokio::spawn(async move { lock.try_lock_for(wait()).await });
@@ -73,7 +73,7 @@ async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
     let entered = tokio::time::timeout(SOON, waiter)
         .await
-        .expect("it is woken");
+        .expect("a message wakes the waiter");
     assert!(entered.unwrap().unwrap().is_some());
 }
 
@@ -121,7 +121,7 @@ pub async fn a_release_at_about_the_limit_grants_a_hold_or_leaves_none<S: Subjec
         }
         assert!(
             bed.is_free().await,
-            "round {round} left a hold that nobody has"
+            "round {round} left a hold without a guard"
         );
     }
     println!("{granted} of 30 were granted");

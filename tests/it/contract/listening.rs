@@ -28,7 +28,7 @@ pub async fn waiters_share_a_connection_and_leave_it<S: Subject>() {
         // In whichever order they get in.
         tokio::spawn(async move { drop(expect_grant(waiter).await) });
     }
-    eventually("nobody listens any more", SOON, async || {
+    eventually("no client subscribes any more", SOON, async || {
         bed.channels().await.is_empty()
     })
     .await;

@@ -68,8 +68,12 @@ pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let short = bed.lock.with_lease(Duration::from_millis(100));
     let expired = short.lock().await.unwrap();
-    timeout(SOON, expired.lost()).await.expect("it is told");
-    let next = timeout(SOON, bed.lock.lock()).await.expect("it is free");
+    timeout(SOON, expired.lost())
+        .await
+        .expect("the loss is reported");
+    let next = timeout(SOON, bed.lock.lock())
+        .await
+        .expect("the lock is free");
     assert!(refused(&bed.lock.try_lock().await, &bed.name));
     drop(expired);
     assert_eq!(bed.lock.hold_count().await, Ok(1));
@@ -77,14 +81,19 @@ pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
 
     let forced_out = bed.lock.lock().await.unwrap();
     assert_eq!(bed.lock.force_unlock().await, Ok(true));
-    let next = bed.lock.try_lock().await.unwrap().expect("it is free");
+    let next = bed
+        .lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("the lock is free");
     assert!(forced_out.is_lost());
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
 pub async fn every_kind_of_end_lets_its_owner_in_again<S: Subject>() {
     async fn in_again<K: Kind>(lock: &Lock<K>) -> Guard<K> {
-        lock.try_lock().await.unwrap().expect("it is free")
+        lock.try_lock().await.unwrap().expect("the lock is free")
     }
     let bed = Bed::<S>::with(only_messages()).await;
     assert_eq!(

@@ -89,7 +89,7 @@ pub async fn a_strangers_lock_without_expiry<S: Subject>() {
     bed.ask::<u32>(&["DEL", &bed.name]).await;
     let entered = tokio::time::timeout(SOON, waiter)
         .await
-        .expect("it gets in");
+        .expect("the waiter acquires the lock");
     assert_eq!(entered.unwrap(), Ok(()));
 }
 

@@ -31,20 +31,30 @@ pub async fn counts_are_exact_here_and_on_the_server<S: Subject>() {
 
 pub async fn every_acquire_method_is_reentrant<S: Subject>() {
     let bed = Bed::<S>::new().await;
-    let _first = bed.lock.try_lock().await.unwrap().expect("it is free");
-    let _second = bed.lock.try_lock().await.unwrap().expect("it is ours");
+    let _first = bed
+        .lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("the lock is free");
+    let _second = bed
+        .lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("the owner re-enters");
     let _third = bed
         .lock
         .try_lock_for(Duration::ZERO)
         .await
         .unwrap()
-        .expect("it is ours");
+        .expect("the owner re-enters");
     let _fourth = bed
         .lock
         .try_lock_for(SOON)
         .await
         .unwrap()
-        .expect("it is ours");
+        .expect("the owner re-enters");
     let _fifth = bed.lock.with_lease(SOON).lock().await.unwrap();
     let by_number = bed.lock.owned_by(&Owner::current());
     let _sixth = by_number.lock().await.unwrap();

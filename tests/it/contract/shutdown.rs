@@ -67,7 +67,9 @@ pub async fn dropped_guards_are_released_and_live_ones_reported<S: Subject>() {
     assert!(unreleased.until > Instant::now() + NEVER / 2);
     assert!(live.is_lost() && live.cancellation_token().is_cancelled());
     assert_eq!(live.lost().await, LostReason::Closed);
-    let unlocked = timeout(SOON, live.unlock()).await.expect("it answers");
+    let unlocked = timeout(SOON, live.unlock())
+        .await
+        .expect("the call ends in time");
     assert!(
         matches!(
             &unlocked,
@@ -136,7 +138,7 @@ pub async fn waiters_end_with_an_error_when_the_client_closes<S: Subject>() {
     bed.awaited().await;
     assert_eq!(other_client.shutdown().await.unreleased, []);
     for waiter in waiters {
-        let answered = timeout(SOON, waiter).await.expect("it is told");
+        let answered = timeout(SOON, waiter).await.expect("the waiter is notified");
         assert_eq!(answered.unwrap(), Err(Error::Closed));
     }
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -176,7 +178,7 @@ pub async fn shutdown_may_be_called_again<S: Subject>() {
     );
     let third = timeout(SOON, bed.client.shutdown())
         .await
-        .expect("it answers");
+        .expect("the call ends in time");
     assert_eq!(third.unreleased, []);
 }
 
@@ -246,7 +248,9 @@ pub async fn a_client_without_its_runtime_answers<S: Subject>() {
     for used in [true, false] {
         let client = made_on_a_runtime_that_is_gone(&bed, used).await;
         let lock = S::lock(&client, &bed.name);
-        let locked = timeout(SOON, lock.try_lock()).await.expect("it answers");
+        let locked = timeout(SOON, lock.try_lock())
+            .await
+            .expect("the call ends in time");
         let refused = matches!(locked, Err(Error::Unavailable { .. } | Error::Closed));
         assert!(refused, "{:?}", locked.map(drop));
         let closed = timeout(SOON, client.shutdown()).await;

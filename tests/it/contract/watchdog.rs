@@ -28,7 +28,7 @@ pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
     let guard = bed.lock.lock().await.unwrap();
     let granted = guard.valid_until();
     bed.server.reset_calls().await;
-    eventually("it is renewed", SOON, async || {
+    eventually("the lease is renewed", SOON, async || {
         guard.valid_until() > granted
     })
     .await;
@@ -59,7 +59,7 @@ pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
         bed.ask::<u32>(&["PEXPIRE", &key, &lease]).await;
     }
     let mut left = bed.pttl().await;
-    eventually("it runs out", SOON, async || {
+    eventually("the lease ends", SOON, async || {
         let now = bed.pttl().await;
         assert!(now <= left, "renewed from {left} to {now} ms");
         left = now;

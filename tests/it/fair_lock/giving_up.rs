@@ -28,13 +28,13 @@ async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
         let tried = line.lock(&client).try_lock_for(SHORT).await;
         assert!(tried.unwrap().is_none());
     }
-    eventually("they have left", SOON, async || {
+    eventually("the waiters have left", SOON, async || {
         line.waiting().await.len() == 4
     })
     .await;
     assert_eq!(line.scores().await, before);
     middle_waiter.abort();
-    eventually("it has left", SOON, async || {
+    eventually("the waiter has left", SOON, async || {
         line.waiting().await.len() == 3
     })
     .await;
@@ -43,10 +43,10 @@ async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
     assert_eq!(line.scores().await, rest);
     assert_eq!(line.waiting().await, [&*first, &*java, &*last]);
     unlock(guard).await;
-    unlock(inside("it is first", first_waiter).await).await;
+    unlock(inside("the waiter is first", first_waiter).await).await;
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("it is last", last_waiter).await).await;
+    unlock(inside("the waiter is last", last_waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -63,7 +63,7 @@ async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
     drop(guard);
     assert_eq!(line.waiting().await[0], head);
     head_waiter.abort();
-    unlock(inside("it is told", next_waiter).await).await;
+    unlock(inside("the waiter is notified", next_waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -131,7 +131,7 @@ async fn p_f6_a_give_up_waits_for_the_connection() {
 async fn done_or_cancelled<T>(task: tokio::task::JoinHandle<T>) -> bool {
     let ended = timeout(SOON, task).await;
     ended
-        .expect("it ends")
+        .expect("the task ends in time")
         .is_err_and(|error| error.is_cancelled())
 }
 
@@ -174,7 +174,7 @@ async fn p_f6_waits_that_fail_leave_no_place() {
     let guard = line.held().await;
     let (_, waiter) = line.join(&client).await;
     let () = line.witness.ask(&["SET", &line.name, "a string"]).await;
-    let failed = done("it asks again", waiter).await;
+    let failed = done("the waiter asks again", waiter).await;
     assert!(matches!(failed, Err(Error::WrongKind { .. })), "{failed:?}");
     drop(guard);
     eventually("the queue is empty", SOON, async || {
@@ -195,13 +195,16 @@ async fn p_f6_a_shutdown_leaves_no_place() {
             let lock = line.lock(&client);
             waiters.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
         }
-        eventually("they wait", SOON, async || line.waiting().await.len() == 40).await;
+        eventually("the tasks wait", SOON, async || {
+            line.waiting().await.len() == 40
+        })
+        .await;
         let report = client.shutdown().await;
         assert_eq!(report.unreleased, []);
         let left = line.waiting().await.len();
         assert_eq!(left, 0, "places are left to their time");
         for waiter in waiters {
-            let ended = done("it is told", waiter).await;
+            let ended = done("the waiter is notified", waiter).await;
             assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
         }
     }
@@ -219,7 +222,10 @@ async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
     let lock = client.fair_lock(&line.name).owned_by(&owner);
     let twin = lock.clone();
     let first = tokio::spawn(async move { twin.lock().await });
-    eventually("it waits", SOON, async || line.waiting().await.len() == 1).await;
+    eventually("the task waits", SOON, async || {
+        line.waiting().await.len() == 1
+    })
+    .await;
     let second = tokio::spawn(async move { lock.lock().await });
     eventually("both have asked", SOON, async || {
         line.witness.scripts().await >= 5
@@ -231,6 +237,6 @@ async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
     assert_eq!(line.waiting().await[0], format!("{}:{owner}", client.id()));
     unlock(guard).await;
     unlock(inside("it has kept its place", second).await).await;
-    unlock(inside("it is next", behind).await).await;
+    unlock(inside("the waiter is next", behind).await).await;
     line.nothing_left().await;
 }

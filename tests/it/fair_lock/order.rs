@@ -24,7 +24,7 @@ async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came() {
     for (entry, waiter) in waiters {
         assert_eq!(line.waiting().await.first(), Some(&entry));
         unlock(inside_now).await;
-        inside_now = inside("it is next", waiter).await;
+        inside_now = inside("the waiter is next", waiter).await;
     }
     unlock(inside_now).await;
     line.nothing_left().await;
@@ -65,7 +65,7 @@ async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
     let mut inside_now = guard;
     for (number, (_, waiter)) in waiters.into_iter().enumerate() {
         unlock(inside_now).await;
-        inside_now = inside("it is next", waiter).await;
+        inside_now = inside("the waiter is next", waiter).await;
         assert_eq!(line.waiting().await, entries[number + 1..]);
     }
     unlock(inside_now).await;
@@ -93,7 +93,7 @@ async fn p_f8_redissons_grants_cost_ours_no_place() {
     })
     .await;
     unlock(guard).await;
-    unlock(inside("it is first", first_waiter).await).await;
+    unlock(inside("the waiter is first", first_waiter).await).await;
     let keep_places = async || {
         let now = line.witness.now().await;
         for entry in [&second, &third, &fourth] {
@@ -110,11 +110,11 @@ async fn p_f8_redissons_grants_cost_ours_no_place() {
         keep_places().await;
         line.java_leaves().await;
     }
-    unlock(inside("it is next", second_waiter).await).await;
-    unlock(inside("it is next", third_waiter).await).await;
+    unlock(inside("the waiter is next", second_waiter).await).await;
+    unlock(inside("the waiter is next", third_waiter).await).await;
     assert!(line.java_enters(&three).await);
     line.java_leaves().await;
-    unlock(inside("it is last", fourth_waiter).await).await;
+    unlock(inside("the waiter is last", fourth_waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -133,8 +133,8 @@ async fn a_waiter_that_redisson_evicts_comes_back_to_its_place() {
     })
     .await;
     unlock(guard).await;
-    unlock(inside("it is first", waiter).await).await;
-    unlock(inside("it is second", behind_waiter).await).await;
+    unlock(inside("the waiter is first", waiter).await).await;
+    unlock(inside("the waiter is second", behind_waiter).await).await;
     line.nothing_left().await;
 }
 

@@ -36,7 +36,7 @@ async fn p_f10_a_sleeping_head_of_a_free_lock_is_notified_and_not_too_often() {
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
     for (_, waiter) in waiters {
-        unlock(inside("it is next", waiter).await).await;
+        unlock(inside("the waiter is next", waiter).await).await;
     }
     line.nothing_left().await;
 }
@@ -52,7 +52,7 @@ async fn p_f10_a_head_whose_holder_died_is_notified() {
     let mut sleeper = Listener::on(&line.witness, &line.channel(&java)).await;
     let (_, waiter) = line.join(&client).await;
     assert_eq!(sleeper.messages().await, [""; 0], "the lock is held");
-    testbed::eventually("it is told", SOON, async || {
+    testbed::eventually("the waiter is notified", SOON, async || {
         !sleeper.messages().await.is_empty()
     })
     .await;
@@ -63,7 +63,7 @@ async fn p_f10_a_head_whose_holder_died_is_notified() {
     drop(sleeper);
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("it is next", waiter).await).await;
+    unlock(inside("the waiter is next", waiter).await).await;
     line.nothing_left().await;
 }
 

@@ -29,7 +29,7 @@ async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
         client
     });
     let client: LockClient = started.await.unwrap();
-    eventually("they wait", SOON, async || {
+    eventually("the tasks wait", SOON, async || {
         line.waiting().await.len() == count
     })
     .await;
@@ -51,7 +51,7 @@ async fn p_f1_dead_waiters_of_ours_cost_seconds() {
         line.waiting().await.contains(&dead[0]),
         "the head is given its time"
     );
-    unlock(inside("it is behind three dead ones", waiter).await).await;
+    unlock(inside("the waiter is behind three dead ones", waiter).await).await;
     assert!(!line.waiting().await.contains(&alive));
     line.nothing_left().await;
 }
@@ -69,7 +69,10 @@ async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
         let client = connect(&url, brisk()).await;
         client.fair_lock(name).lock().await.map(drop)
     });
-    eventually("it waits", SOON, async || line.waiting().await.len() == 2).await;
+    eventually("the task waits", SOON, async || {
+        line.waiting().await.len() == 2
+    })
+    .await;
     runtime.shutdown_background();
     let dead = line.waiting().await.pop().unwrap();
     let until = line.score(&dead).await.unwrap() - line.witness.now().await;
@@ -82,7 +85,7 @@ async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
     let () = line.witness.ask(&["LREM", &line.queue, "0", &java]).await;
     let (_, waiter) = line.join(&client).await;
     unlock(guard).await;
-    unlock(inside("it is behind a dead one", waiter).await).await;
+    unlock(inside("the waiter is behind a dead one", waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -115,7 +118,7 @@ async fn p_f1_no_place_ends_while_the_lock_is_held() {
     assert_eq!(line.waiting().await, [&*java, &*ours]);
     assert!(line.java_enters(&java).await);
     line.java_leaves().await;
-    unlock(inside("it is next", waiter).await).await;
+    unlock(inside("the waiter is next", waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -169,7 +172,7 @@ async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
         "{score} at {before}"
     );
     unlock(guard).await;
-    unlock(inside("it is next", waiter).await).await;
+    unlock(inside("the waiter is next", waiter).await).await;
     let (_, quitter) = {
         let _guard = line.held().await;
         line.join(&client).await
@@ -253,8 +256,8 @@ async fn p_f4_an_entry_without_score_in_the_middle_gets_one_that_ends() {
     let (last, last_waiter) = line.join(&client).await;
     assert_eq!(line.waiting().await, [&*first, ghost, &*last]);
     unlock(guard).await;
-    unlock(inside("it is first", first_waiter).await).await;
-    unlock(inside("it is behind a ghost", last_waiter).await).await;
+    unlock(inside("the waiter is first", first_waiter).await).await;
+    unlock(inside("the waiter is behind an entry without a score", last_waiter).await).await;
     line.nothing_left().await;
 }
 
@@ -289,7 +292,7 @@ async fn p_f4_our_own_entry_that_loses_its_score_keeps_its_place() {
     assert_eq!(line.waiting().await, entries, "the order is another one");
     unlock(guard).await;
     for (_, waiter) in waiters {
-        unlock(inside("its turn comes", waiter).await).await;
+        unlock(inside("the waiter gets the lock", waiter).await).await;
     }
     line.nothing_left().await;
 }
@@ -311,7 +314,7 @@ async fn p_f4_waiters_whose_queue_is_gone_come_back() {
     unlock(guard).await;
     for waiter in [other_waiter, waiter] {
         // In either order.
-        tokio::spawn(async move { unlock(inside("its turn comes", waiter).await).await });
+        tokio::spawn(async move { unlock(inside("the waiter gets the lock", waiter).await).await });
     }
     line.nothing_left().await;
 }

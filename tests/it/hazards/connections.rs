@@ -202,7 +202,7 @@ pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>(
     stage.faults().refuse(false);
     timeout(GENEROUS, waiting)
         .await
-        .expect("it gets in")
+        .expect("the waiter acquires the lock")
         .unwrap()
         .unwrap();
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
@@ -243,6 +243,8 @@ pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
     })
     .await;
     server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    let entered = timeout(GENEROUS, asking).await.expect("it gets in");
+    let entered = timeout(GENEROUS, asking)
+        .await
+        .expect("the waiter acquires the lock");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }

@@ -88,7 +88,7 @@ async fn all_is_free_at_once<S: Subject>(
         // What was on its way when its future was dropped may have it for a moment.
         let lock = client.kind::<S>(name);
         let guard = lock.try_lock_for(PROMPT).await.unwrap();
-        let _ = guard.expect("it is free").unlock().await.unwrap();
+        let _ = guard.expect("the lock is free").unlock().await.unwrap();
     }
 }
 
@@ -231,12 +231,12 @@ pub async fn p_a3_dropped_waiters_leave_no_subscription<S: Subject>() {
     for _ in 0..20 {
         let waiter = lock.owned_by(&Owner::new());
         let waiting = tokio::spawn(async move { waiter.lock().await.map(drop) });
-        eventually("it waits", GENEROUS, async || {
+        eventually("the task waits", GENEROUS, async || {
             is_waited_for::<S>(&stage.server, &name).await
         })
         .await;
         waiting.abort();
-        eventually("it waits no more", PROMPT, async || {
+        eventually("the task waits no more", PROMPT, async || {
             !is_waited_for::<S>(&stage.server, &name).await
         })
         .await;

@@ -17,7 +17,7 @@ type Got<S> = Result<Guard<<S as Subject>::Kind>, Error>;
 async fn waiter<S: Subject>(server: &Server, lock: Lock<S::Kind>) -> JoinHandle<Got<S>> {
     let name = lock.name().to_owned();
     let waiting = tokio::spawn(async move { lock.lock().await });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         is_waited_for::<S>(server, &name).await
     })
     .await;

@@ -147,7 +147,9 @@ async fn stayed_out<K: Kind>(lock: Lock<K>) {
 }
 
 async fn got_in<K: Kind>(lock: Lock<K>) {
-    let got = timeout(GENEROUS, lock.lock()).await.expect("it is woken");
+    let got = timeout(GENEROUS, lock.lock())
+        .await
+        .expect("a message wakes the waiter");
     assert_eq!(got.unwrap().unlock().await, Ok(Released::Fully));
 }
 
@@ -176,7 +178,7 @@ pub async fn a_server_without_resp3_wakes_waiters_too<S: Subject>() {
         let guard = holder.rival::<S>(&name).lock().await.unwrap();
         let (lock, room) = (waiter.kind::<S>(&name), room.clone());
         let waiting = tokio::spawn(async move { pair::<S>(&lock, &room).await });
-        eventually("it waits", GENEROUS, async || {
+        eventually("the task waits", GENEROUS, async || {
             is_waited_for::<S>(&server, &name).await
         })
         .await;

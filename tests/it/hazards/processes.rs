@@ -106,7 +106,7 @@ impl<S: Subject> Work<S> {
     async fn answer(&mut self, verb: &str, lock: Lock<S::Kind>) -> String {
         match verb {
             "lock" => {
-                self.guard = Some(lock.lock().await.expect("it is free"));
+                self.guard = Some(lock.lock().await.expect("the lock is free"));
                 "locked".into()
             }
             "lost?" => format!("lost {}", self.guard.as_ref().expect("held").is_lost()),
@@ -226,7 +226,7 @@ pub async fn p_r9_a_stopped_process_sees_its_loss_first<S: Subject>() {
     assert_eq!(hash().await, before);
     assert!(pttl(&server, &name).await > 30_000);
     for guard in guards {
-        let _ = guard.unlock().await.expect("nobody was harmed");
+        let _ = guard.unlock().await.expect("the hold is still valid");
     }
     nothing_left(&server, PROMPT).await;
 }
@@ -245,9 +245,13 @@ pub async fn p_r9_a_late_unlock_harms_no_successor<S: Subject>() {
     peer.0.send_line("unlock");
     peer.0.resume();
     assert_eq!(peer.answer().await, "lost");
-    assert_eq!(server.calls().await.get("publish"), None, "nobody is woken");
+    assert_eq!(
+        server.calls().await.get("publish"),
+        None,
+        "no waiter is woken"
+    );
     assert_eq!(lock.hold_count().await, Ok(1));
-    let _ = guard.unlock().await.expect("nobody was harmed");
+    let _ = guard.unlock().await.expect("the hold is still valid");
     nothing_left(&server, PROMPT).await;
 }
 
@@ -262,10 +266,13 @@ pub async fn a_killed_holder_is_followed_when_its_lease_ends<S: Subject>() {
     assert_eq!(peer.ask(&format!("lock {name}")).await, "locked");
     let lock = client.rival::<S>(&name);
     let waiting = tokio::spawn(async move {
-        let guard = lock.lock().await.expect("it is had in the end");
+        let guard = lock.lock().await.expect("the lock is acquired in the end");
         (SystemTime::now(), guard)
     });
-    eventually("it waits", GENEROUS, async || scripts(&server).await >= 3).await;
+    eventually("the task waits", GENEROUS, async || {
+        scripts(&server).await >= 3
+    })
+    .await;
     peer.0.kill();
     let expires: u64 = server.command(&["PEXPIRETIME", &name]).await;
     let expires = SystemTime::UNIX_EPOCH + Duration::from_millis(expires);
@@ -299,7 +306,7 @@ pub async fn p_w9_a_hundred_waiters_in_four_processes_cost_few_scripts<S: Subjec
         listeners(&server, &name).await == 4
     })
     .await;
-    eventually("nobody asks any more", GENEROUS, async || {
+    eventually("no client asks any more", GENEROUS, async || {
         let asked = scripts(&server).await;
         let_pass(Duration::from_millis(300)).await;
         scripts(&server).await == asked

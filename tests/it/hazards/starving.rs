@@ -89,7 +89,9 @@ pub async fn a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most<S: Subject>
     let next = tokio::spawn(async move { next.lock().await.map(drop) });
     let_pass(Duration::from_millis(100)).await;
     let _ = guard.unlock().await.unwrap();
-    let got_in = timeout(PROMPT, next).await.expect("it gets in");
+    let got_in = timeout(PROMPT, next)
+        .await
+        .expect("the waiter acquires the lock");
     got_in.unwrap().unwrap();
     drop(forgotten);
     nothing_left(&server, PROMPT).await;

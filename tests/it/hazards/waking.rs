@@ -31,7 +31,7 @@ async fn waiter<S: Subject>(
 ) -> JoinHandle<()> {
     let (own, room) = (lock.owned_by(&Owner::new()), room.clone());
     let waiting = tokio::spawn(async move { pair::<S>(&own, &room).await });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         is_waited_for::<S>(server, lock.name()).await
     })
     .await;
@@ -40,7 +40,9 @@ async fn waiter<S: Subject>(
 
 async fn gets_in(within: Duration, waiting: JoinHandle<()>) {
     let got_in = timeout(within, waiting).await;
-    got_in.expect("it gets in").expect("it is content");
+    got_in
+        .expect("the waiter acquires the lock")
+        .expect("the task succeeds");
 }
 
 pub async fn p_w11_with_every_message_muted_waiters_poll<S: Subject>() {
@@ -227,14 +229,14 @@ pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject
         stop.clone(),
     ));
     let held = client.rival::<S>(lock.name());
-    eventually("it is held", GENEROUS, async || {
+    eventually("the lock is held", GENEROUS, async || {
         held.is_locked().await.unwrap()
     })
     .await;
     // It gets in when its rival is late, and may then lose the lock to it.
     let own = lock.clone();
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop).expect("no error") });
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         waiting.is_finished() || is_waited_for::<S>(&server, own.name()).await
     })
     .await;

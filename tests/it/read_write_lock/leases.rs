@@ -106,7 +106,7 @@ async fn p_r3_a_nested_read_release_does_not_stop_the_write_holds_renewal() {
     let writing = lock.write().lock().await.unwrap();
     let reading = lock.read().lock().await.unwrap();
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
-    always("it is held", 3 * lease, async || {
+    always("the lock is held", 3 * lease, async || {
         shelf.mode().await.as_deref() == Some("write") && !writing.is_lost()
     })
     .await;
@@ -286,7 +286,7 @@ async fn a_write_hold_that_ran_out_does_not_live_on_by_a_read_hold() {
         };
         assert_eq!(writing.lost().await, LostReason::Expired);
         let entered = other.read().try_lock_for(SOON).await.unwrap();
-        let entered = entered.expect("nobody writes any more");
+        let entered = entered.expect("no owner writes any more");
         assert_eq!(entered.unlock().await, Ok(Released::Fully));
         if let Some(reading) = kept {
             assert_eq!(reading.unlock().await, Ok(Released::Fully));

@@ -78,10 +78,12 @@ async fn the_last_reader_lets_a_writer_in() {
         shelf.witness.have_run(2).await;
         shelf.witness.has_a_subscriber(&shelf.channel()).await;
         for reading in readers {
-            assert!(!writer.is_finished(), "it writes while somebody reads");
+            assert!(!writer.is_finished(), "the writer enters beside a reader");
             assert_eq!(reading.unlock().await, Ok(Released::Fully));
         }
-        let writing = crate::witness::done("it is told", writer).await.unwrap();
+        let writing = crate::witness::done("the waiter is notified", writer)
+            .await
+            .unwrap();
         assert_eq!(writing.unlock().await, Ok(Released::Fully));
     }
     shelf.witness.nothing_left().await;
@@ -134,7 +136,7 @@ async fn p_rw6_a_strangers_count_costs_no_more() {
     assert_eq!(reading.unlock().await, Ok(Released::Fully));
     let looks = shelf.witness.ran(&["pttl"]).await;
     assert!(looks <= 1100, "{looks} markers were looked at");
-    assert!(shelf.is_free().await, "nobody reads any more");
+    assert!(shelf.is_free().await, "no owner reads any more");
 }
 
 /// Peers from 3.44 to 3.52 delete the hash under other readers whose markers they do not find (seen).
@@ -148,7 +150,7 @@ async fn p_rw4_a_reader_whose_field_is_gone_loses_its_hold() {
     let reading = lock.read().lock().await.unwrap();
     let () = shelf.witness.ask(&["DEL", &shelf.name]).await;
     let lost = tokio::time::timeout(SOON, reading.lost()).await;
-    assert_eq!(lost.expect("it is told"), LostReason::Gone);
+    assert_eq!(lost.expect("the loss is reported"), LostReason::Gone);
     // At its release, with another reader inside.
     let lock = shelf.lock(&shelf.witness.a_client().await);
     let owner = Owner::new();
@@ -174,7 +176,7 @@ async fn p_rw4_a_reader_without_its_marker_loses_its_hold() {
     let marker = shelf.marker(&entry(&client, owner), 1);
     let () = shelf.witness.ask(&["DEL", &marker]).await;
     let lost = tokio::time::timeout(SOON, reading.lost()).await;
-    assert_eq!(lost.expect("it is told"), LostReason::Gone);
+    assert_eq!(lost.expect("the loss is reported"), LostReason::Gone);
     assert!(!other.is_lost());
     assert_eq!(other.unlock().await, Ok(Released::Fully));
     assert!(shelf.is_free().await);

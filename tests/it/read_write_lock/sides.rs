@@ -104,7 +104,7 @@ async fn a_downgrade_lets_no_writer_in() {
         assert!(!reading.is_lost() && !again.is_lost());
         assert_eq!(again.unlock().await, Ok(Released::StillHeld { holds: 1 }));
         assert_eq!(reading.unlock().await, Ok(Released::Fully));
-        let _ = done("it is told", writer)
+        let _ = done("the loss is reported", writer)
             .await
             .unwrap()
             .unlock()
@@ -170,7 +170,7 @@ async fn p_rw3_a_read_hold_that_has_ended_is_no_deadlock() {
             lock.write().lock().await
         } else {
             let tried = lock.write().try_lock().await;
-            tried.map(|guard| guard.expect("nobody else is there"))
+            tried.map(|guard| guard.expect("the lock is free"))
         };
         drop(writing.expect("it reads no more"));
     }

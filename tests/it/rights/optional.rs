@@ -37,14 +37,16 @@ async fn lives_on(server: &Server, url: &str) {
         let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS"]).await;
         channels.len() == 1
     };
-    eventually("it waits", SURE, listens).await;
+    eventually("the task waits", SURE, listens).await;
     for connections in ["normal", "pubsub"] {
         let kill = ["CLIENT", "KILL", "TYPE", connections, "SKIPME", "yes"];
         server.command::<u32>(&kill).await;
     }
-    eventually("it waits again", SURE, listens).await;
+    eventually("the task waits again", SURE, listens).await;
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let entered = timeout(SURE, waiting).await.expect("it is woken");
+    let entered = timeout(SURE, waiting)
+        .await
+        .expect("a message wakes the waiter");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
 

@@ -141,7 +141,10 @@ async fn works_on(cluster: &Clustered, limit: Duration) -> Result<(), String> {
         guard.unlock().await
     };
     tokio::try_join!(waiting, releasing).map_err(text)?;
-    eventually("nobody listens", 2 * SURE, async || listeners().await == 0).await;
+    eventually("no client subscribes", 2 * SURE, async || {
+        listeners().await == 0
+    })
+    .await;
     cluster.begin_move(slot_of(&name), 1).await;
     let guard = lock.lock().await.map_err(text)?;
     guard.unlock().await.map_err(text)?;
@@ -197,7 +200,9 @@ async fn a_waiter_on_a_cluster_keeps_its_connection_without_the_right_to_look_at
     eventually("it looks several times", SURE, looked).await;
     assert_eq!(listener().await, before);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
-    let entered = timeout(SURE, waiting).await.expect("it is woken");
+    let entered = timeout(SURE, waiting)
+        .await
+        .expect("a message wakes the waiter");
     assert_eq!(entered.unwrap(), Ok(Released::Fully));
 }
 

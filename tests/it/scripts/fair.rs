@@ -309,7 +309,7 @@ async fn a_repeated_fair_request_is_executed_once() {
         assert_eq!(
             bed.queue().await,
             [B],
-            "a grant removes its owner and nobody else"
+            "a grant removes its owner and no other waiter"
         );
     }
     for _ in 0..2 {

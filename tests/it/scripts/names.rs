@@ -49,7 +49,7 @@ async fn every_name_is_the_key_and_wakes_its_waiters() {
         assert_eq!(listeners(&server, channel).await, 1, "{name}");
         assert_eq!(guard.unlock().await, Ok(Released::Fully));
         let entered = tokio::time::timeout(SOON, waits).await;
-        let entered = entered.unwrap_or_else(|_| panic!("{name}: nobody woke its waiter"));
+        let entered = entered.unwrap_or_else(|_| panic!("{name}: the waiter was not woken"));
         assert_eq!(entered.unwrap(), Ok(Released::Fully));
         assert_eq!(server.command::<u32>(&["DBSIZE"]).await, 0);
     }
@@ -77,12 +77,14 @@ async fn a_name_and_the_same_in_braces_wake_each_their_own() {
         for (guard, wait) in guards.into_iter().zip(waits) {
             assert!(!wait.is_finished(), "it is in before the other one is out");
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
-            let entered = tokio::time::timeout(SOON, wait).await.expect("it is woken");
+            let entered = tokio::time::timeout(SOON, wait)
+                .await
+                .expect("a message wakes the waiter");
             let guard = entered.unwrap().unwrap();
             assert_eq!(guard.unlock().await, Ok(Released::Fully));
         }
         let deaf = async || listeners(&server, "redisson_lock__channel:{a}").await == 0;
-        eventually("nobody listens any more", SOON, deaf).await;
+        eventually("no client subscribes any more", SOON, deaf).await;
     }
 }
 

@@ -255,7 +255,7 @@ async fn forcing_and_looking_are_for_ones_own_side() {
     assert_eq!(listener.messages().await, ["0"]);
     bed.ask::<()>(&["FLUSHALL"]).await;
     assert_eq!(sides.write(US, 1).await, Reply::Done);
-    assert_eq!(look(READ_INSPECT, US).await, (-2, 0), "nobody reads");
+    assert_eq!(look(READ_INSPECT, US).await, (-2, 0), "no owner reads");
     assert_eq!(look(WRITE_INSPECT, US).await.1, 1);
     assert_eq!(sides.read_inside(LEASE, US, 1).await, Reply::Done);
     assert_eq!(look(READ_INSPECT, US).await.1, 1);

@@ -193,5 +193,5 @@ async fn out_of_memory_clients_can_unlock_and_acquisitions_are_errors() {
     assert_eq!(outer.unlock().await, Ok(Released::Fully));
     drop(other);
     let free = async || server.command::<u32>(&["EXISTS", LOCK]).await == 0;
-    eventually("it is free", SOON, free).await;
+    eventually("the lock is free", SOON, free).await;
 }

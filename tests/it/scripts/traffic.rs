@@ -71,7 +71,7 @@ async fn forgotten_scripts_are_sent_again() {
         forget().await;
         let outer = lock.lock().await.unwrap();
         forget().await;
-        let inner = lock.try_lock().await.unwrap().expect("it is ours");
+        let inner = lock.try_lock().await.unwrap().expect("the owner re-enters");
         forget().await;
         assert_eq!(lock.hold_count().await, Ok(2));
         forget().await;
@@ -99,7 +99,7 @@ async fn renewals_cope_with_forgotten_scripts_too() {
         server.command::<()>(&["SCRIPT", "FLUSH"]).await;
         let before = guard.valid_until();
         let renewed = async || guard.valid_until() > before;
-        eventually("it is renewed", SOON, renewed).await;
+        eventually("the lease is renewed", SOON, renewed).await;
     }
     assert!(!guard.is_lost());
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

@@ -58,7 +58,7 @@ impl<S: Subject> Line<S> {
             clients.len()
         };
         let master = &set_up.replicated.servers[0];
-        eventually("they wait", GENEROUS, async || {
+        eventually("the tasks wait", GENEROUS, async || {
             ears_at(master, &S::channel(&waited)).await >= ears
         })
         .await;
@@ -73,7 +73,7 @@ impl<S: Subject> Line<S> {
     /// The lock is given back while there is no master yet: everybody is let in as soon as there is one.
     fn let_in(self, first_write: JoinHandle<Instant>) -> JoinHandle<(HeldBy<S>, Duration)> {
         tokio::spawn(async move {
-            assert_eq!(self.room.visits(), 0, "they wait");
+            assert_eq!(self.room.visits(), 0, "the tasks wait");
             assert_eq!(self.held.unlock().await, Ok(Released::Fully));
             let entered = all_done(self.waiting).await.into_iter().max().unwrap();
             let first_write = first_write.await.expect("there is a new master");
@@ -276,7 +276,7 @@ async fn is_not_believed(set_up: &Watched, new: usize, client: &LockClient) {
     assert_eq!(
         scripts(&servers[0]).await,
         before,
-        "nobody asked the old master for anything"
+        "no client sent a command to the old master"
     );
     assert!(exists(&servers[new], &name).await);
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

@@ -12,7 +12,9 @@ const SECRETS: [&str; 3] = ["s3cret-of-servers", "s3cret-of-sentinels", "wr0ng"]
 
 /// What connecting fails with; no secret is in it.
 async fn refusal(url: &str) -> Error {
-    let error = LockClient::connect(url).await.expect_err("it is refused");
+    let error = LockClient::connect(url)
+        .await
+        .expect_err("the call is refused");
     let said = format!("{error} {error:?}");
     assert!(
         SECRETS.iter().all(|secret| !said.contains(secret)),

@@ -152,7 +152,7 @@ async fn a_sentinel_that_has_slept_through_the_failover_is_not_believed() {
     assert_eq!(
         scripts(old).await,
         before,
-        "nobody asked the old master for anything"
+        "no client sent a command to the old master"
     );
 }
 
@@ -167,7 +167,7 @@ async fn holders_lose_and_waiters_enter_when_all_servers_restart_empty() {
     let waiter = other.reentrant_lock(&name);
     let waiting = tokio::spawn(async move { waiter.lock().await });
     let master = &set_up.replicated.servers[0];
-    eventually("it waits", GENEROUS, async || {
+    eventually("the task waits", GENEROUS, async || {
         let heard: (String, u32) = master
             .command(&[
                 "PUBSUB",

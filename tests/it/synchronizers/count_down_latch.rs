@@ -26,7 +26,7 @@ async fn a_latch_opens_when_it_is_counted_down() {
         let ready = ready.clone();
         waits.spawn(async move { ready.wait().await });
     }
-    eventually("they wait", SOON, async || {
+    eventually("the tasks wait", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -64,7 +64,7 @@ async fn an_opening_is_not_missed_when_a_new_count_comes_at_once() {
         }
         // Each has looked once: until then, it may not have begun to wait.
         let looked = async || server.calls().await.get("get").copied().unwrap_or(0);
-        eventually("they wait", SOON, async || {
+        eventually("the tasks wait", SOON, async || {
             listeners(&server, CHANNEL).await == 1 && looked().await >= 20
         })
         .await;
@@ -99,7 +99,7 @@ async fn an_earlier_opening_does_not_end_a_wait() {
             let ready = ready.clone();
             async move { ready.wait().await }
         });
-        eventually("it waits", SOON, async || {
+        eventually("the task waits", SOON, async || {
             listeners(&server, CHANNEL).await == 1
         })
         .await;
@@ -124,7 +124,7 @@ async fn a_latch_that_is_deleted_opens() {
             let ready = ready.clone();
             async move { ready.wait().await }
         });
-        eventually("it waits", SOON, async || {
+        eventually("the task waits", SOON, async || {
             listeners(&server, CHANNEL).await == 1
         })
         .await;

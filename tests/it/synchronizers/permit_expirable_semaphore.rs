@@ -114,7 +114,7 @@ async fn waiters_are_woken() {
         let pool = pool.clone();
         async move { pool.acquire(LEASE).await }
     });
-    eventually("it waits", SOON, async || {
+    eventually("the task waits", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -124,7 +124,7 @@ async fn waiters_are_woken() {
         let pool = pool.clone();
         async move { pool.acquire(LEASE).await }
     });
-    eventually("it waits", SOON, async || {
+    eventually("the task waits", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -151,7 +151,7 @@ async fn a_frozen_client_loses_its_renewed_permit_and_knows() {
             let permit = pool.acquire(Duration::from_secs(1)).await.unwrap();
             let token = permit.cancellation_token();
             let renewed = permit.valid_until();
-            eventually("it is renewed", SOON, async || {
+            eventually("the lease is renewed", SOON, async || {
                 permit.valid_until() > renewed
             })
             .await;
@@ -216,7 +216,7 @@ async fn a_waiter_for_several_permits_asks_when_a_message_announces_fewer() {
         let pool = pool.clone();
         async move { pool.acquire_many(3, LEASE).await }
     });
-    eventually("it waits", SOON, async || {
+    eventually("the task waits", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;

@@ -22,7 +22,7 @@ async fn permits_are_taken_counted_and_given_back() {
     assert_eq!(pool.available_permits().await, Ok(0));
     assert!(
         pool.try_acquire().await.unwrap().is_none(),
-        "nobody has set any"
+        "no call has set permits"
     );
     assert!(pool.try_set_permits(3).await.unwrap());
     assert!(!pool.try_set_permits(9).await.unwrap());
@@ -67,7 +67,7 @@ async fn waiters_are_woken_by_message() {
         tokio::spawn(async move { pool.acquire_many(permits).await })
     };
     let waiting = async |count| {
-        eventually("they wait", SOON, async || {
+        eventually("the tasks wait", SOON, async || {
             listeners(&server, CHANNEL).await == count
         })
         .await;
@@ -111,7 +111,7 @@ async fn a_large_request_does_not_delay_a_small_one() {
         let pool = pool.clone();
         async move { pool.acquire_many(3).await }
     });
-    eventually("it waits", SOON, async || {
+    eventually("the task waits", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -208,7 +208,7 @@ async fn a_poll_finds_permits_that_were_not_announced() {
         let pool = pool.clone();
         tokio::spawn(async move { pool.acquire_many(permits).await })
     });
-    eventually("they wait", SOON, async || {
+    eventually("the tasks wait", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -253,7 +253,7 @@ async fn a_client_that_closes_sends_its_waiters_home() {
         let pool = pool.clone();
         async move { pool.acquire().await.map(drop) }
     });
-    eventually("it waits", SOON, async || {
+    eventually("the task waits", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
@@ -308,7 +308,7 @@ async fn semaphores_with_one_channel_are_two() {
     let (plain, braced) = (client.semaphore("pool"), client.semaphore("{pool}"));
     let waits = [plain.clone(), braced.clone()]
         .map(|pool| tokio::spawn(async move { pool.acquire().await.map(|permit| permit.leak()) }));
-    eventually("they wait", SOON, async || {
+    eventually("the tasks wait", SOON, async || {
         listeners(&server, CHANNEL).await == 1
     })
     .await;
