@@ -39,14 +39,14 @@ pub struct Kind {
 pub const SHARES: Kind = Kind {
     file: "shares.svg",
     title: "least share of a process, in percent of an equal one",
-    axis: "percent; a line is what is to be reached",
+    axis: "percent; a line marks a target",
     least_end: 100.0,
 };
 
 pub const LONE: Kind = Kind {
     file: "lone.svg",
     title: "p99 wait of a task that is alone in its process, beside 64",
-    axis: "milliseconds; 10 ms of work; a line is what is to be reached",
+    axis: "milliseconds; 10 ms of work; a line marks a target",
     least_end: LONE_WAIT_MS,
 };
 

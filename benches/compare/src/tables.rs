@@ -119,12 +119,12 @@ fn footnotes(rows: &[Row]) -> String {
     }
 }
 
-/// What was to be reached.
+/// The targets, with the measured figures.
 fn reached(outcomes: &[Outcome]) -> String {
-    let mut text = "### What was to be reached: ours, or ours over theirs\n\n".to_owned();
+    let mut text = "### Targets: our figure, or our figure divided by theirs\n\n".to_owned();
     row(
         &mut text,
-        ["what", "reach", "measured", ""].map(str::to_owned),
+        ["figure", "target", "measured", ""].map(str::to_owned),
     );
     row(&mut text, ["---", "---:", "---:", "---"].map(str::to_owned));
     for outcome in outcomes {

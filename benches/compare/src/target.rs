@@ -1,4 +1,4 @@
-//! A number that is to be reached.
+//! A number with a target: an upper or a lower limit.
 
 use crate::{figure::Figure, workload::Workload};
 

@@ -1,4 +1,4 @@
-//! What the project set out to reach: by the medians of one run.
+//! The project's targets, compared with the medians of one run.
 
 use compare::{
     Kind::{Fair, Fenced, Read, Write},
