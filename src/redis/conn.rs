@@ -172,8 +172,7 @@ impl Connector {
     }
 
     async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
-        let encrypted = server.transport.is_encrypted();
-        let explained = |error| explain(error, encrypted, self.credentials);
+        let explained = |error| explain(error, server, self.credentials);
         if !self.without_resp3.load(Ordering::Relaxed) {
             match self.connect_with(server, Version::Resp3).await {
                 Err(error) if lacks_resp3(&error) => {
@@ -254,9 +253,10 @@ fn lacks_resp3(error: &ConnectError) -> bool {
 /// The reason of a failed connection, and advice for the user.
 fn explain(
     ConnectError { kind, details }: ConnectError,
-    encrypted: bool,
+    server: &ServerConfig,
     credentials: &str,
 ) -> Error {
+    let (at, encrypted) = (&server.endpoint, server.transport.is_encrypted());
     let hung_up = || details.contains("reset by peer") || details.contains("closed");
     let hint = match encrypted {
         true => {
@@ -265,7 +265,7 @@ fn explain(
         false if hung_up() => ", and that it does not use TLS (for TLS, use rediss://)",
         false => "",
     };
-    let no_connection = |reason| {
+    let no_connection = |reason: String| {
         let cause = match kind {
             ConnectErrorKind::Busy => Cause::server(&*details),
             _ => Cause::connection(&*details),
@@ -274,30 +274,32 @@ fn explain(
     };
     match kind {
         ConnectErrorKind::Credentials if details.starts_with("NOAUTH") => Error::config(format!(
-            "the server requires a password: {credentials} ({details})"
+            "{at} requires a password: {credentials} ({details})"
         )),
         ConnectErrorKind::Credentials => Error::config(format!(
-            "the server refused the user name or password: {credentials} ({details})"
+            "{at} refused the user name or password: {credentials} ({details})"
         )),
-        ConnectErrorKind::NoRedis => no_connection(
-            "the peer does not speak the Redis protocol: check the host and port of the URL",
-        ),
+        ConnectErrorKind::NoRedis => no_connection(format!(
+            "{at} does not speak the Redis protocol: check the host and port of the URL"
+        )),
         ConnectErrorKind::Config => Error::config(details),
-        ConnectErrorKind::Busy => no_connection("the server refuses new connections at the moment"),
+        ConnectErrorKind::Busy => {
+            no_connection(format!("{at} refuses new connections at the moment"))
+        }
         _ if details.contains("alert: CertificateRequired") => Error::config(format!(
-            "the server requires a client certificate: set `client_certificate` ({details})"
+            "{at} requires a client certificate: set `client_certificate` ({details})"
         )),
-        _ if encrypted && details.contains("alert: ") => no_connection(
-            "the server ended the TLS handshake: if it requires a client certificate, check `client_certificate`",
-        ),
+        _ if encrypted && details.contains("alert: ") => no_connection(format!(
+            "{at} ended the TLS handshake: if it requires a client certificate, check `client_certificate`"
+        )),
         _ if details.contains("DB index") || details.contains("out of range") => Error::config(
-            format!("the server has no database with the number in the URL ({details})"),
+            format!("{at} has no database with the number in the URL ({details})"),
         ),
-        ConnectErrorKind::Network => no_connection(&format!(
-            "no connection: check that the server listens at the address of the URL{hint}"
+        ConnectErrorKind::Network => no_connection(format!(
+            "no connection to {at}: check that the server listens there{hint}"
         )),
-        ConnectErrorKind::Other if encrypted => no_connection(&format!(
-            "no connection over TLS: check that the server listens at the address of the URL{hint}"
+        ConnectErrorKind::Other if encrypted => no_connection(format!(
+            "no TLS connection to {at}: check that the server listens there{hint}"
         )),
         ConnectErrorKind::Other => Error::Redis { message: details },
     }

@@ -368,9 +368,7 @@ fn allow_only(url: &Url, parameters: &[&str]) -> Result<(), Error> {
          path, as in redis://host/3, and in a password write %3F for ?"
                 .to_owned()
         }
-        known => format!(
-            "the URL has an unknown parameter; the known ones are {known}: in a value, write %26 for &"
-        ),
+        known => format!("the URL has a parameter other than {known}: in a value, write %26 for &"),
     }))
 }
 

@@ -47,7 +47,10 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
         ("unix:///run/redis.sock?db=x", "db"),
         ("redis-cluster://:s3cret@host/3", "database 0"),
         ("redis-cluster://:s3cret@host?node=", "node"),
-        ("redis-cluster://:s3cret@host?nodes=other", "none of node"),
+        (
+            "redis-cluster://:s3cret@host?nodes=other",
+            "other than node",
+        ),
         ("redis-sentinel://:s3cret@host", "service"),
         ("redis-sentinel://:s3cret@host/mymaster/three", "database"),
         ("redis-sentinel://:s3cret@host/mymaster?node=a:b:c", "node"),
@@ -91,7 +94,7 @@ fn bad_urls_say_what_to_do_and_keep_the_password() {
         ("redis-cluster://h#s3cret", "%23"),
         ("redis-sentinel://h/m#s3cret", "%23"),
         ("unix:///run/redis.sock#s3cret", "%23"),
-        ("unix:///run/redis.sock?dbb=3", "none of db"),
+        ("unix:///run/redis.sock?dbb=3", "other than db"),
         ("unix:///run/redis.sock?db=3&db=4", "db"),
         ("unix://run/redis.sock", "three slashes"),
     ] {

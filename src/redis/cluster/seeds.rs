@@ -54,7 +54,12 @@ pub(super) async fn first_answer(
 async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Error> {
     let mut link = connector(server, address, 1).connect().await?;
     let connection = link.connection.clone();
-    let unanswered = |reason: String| Error::unavailable(format!("CLUSTER NODES failed: {reason}"));
+    let unanswered = |reason: String| {
+        Error::unavailable(format!(
+            "CLUSTER NODES failed at {}:{}: {reason}",
+            address.0, address.1
+        ))
+    };
     let asking = async {
         let nodes = conn::command(&*connection, "CLUSTER", &["NODES"]).await;
         let shards = conn::command(&*connection, "PUBSUB", &["SHARDNUMSUB"]).await;
@@ -76,11 +81,11 @@ async fn ask(server: &ServerConfig, address: &Address) -> Result<FirstAnswer, Er
             listed,
             has_shards: frame::error(&shards).is_none(),
         }),
-        None => Err(no_answer(frame::error(&nodes))),
+        None => Err(no_answer(address, frame::error(&nodes))),
     }
 }
 
-fn no_answer(message: Option<String>) -> Error {
+fn no_answer((host, port): &Address, message: Option<String>) -> Error {
     let message = message.unwrap_or_else(|| "the answer is not a list of nodes".into());
     if message.contains("cluster support disabled") {
         Error::config("the server of the URL is not a cluster node: use redis://")
@@ -91,10 +96,10 @@ fn no_answer(message: Option<String>) -> Error {
         )
     } else if message.starts_with("NOPERM") {
         Error::config(format!(
-            "the user may not run CLUSTER NODES: check user, password and ACL rules ({message})"
+            "the user may not run CLUSTER NODES at {host}:{port}: check user, password and ACL rules ({message})"
         ))
     } else {
-        Error::unavailable(format!("CLUSTER NODES failed: {message}"))
+        Error::unavailable(format!("CLUSTER NODES failed at {host}:{port}: {message}"))
     }
 }
 
