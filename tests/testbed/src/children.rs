@@ -1,4 +1,4 @@
-//! Child processes that are asked and answer in lines.
+//! Child processes with a protocol of lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -14,16 +14,16 @@ use crate::process::Process;
 const STDERR_LINES: usize = 50;
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Why no line came.
+/// The reason why no line arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// The limit passed first.
+    /// The time limit ended first.
     TimedOut,
     /// The child has closed its standard output, most likely by ending.
     Ended,
 }
 
-/// A child process spoken to in lines; killed by its own pid and reaped when dropped.
+/// A child process with a protocol of lines. Dropping it kills it by its pid and reaps it.
 #[derive(Debug)]
 pub struct Child {
     process: Process,
@@ -35,7 +35,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` with its standard streams connected to us; panics if it cannot be started.
+    /// Starts `command` with piped standard streams. Panics if it cannot start.
     pub fn spawn(mut command: Command) -> Self {
         command
             .stdin(Stdio::piped())
@@ -68,7 +68,7 @@ impl Child {
         self.process.pid()
     }
 
-    /// Writes one line to the child's standard input; panics if the child no longer reads.
+    /// Writes one line to the child's standard input. Panics if the child no longer reads.
     pub fn send_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("the child's input is open");
         // One write, so that no part of a line is ever seen.
@@ -96,7 +96,7 @@ impl Child {
         }
     }
 
-    /// The next line; panics, with the end of the child's standard error, if none comes within `limit`.
+    /// The next line. Panics with the end of the child's standard error if no line arrives within `limit`.
     pub async fn line(&mut self, limit: Duration) -> String {
         match self.next_line(limit).await {
             Ok(line) => line,
@@ -111,7 +111,7 @@ impl Child {
         }
     }
 
-    /// Sends a line and returns the next one that comes; panics like [`line`](Self::line).
+    /// Sends a line and returns the next line of the child. Panics like [`line`](Self::line).
     pub async fn ask(&mut self, line: &str, limit: Duration) -> String {
         self.send_line(line);
         self.line(limit).await
@@ -123,17 +123,17 @@ impl Child {
         lines.iter().flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Stops the child (SIGSTOP); like [`kill`](Self::kill), not what it has started: let a shell `exec`.
+    /// Stops the child (SIGSTOP). Like [`kill`](Self::kill), it does not affect grandchildren: let a shell `exec`.
     pub fn pause(&mut self) {
         self.process.pause();
     }
 
-    /// Lets a paused child go on (SIGCONT).
+    /// Continues a stopped child (SIGCONT).
     pub fn resume(&mut self) {
         self.process.resume();
     }
 
-    /// Kills the child (SIGKILL) and reaps it; lines that it wrote before can still be read.
+    /// Kills the child (SIGKILL) and reaps it. Earlier lines can still be read.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -150,7 +150,7 @@ impl Child {
         }
     }
 
-    /// Lets a child that has ended be read to its end: the reason comes last, and by another pipe.
+    /// Reads an ended child to its end: the reason comes last, and on another pipe.
     async fn last_words(&self) {
         let start = Instant::now();
         while !self.stderr_reader.is_finished() && start.elapsed() < LAST_WORDS_WITHIN {

@@ -1,4 +1,4 @@
-//! A Redis Cluster: masters that share the slots, each with a replica or without.
+//! A Redis Cluster: masters that share the slots, with or without replicas.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -10,8 +10,7 @@ use crate::{Server, eventually, set_ups, unique_name};
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-/// A dead master is given up after two of the seconds of `cluster-node-timeout`: half a second later, on a machine that
-/// runs many tests, live ones would be.
+/// The options of a node. With a `cluster-node-timeout` below 2 s, a machine that runs many tests would fail over live masters.
 const OPTIONS: [&str; 12] = [
     "--cluster-enabled",
     "yes",
@@ -27,29 +26,28 @@ const OPTIONS: [&str; 12] = [
     "5",
 ];
 
-/// A cluster of servers on loopback. A node is meant by its number in [`servers`](Self::servers).
+/// A cluster of servers on loopback. A node is its index in [`servers`](Self::servers).
 ///
-/// What is wanted of several nodes at once is wanted of those that run: kill, stop and start them by the methods here,
-/// which keep book of that.
+/// Operations on several nodes apply to the running ones. Kill, stop and start nodes by the methods here, which record it.
 #[derive(Debug)]
 pub struct Clustered {
-    /// At the start the masters, in the order of their slots, then the first one's replica, the second one's, and so on.
+    /// At the start: the masters in the order of their slots, then their replicas in the same order.
     pub servers: Vec<Server>,
     silent: Mutex<BTreeSet<usize>>,
 }
 
-/// A slot on its way from one node to another.
+/// The migration of a slot from one node to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Move {
     /// The slot.
     pub slot: u16,
-    /// The node that had it.
+    /// The old owner.
     pub from: usize,
-    /// The node that gets it.
+    /// The new owner.
     pub to: usize,
 }
 
-/// What a line of `CLUSTER NODES` says.
+/// A line of `CLUSTER NODES`.
 #[derive(Debug)]
 struct Seen {
     id: String,
@@ -66,12 +64,12 @@ impl Clustered {
         Self::start_with(3, true, &[]).await
     }
 
-    /// Masters without replicas, which are up sooner.
+    /// Masters without replicas, which start sooner.
     pub async fn masters(number: usize) -> Self {
         Self::start_with(number, false, &[]).await
     }
 
-    /// So many masters, with a replica each or without, and more options for each server.
+    /// This many masters, with or without replicas, and further options for each server.
     pub async fn start_with(masters: usize, replicas: bool, options: &[&str]) -> Self {
         let options = [&OPTIONS[..], options].concat();
         let mut servers = Vec::new();
@@ -90,7 +88,7 @@ impl Clustered {
         this
     }
 
-    /// Gives the masters their slots, and makes everybody know everybody.
+    /// Assigns the slots to the masters, and introduces all nodes to each other.
     async fn meet(&self, masters: usize) {
         let running = self.running();
         for (node, server) in self.servers.iter().enumerate() {
@@ -128,13 +126,13 @@ impl Clustered {
         set_ups::url("redis-cluster", "", &self.servers)
     }
 
-    /// The one that listens on `port`.
+    /// The server that listens on `port`.
     pub fn on_port(&self, port: u16) -> usize {
         let index = self.servers.iter().position(|server| server.port() == port);
         index.expect("the port is one of theirs")
     }
 
-    /// Waits until those that run agree on the node of each slot, take each other for well, and replicas are up to date.
+    /// Waits until the running nodes agree on the owner of each slot, see each other as healthy, and the replicas are up to date.
     pub async fn settled(&self) {
         let running = self.running();
         self.all("the cluster is settled", async |node| {
@@ -149,7 +147,7 @@ impl Clustered {
         .await;
     }
 
-    /// Waits until `condition` holds of each node that runs.
+    /// Waits until `condition` holds for each running node.
     async fn all(&self, what: &str, condition: impl AsyncFn(usize) -> bool) {
         for node in self.running() {
             eventually(what, SETTLED_WITHIN, async || condition(node).await).await;
@@ -161,12 +159,12 @@ impl Clustered {
         info["role"] == "master" || info["master_link_status"] == "up"
     }
 
-    /// Whether it takes itself for a master.
+    /// Whether the node considers itself a master.
     pub async fn is_master(&self, node: usize) -> bool {
         self.servers[node].info("replication").await["role"] == "master"
     }
 
-    /// The replica of `master` that runs. A node that was restarted may not have heard yet whose replica it is.
+    /// The running replica of `master`. A restarted node may not know its master yet.
     pub async fn replica_of(&self, master: usize) -> usize {
         let (id, running) = (self.id(master).await, self.running());
         let mut found = None;
@@ -181,13 +179,13 @@ impl Clustered {
         found.expect("it was found")
     }
 
-    /// Makes `replica` the master although the present one is well.
+    /// Promotes `replica` although its master is healthy.
     pub async fn order_failover(&self, replica: usize) {
         let order = ["CLUSTER", "FAILOVER"];
         self.servers[replica].command::<()>(&order).await;
     }
 
-    /// Waits until each node that runs takes `node` for a master with slots, and the cluster for complete.
+    /// Waits until each running node sees `node` as a master with slots, and the cluster as complete.
     pub async fn takes_over(&self, node: usize) {
         let port = self.servers[node].port();
         self.all("another takes over", async |other| {
@@ -201,14 +199,14 @@ impl Clustered {
         .await;
     }
 
-    /// The node of `slot`, as the first one that runs sees it.
+    /// The owner of `slot`, in the view of the first running node.
     pub async fn owner_of(&self, slot: u16) -> usize {
         let seen = self.seen_by(self.running()[0]).await;
         let owner = seen.iter().find(|seen| seen.has(slot));
         self.on_port(owner.expect("the slot is somebody's").port)
     }
 
-    /// A name that no other test uses, in a slot of `node`'s.
+    /// A unique name in a slot of `node`.
     pub async fn name_on(&self, node: usize, prefix: &str) -> String {
         let (port, seen) = (self.servers[node].port(), self.seen_by(node).await);
         let mut own = seen.iter().filter(|seen| seen.port == port);
@@ -218,7 +216,7 @@ impl Clustered {
         names.find(|name| own.has(slot_of(name))).expect("one fits")
     }
 
-    /// Begins to move `slot` to `to`: from here on, keys that are not there are looked for at `to`.
+    /// Begins the migration of `slot` to `to`: from now on, the old owner redirects requests for missing keys to `to`.
     pub async fn begin_move(&self, slot: u16, to: usize) -> Move {
         let from = self.owner_of(slot).await;
         assert_ne!(from, to, "the slot {slot} is there");
@@ -241,7 +239,7 @@ impl Clustered {
         }
     }
 
-    /// Moves some of the slot's keys, as a move of many does for a while.
+    /// Moves some of the slot's keys, like an unfinished migration.
     pub async fn move_some(&self, Move { from, to, .. }: Move, keys: &[String]) {
         let port = self.servers[to].port().to_string();
         let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
@@ -251,7 +249,7 @@ impl Clustered {
         self.servers[from].command::<String>(&words).await;
     }
 
-    /// Ends a move, of which every master is told.
+    /// Ends a migration, and informs every master.
     pub async fn end_move(&self, Move { slot, from, to }: Move) {
         let owner = self.id(to).await;
         // The new node comes first: between the two, each would send a client to the other.
@@ -283,28 +281,27 @@ impl Clustered {
         self.servers[node].kill();
     }
 
-    /// Stops a node's process: connections stay open, nothing answers.
+    /// Stops a node's process: connections stay open without replies.
     pub fn pause(&self, node: usize) {
         self.silent().insert(node);
         self.servers[node].pause();
     }
 
-    /// Lets a paused node go on.
+    /// Continues a stopped node.
     pub fn resume(&self, node: usize) {
         self.servers[node].resume();
         self.silent().remove(&node);
     }
 
-    /// Starts a node again, on its port, with what it had written down: the cluster as it knew it, and its data if its
-    /// options say so.
+    /// Restarts a node on its port, with its stored view of the cluster, and with its data if its options persist data.
     pub async fn restart(&self, node: usize) {
         self.kill(node);
         self.servers[node].restart().await;
         self.silent().remove(&node);
     }
 
-    /// Forgets all that was, and makes a cluster of the first `masters` servers, without replicas, on the ports that they
-    /// had. The slots are shared out from the last to the first. The rest stay dead.
+    /// Deletes the cluster, and creates another one of the first `masters` servers, without replicas, on the same ports. The slots are
+    /// assigned from the last server to the first. The other servers stay down.
     pub async fn begin_anew(&mut self, masters: usize) {
         for node in 0..self.servers.len() {
             self.kill(node);
@@ -329,7 +326,7 @@ impl Clustered {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the other nodes call a node, which need not answer.
+    /// The id of a node in the other nodes' view; the node itself may be down.
     async fn id(&self, node: usize) -> String {
         let port = self.servers[node].port();
         let mut asked = node;
@@ -383,7 +380,7 @@ fn read(line: &str) -> Option<Seen> {
     })
 }
 
-/// Valkey tells clients that ask without TLS no port of a node that speaks nothing else; its bus is 10,000 above.
+/// To clients without TLS, Valkey reports no port of a TLS-only node; its bus port is 10,000 higher.
 fn read_port(address: &str) -> Option<u16> {
     let (address, bus) = address.split_once('@')?;
     let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
@@ -394,7 +391,7 @@ fn read_port(address: &str) -> Option<u16> {
     bus.checked_sub(10_000)
 }
 
-/// The nodes and their slots, in one order for all that report them.
+/// The nodes and their slots, in an order that is the same for all reporting nodes.
 fn slots_of(seen: &[Seen]) -> BTreeSet<(u16, u16, u16)> {
     let mut slots = BTreeSet::new();
     for node in seen {
@@ -404,7 +401,7 @@ fn slots_of(seen: &[Seen]) -> BTreeSet<(u16, u16, u16)> {
     slots
 }
 
-/// The slot of a key: of what stands in its first braces, or of the whole key.
+/// The slot of a key: of the text in its first braces, or of the whole key.
 pub fn slot_of(key: &str) -> u16 {
     let tag = key
         .split_once('{')

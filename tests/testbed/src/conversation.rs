@@ -1,13 +1,13 @@
-//! Which reply belongs to which request on one connection.
+//! Assigns the replies on a connection to their requests.
 
 use std::collections::{HashSet, VecDeque};
 
 use crate::faults::Fate;
 use crate::resp;
 
-/// Everything asked on one connection and not yet answered, in order.
+/// The unanswered requests of a connection, in order.
 ///
-/// `CLIENT REPLY OFF` and `MONITOR` are not understood: they break "one request, one reply".
+/// `CLIENT REPLY OFF` and `MONITOR` are not supported: they break "one request, one reply".
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     asked: VecDeque<Asked>,
@@ -41,19 +41,19 @@ struct Change {
     adds: bool,
 }
 
-/// What a frame from the server is.
+/// The meaning of a frame from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The reply to the oldest unanswered request, whose fate was this.
+    /// The reply to the oldest unanswered request, with the fate of that request.
     Reply(Fate),
     /// A published message.
     Message,
-    /// Anything else that is no reply to a command: confirmations, invalidations, a refusal on connecting.
+    /// Any other frame that is not a reply: confirmations, invalidations, a refusal of the connection.
     Push,
 }
 
 impl Conversation {
-    /// Notes a request that is about to be forwarded.
+    /// Records a request before it is forwarded.
     pub(crate) fn asked(&mut self, request: &[u8], fate: Fate) {
         let words = resp::words(request, usize::MAX);
         // A server skips empty requests.
@@ -66,7 +66,7 @@ impl Conversation {
         });
     }
 
-    /// Says what a frame from the server is.
+    /// Classifies a frame from the server.
     pub(crate) fn answered(&mut self, frame: &[u8]) -> Answer {
         let body = resp::without_attributes(frame);
         let push = body.first() == Some(&b'>');

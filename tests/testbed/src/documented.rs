@@ -1,9 +1,9 @@
-//! Output of commands as the pages show it: compared with what they print, or replaced by that.
+//! Compares the output of commands in the pages with the actual output, or replaces it.
 
 use std::{fs, path::Path};
 
-/// Compares what `$ command` is shown to print on a page with `output`, but for numbers, ids and the space between words. With
-/// `UPDATE_OUTPUT` set it writes `output` there instead. `page` is relative to the repository.
+/// Compares the output of `$ command` on a page with `output`, except numbers, ids and spaces. With `UPDATE_OUTPUT` set, it writes
+/// `output` to the page. `page` is relative to the repository.
 pub fn is_documented(page: &str, command: &str, output: &str) {
     compare(
         page,
@@ -13,7 +13,7 @@ pub fn is_documented(page: &str, command: &str, output: &str) {
     );
 }
 
-/// The same, of output whose numbers mean something: it is never replaced.
+/// As above, for output with meaningful numbers: it is never replaced.
 pub fn has_documented_shape(page: &str, command: &str, output: &str) {
     compare(page, command, output, false);
 }

@@ -1,4 +1,4 @@
-//! Waiting for what must come true, and names that no other test uses.
+//! Waiting for conditions, and unique names.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Asks `condition` every 5 ms until it is true; panics naming `what` once `limit` has passed.
+/// Checks `condition` every 5 ms until it is true. Panics with `what` after `limit`.
 pub async fn eventually(what: &str, limit: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + limit;
     let mut asked = 0_u64;

@@ -1,4 +1,4 @@
-//! What a proxy does to its connections, and what it has done.
+//! The faults and the counters of a proxy.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::resp;
 
 /// A handle to a proxy's faults and counters: cheap to clone, usable from any thread or task.
 ///
-/// Losses concern `EVAL` and `EVALSHA` only; everything else concerns all bytes.
+/// Losses apply to `EVAL` and `EVALSHA` only; all other faults apply to all bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<State>);
 
@@ -41,7 +41,7 @@ struct Losses {
     only: Option<String>,
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Pass,
@@ -61,8 +61,8 @@ impl Faults {
         self.losses().requests = probability;
     }
 
-    /// From now on, with this probability, what arrives together stays away for as long as TCP takes to send a lost
-    /// segment once more, and so does what comes behind it on its connection. Nothing is cut.
+    /// From now on, with this probability, delays a chunk of data by TCP's retransmission time, and all later data of the connection
+    /// with it. Cuts no connection.
     pub fn lose_segments(&self, probability: f64) {
         self.losses().segments = probability;
     }
@@ -77,52 +77,52 @@ impl Faults {
         self.losses().next_request = true;
     }
 
-    /// Losses happen only to requests that contain these bytes: a script's SHA-1, a key, an owner; `None` for all.
+    /// Limits losses to requests that contain these bytes: a script's SHA-1, a key, an owner; `None` for all.
     pub fn only(&self, part: Option<String>) {
         self.losses().only = part.filter(|part| !part.is_empty());
     }
 
-    /// Makes the random losses repeatable, as far as the requests come in the same order.
+    /// Makes the random losses repeatable, if the requests come in the same order.
     pub fn seed(&self, seed: u64) {
         self.losses().random.seed(seed);
     }
 
-    /// Closes every connection that is open now.
+    /// Closes every open connection.
     pub fn cut_all(&self) {
         self.0.cut.send_replace(());
     }
 
-    /// While on, new connections are closed at once.
+    /// While on, closes new connections at once.
     pub fn refuse(&self, on: bool) {
         self.0.refuse.store(on, Relaxed);
     }
 
-    /// While on, no bytes move and connections stay open; afterwards everything sent meanwhile arrives.
+    /// While on, holds all bytes and keeps connections open. Afterwards all held bytes arrive.
     pub fn stall(&self, on: bool) {
         self.0.stalled.send_replace(on);
     }
 
-    /// While on, requests arrive and run but nothing comes back; afterwards it does.
+    /// While on, requests run and replies are held. Afterwards the replies arrive.
     pub fn stall_replies(&self, on: bool) {
         self.0.replies_stalled.send_replace(on);
     }
 
-    /// Adds this latency to all that clients send from now on.
+    /// Delays all requests by this latency from now on.
     pub fn delay(&self, latency: Duration) {
         self.0.delay_micros.store(micros(latency), Relaxed);
     }
 
-    /// Adds this latency to all that the server sends from now on, messages too.
+    /// Delays all replies and messages by this latency from now on.
     pub fn delay_replies(&self, latency: Duration) {
         self.0.reply_delay_micros.store(micros(latency), Relaxed);
     }
 
-    /// While on, published messages are dropped and everything else passes, confirmations too.
+    /// While on, drops published messages; everything else passes, confirmations included.
     pub fn mute_messages(&self, on: bool) {
         self.0.mute.store(on, Relaxed);
     }
 
-    /// Ends every fault that is on or still to come; the counters and the random sequence go on.
+    /// Ends every current and scheduled fault. Counters and the random sequence continue.
     pub fn heal(&self) {
         let mut losses = self.losses();
         let random = losses.random.clone();
@@ -139,27 +139,27 @@ impl Faults {
         self.stall(false);
     }
 
-    /// Requests of any kind that clients have sent, lost ones too.
+    /// The number of requests of clients, lost ones included.
     pub fn requests(&self) -> u64 {
         self.0.requests.load(Relaxed)
     }
 
-    /// Scripts that ran and whose reply was lost.
+    /// The number of scripts whose reply was lost.
     pub fn lost_replies(&self) -> u64 {
         self.0.lost_replies.load(Relaxed)
     }
 
-    /// Scripts that were not forwarded.
+    /// The number of scripts that were not forwarded.
     pub fn lost_requests(&self) -> u64 {
         self.0.lost_requests.load(Relaxed)
     }
 
-    /// Connections open now. While stalled, one that its client has closed still counts: its end has not arrived.
+    /// The number of open connections. While stalled, a connection that its client has closed still counts.
     pub fn connections(&self) -> u64 {
         self.0.connections.load(Relaxed)
     }
 
-    /// Decides what becomes of a request that is about to be forwarded, and counts it.
+    /// Decides about the fate of a request before it is forwarded, and counts it.
     pub(crate) fn fate(&self, request: &[u8]) -> Fate {
         self.0.requests.fetch_add(1, Relaxed);
         let fate = if is_script(request) {
@@ -173,7 +173,7 @@ impl Faults {
         fate
     }
 
-    /// Whether the reply to a request of this fate is lost indeed; counts it.
+    /// Returns whether the reply to a request of this fate is lost, and counts it.
     pub(crate) fn loses_reply(&self, fate: Fate, reply: &[u8]) -> bool {
         let Fate::LoseReply { once } = fate else {
             return false;
@@ -209,12 +209,12 @@ impl Faults {
         losses.happens(probability)
     }
 
-    /// Waits while requests must not move.
+    /// Waits while requests are held.
     pub(crate) async fn requests_move(&self) {
         off(&self.0.stalled).await;
     }
 
-    /// Waits while replies must not move.
+    /// Waits while replies are held.
     pub(crate) async fn replies_move(&self) {
         while *self.0.stalled.borrow() || *self.0.replies_stalled.borrow() {
             off(&self.0.stalled).await;
@@ -222,7 +222,7 @@ impl Faults {
         }
     }
 
-    /// A connection that opens: it counts as long as this lives.
+    /// Counts an open connection until it is dropped.
     pub(crate) fn open(&self) -> Open {
         self.0.connections.fetch_add(1, Relaxed);
         Open {
@@ -270,7 +270,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Waits until every connection is to be cut.
+    /// Waits until all connections must be cut.
     pub(crate) async fn cut(&mut self) {
         self.cut.changed().await.expect("`faults` holds the sender");
     }

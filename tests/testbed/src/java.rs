@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::peer::Peer;
 
-/// Where the build of `tools/build-peer.sh` for a Redisson version is.
+/// The folder of the build of `tools/build-peer.sh` for a Redisson version.
 fn build(version: &str) -> PathBuf {
     let here = env!("CARGO_MANIFEST_DIR");
     [here, "..", "interop", "peer", "target", version]
@@ -15,7 +15,7 @@ fn build(version: &str) -> PathBuf {
         .collect()
 }
 
-/// Whether the Java service with Redisson `version` can be started; if not, what is missing and what to do.
+/// Checks whether the Java service with Redisson `version` can start. The error names the missing program and the remedy.
 pub fn check(version: &str) -> Result<(), String> {
     if !build(version).join("peer.jar").exists() {
         return Err(format!(
@@ -40,15 +40,15 @@ fn runs() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Starts the Java service with Redisson `version` on the server at `url`, with Redisson's own watchdog timeout or with
-/// this one; panics if it does not become ready.
+/// Starts the Java service with Redisson `version` on the server at `url`, with the given watchdog timeout or Redisson's own. Panics
+/// if it does not become ready.
 pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Peer {
     let watchdog = watchdog.map(|watchdog| watchdog.as_millis().to_string());
     start_with(version, &[&[url], watchdog.as_deref().as_slice()].concat()).await
 }
 
-/// As [`start`], with all that the service can be told: the URL, which can be `redis-sentinel://..` or
-/// `redis-cluster://..`, the watchdog timeout in ms, and Redisson's `shardedSubscriptionMode`.
+/// As [`start`], with all settings of the service: the URL, also `redis-sentinel://..` or `redis-cluster://..`, the watchdog timeout
+/// in ms, and Redisson's `shardedSubscriptionMode`.
 pub async fn start_with(version: &str, args: &[&str]) -> Peer {
     let build = build(version);
     let mut classes = build.join("peer.jar").into_os_string();

@@ -1,7 +1,7 @@
-//! What the tests, the demo and the benchmarks of `redisson-lock` run against: real servers ([`Server`]), a proxy
-//! that loses, cuts and stalls ([`Proxy`], [`Faults`]) and child processes that speak in lines ([`Child`]).
+//! The environment of the tests, the demo and the benchmarks of `redisson-lock`: real servers ([`Server`]), a proxy with faults
+//! ([`Proxy`], [`Faults`]) and child processes with a protocol of lines ([`Child`]).
 //!
-//! Everything panics with a clear message instead of returning errors: its callers are tests.
+//! Functions panic with a clear message instead of returning errors, because their callers are tests.
 
 mod children;
 mod cluster;

@@ -1,4 +1,4 @@
-//! A service with locks, in a process of its own, that is asked and answers in lines.
+//! A service with locks in its own process, with a protocol of lines.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,8 +18,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 const STDERR_LINES: usize = 50;
 
-/// A process that takes and releases locks when asked to. The protocol is that of the Java peer (`Peer.java`), whatever
-/// language the process is written in:
+/// A process that acquires and releases locks on request. Its protocol is that of the Java peer (`Peer.java`), in any language:
 ///
 /// ```text
 /// first line:  ready <version> <client uuid>
@@ -28,8 +27,8 @@ const STDERR_LINES: usize = 50;
 ///              <id> err <class> <message; - if there is none>
 /// ```
 ///
-/// The requests of one label run in order, those of different labels at once. Not bound to a runtime: tests can share
-/// it. Killed by its own pid and reaped when dropped; its end of input is the end of it, too.
+/// The requests of one label run in order; different labels run concurrently. Tests can share it, because it is not bound to a
+/// runtime. Dropping it kills it by its pid and reaps it. The end of its input ends it too.
 #[derive(Debug)]
 pub struct Peer {
     name: String,
@@ -41,10 +40,10 @@ pub struct Peer {
     errors: Arc<LastWords>,
 }
 
-/// What a request was answered with.
+/// The answer to a request.
 pub type Answer = Result<Vec<String>, Refused>;
 
-/// A request that the peer refused, or that no answer will come to.
+/// A request that the peer refused, or that its end left unanswered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The kind of error, in the peer's own words; [`Refused::ENDED`] when the process ended first.
@@ -54,7 +53,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// The class of a request that the peer's end has left unanswered.
+    /// The class of a request that the peer's end left unanswered.
     pub const ENDED: &str = "Ended";
 }
 
@@ -64,7 +63,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The callers that wait, by answer; `None` once no more will come.
+/// The waiting callers, by request id; `None` after the end of the peer.
 #[derive(Debug)]
 struct Answers {
     next_id: u64,
@@ -72,7 +71,7 @@ struct Answers {
 }
 
 impl Peer {
-    /// Starts `command` and waits until it is ready; panics, with its standard error, if it does not become so.
+    /// Starts `command` and waits until it is ready. Otherwise panics with its standard error.
     pub async fn start(name: &str, mut command: Command) -> Self {
         command
             .stdin(Stdio::piped())
@@ -106,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// The name that it was started under.
+    /// The name of the peer.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -116,7 +115,7 @@ impl Peer {
         &self.version
     }
 
-    /// The client id that is part of the owners it writes.
+    /// The client id in its owners.
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
@@ -126,7 +125,7 @@ impl Peer {
         lock(&self.process).pid()
     }
 
-    /// Has `label` do something. The request is sent at once, the future is only its answer; panics if none comes.
+    /// Sends a request for `label` at once. The future is the answer, and panics without one.
     pub fn ask(&self, label: &str, words: &[&str]) -> impl Future<Output = Answer> + Send + use<> {
         let (sender, answer) = oneshot::channel();
         let request: Vec<String> = [&[label], words].concat().into_iter().map(encode).collect();
@@ -152,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Kills the process (SIGKILL): it releases nothing, and what it was asked is answered by [`Refused::ENDED`].
+    /// Kills the process (SIGKILL): it releases nothing. Pending requests end with [`Refused::ENDED`].
     pub fn kill(&self) {
         lock(&self.process).kill();
     }
@@ -170,7 +169,7 @@ impl Answers {
 
 type Greeting = oneshot::Sender<(String, String)>;
 
-/// Hands out what the peer says, until it ends.
+/// Delivers the peer's answers until it ends.
 fn listen(output: impl Read, greet: Greeting, answers: &Mutex<Answers>) {
     let mut greet = Some(greet);
     for line in lines_of(output) {
@@ -229,7 +228,7 @@ impl LastWords {
         Self { lines, reader }
     }
 
-    /// The last lines; of a process that has ended, all that it had to say.
+    /// The last lines; complete if the process has ended.
     async fn tail(&self) -> String {
         let start = Instant::now();
         while !self.reader.is_finished() && start.elapsed() < LAST_WORDS_WITHIN {
@@ -251,7 +250,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A token as it travels: without spaces, line ends and what is not ASCII.
+/// Encodes a token: without spaces, line ends and non-ASCII characters.
 pub fn encode(token: &str) -> String {
     let mut text = String::with_capacity(token.len());
     for byte in token.bytes() {
@@ -263,7 +262,7 @@ pub fn encode(token: &str) -> String {
     text
 }
 
-/// Reads a token as it travels.
+/// Decodes a token.
 pub fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! A child process that ends with us, whichever way we end.
+//! A child process that ends with this process.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{self, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A child process, killed by its own pid and reaped when dropped, stopped or not.
+/// A child process. Dropping it kills it by its pid and reaps it, even if it is stopped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: process::Child,
@@ -43,7 +43,7 @@ impl Process {
             .expect("a child of ours can be waited for")
     }
 
-    /// Stops the process, and returns once it stands still.
+    /// Stops the process, and returns once it has stopped.
     pub(crate) fn pause(&mut self) {
         if let Some(pid) = self.signal(Signal::STOP) {
             // Without NOWAIT a process that has just died would be reaped here, unseen by `child`.
@@ -64,7 +64,7 @@ impl Process {
             .expect("a child of ours can be waited for");
     }
 
-    /// Sends nothing once the process has ended: its pid may be another's by then.
+    /// Sends nothing after the end of the process: another process may have its pid.
     fn signal(&mut self, signal: Signal) -> Option<Pid> {
         if self.ended().is_some() {
             return None;
@@ -81,10 +81,10 @@ impl Drop for Process {
     }
 }
 
-/// Kills a process, and removes its folder, when *we* end without running `Drop`: killed ourselves, or holding it in a static.
+/// Kills a child, and removes its folder, when this process ends without running `Drop`: by a kill, or with the child in a static.
 ///
-/// It is a shell that reads from a pipe of ours: the pipe ends when we do. (The parent-death signal would need `unsafe`
-/// to be set, and it is sent when the spawning *thread* ends, which in tests is too early.)
+/// It is a shell that reads from a pipe of this process: the pipe ends with the process. (The parent-death signal would need `unsafe`,
+/// and it is sent at the end of the spawning *thread*, which is too early in tests.)
 #[derive(Debug)]
 struct Leash(process::Child);
 
@@ -105,7 +105,7 @@ impl Leash {
         Self(shell.expect("there is a shell"))
     }
 
-    /// Comes before the process is reaped, because its pid may be another's afterwards.
+    /// Runs before the process is reaped, because another process may have its pid afterwards.
     fn dismiss(&mut self) {
         self.0.kill().expect("a child of ours can be killed");
         self.0.wait().expect("a child of ours can be waited for");

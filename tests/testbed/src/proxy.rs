@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a server, which knows requests from replies and so can lose one or the other.
+//! A TCP proxy before a server. It parses requests and replies, so it can lose either.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as StdListener};
@@ -18,12 +18,12 @@ use crate::conversation::{Answer, Conversation};
 use crate::faults::{Fate, Faults};
 use crate::resp::{Frames, Malformed};
 
-/// After how long Linux sends a segment again at the earliest, if nothing behind it tells of the loss.
+/// Linux's shortest time until it retransmits a segment, if no later data reveals the loss.
 const SENT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// A proxy for plain text on a free loopback port; dropping it closes the port and every connection.
+/// A plain-text proxy on a free loopback port. Dropping it closes the port and every connection.
 ///
-/// It runs on a thread of its own: a test that blocks or pauses its runtime does not hold the network up.
+/// It runs on its own thread, so a test that blocks or pauses its runtime does not delay the network.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -33,7 +33,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of the server on a loopback port, which need not be up.
+    /// Starts a proxy before the server on a loopback port. The server may be down.
     pub async fn start(upstream_port: u16) -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         listener
@@ -58,7 +58,7 @@ impl Proxy {
         }
     }
 
-    /// The port that clients connect to.
+    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -111,7 +111,7 @@ async fn accept_all(listener: StdListener, upstream: u16, faults: Faults) {
     }
 }
 
-/// One connection, until either side closes it or a fault cuts it; both sides are closed on return.
+/// Runs one connection until either side closes it or a fault cuts it. Closes both sides on return.
 async fn serve(client: TcpStream, upstream: u16, faults: Faults) {
     let mut open = faults.open();
     let ended = tokio::select! {
@@ -153,13 +153,13 @@ async fn relay(mut client: TcpStream, upstream: u16, faults: &Faults) -> io::Res
     }
 }
 
-/// Requests that came together, and when they are due at the server.
+/// Requests that arrived together, and the time at which they are due at the server.
 struct Arrival {
     due: Option<Instant>,
     requests: Vec<Bytes>,
 }
 
-/// Bytes that one read of the server's connection returned, and when they are due at the client.
+/// The bytes of one read of the server's connection, and the time at which they are due at the client.
 struct Sent {
     due: Option<Instant>,
     bytes: BytesMut,
@@ -213,14 +213,14 @@ async fn forward_requests(
     Ok(())
 }
 
-/// Waits, if the segment is lost, for the next one like it.
+/// Waits for the retransmission, if the segment is lost.
 async fn retransmitted(faults: &Faults) {
     if faults.loses_segment() {
         sleep(SENT_AGAIN_AFTER).await;
     }
 }
 
-/// Puts a request on its way to the server; `false` if it is lost.
+/// Forwards a request to the server. Returns `false` if it is lost.
 fn admit(
     request: &Bytes,
     out: &mut BytesMut,
@@ -253,7 +253,7 @@ async fn read_replies(
     Ok(())
 }
 
-/// Waits for the next bytes. Without a latency, takes all that were read meanwhile: a lost segment delays them together.
+/// Waits for the next bytes. Without a latency, takes all bytes read meanwhile: a lost segment delays them together.
 async fn arrived(arrivals: &mut UnboundedReceiver<Sent>, buffer: &mut BytesMut) -> bool {
     let mut next = arrivals.recv().await;
     let any = next.is_some();

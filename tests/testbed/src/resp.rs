@@ -1,4 +1,4 @@
-//! Where requests and replies begin and end: the framing of RESP2 and RESP3, without their meaning.
+//! The framing of RESP2 and RESP3, without the meaning of frames.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,24 +10,24 @@ pub struct Malformed(pub String);
 
 /// Splits one direction of a connection into whole frames, however the bytes arrive.
 ///
-/// A frame is a request, or a reply or push with everything nested in it and the attributes before it. Streamed types
-/// (`$?`, `*?`) are refused: no server sends them.
+/// A frame is a request, or a reply or push with its nested elements and the attributes before it. Streamed types (`$?`, `*?`) are
+/// refused: no server sends them.
 #[derive(Debug)]
 pub struct Frames {
     buffer: BytesMut,
     scanned: usize,
-    /// Elements that the frame at the buffer's start still needs; nesting needs no stack, since it only adds to them.
+    /// The missing elements of the first frame in the buffer. Nesting only adds to this number, so it needs no stack.
     missing: u64,
     inline: bool,
 }
 
 impl Frames {
-    /// For what a client sends: also takes inline commands (`PING\r\n`).
+    /// For data of a client: also accepts inline commands (`PING\r\n`).
     pub fn of_client() -> Self {
         Self::new(true)
     }
 
-    /// For what a server sends.
+    /// For data of a server.
     pub fn of_server() -> Self {
         Self::new(false)
     }
@@ -41,13 +41,13 @@ impl Frames {
         }
     }
 
-    /// Where bytes that have arrived are appended, with room for many.
+    /// The buffer for arriving bytes, with free space.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.buffer.reserve(READ_SIZE);
         &mut self.buffer
     }
 
-    /// The next whole frame, or `None` until more bytes are there.
+    /// The next complete frame; `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, Malformed> {
         while self.missing > 0 {
             let inline = self.inline && self.scanned == 0;
@@ -164,7 +164,7 @@ pub fn words(frame: &[u8], limit: usize) -> Vec<&[u8]> {
     words
 }
 
-/// What a bulk string says; a null says nothing.
+/// The text of a bulk string; empty for a null.
 fn content(bulk: &[u8]) -> &[u8] {
     let start = bulk
         .iter()

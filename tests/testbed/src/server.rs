@@ -26,10 +26,9 @@ const READY: &str = "eady to accept connections";
 const SENTINEL_READY: &str = "Sentinel ID is";
 const PORT_TAKEN: &str = "Address already in use";
 
-/// A `redis-server` of its own for a test: on loopback, empty, killed when dropped.
+/// A `redis-server` for one test: on loopback, empty, killed when dropped.
 ///
-/// The environment variable `REDIS_SERVER` names another program, such as a `valkey-server`, by an absolute path or as
-/// it is found in `PATH`.
+/// The environment variable `REDIS_SERVER` names another program, such as `valkey-server`, by an absolute path or a name in `PATH`.
 #[derive(Debug)]
 pub struct Server {
     process: Mutex<Process>,
@@ -44,7 +43,7 @@ impl Server {
         Self::start_with(&[]).await
     }
 
-    /// Starts a server with more command-line options, in which `{port}` and `{dir}` stand for its port and its folder.
+    /// Starts a server with further command-line options; `{port}` and `{dir}` are replaced by its port and its folder.
     pub async fn start_with(options: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder can be made");
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
@@ -63,7 +62,7 @@ impl Server {
         panic!("no free port for redis-server after 100 attempts");
     }
 
-    /// The port that it listens on, before and after [`restart`](Self::restart).
+    /// The server's port, which [`restart`](Self::restart) keeps.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -73,7 +72,7 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The process id of the present (or, after [`kill`](Self::kill), the last) server process.
+    /// The process id of the server, or of the last one after [`kill`](Self::kill).
     pub fn pid(&self) -> u32 {
         self.process().pid()
     }
@@ -83,12 +82,12 @@ impl Server {
         self.dir.path()
     }
 
-    /// What the server has logged since it was last started.
+    /// The server's log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir().join("redis.log")).unwrap_or_default()
     }
 
-    /// A new connection through the server's unix socket: it works without TLS, without a port and with `--requirepass`.
+    /// Opens a connection by the server's unix socket. It works without TLS, without a port and with `--requirepass`.
     pub async fn admin(&self) -> MultiplexedConnection {
         let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(password) = last_value(&self.options, "--requirepass") {
@@ -114,7 +113,7 @@ impl Server {
         }
     }
 
-    /// Runs one command on a new [`admin`](Self::admin) connection; panics if it fails.
+    /// Runs one command on a new [`admin`](Self::admin) connection. Panics if it fails.
     pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let answer = self.ask(words).await;
         answer.unwrap_or_else(|error| panic!("{words:?} failed: {error}"))
@@ -128,12 +127,12 @@ impl Server {
         command.query_async(&mut self.admin().await).await
     }
 
-    /// Stops the process (SIGSTOP): connections stay open, nothing answers.
+    /// Stops the process (SIGSTOP): connections stay open without replies.
     pub fn pause(&self) {
         self.process().pause();
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Continues a stopped process (SIGCONT).
     pub fn resume(&self) {
         self.process().resume();
     }
@@ -143,7 +142,7 @@ impl Server {
         self.process().kill();
     }
 
-    /// Kills the server if it runs, and starts it again on the same port, empty.
+    /// Kills a running server, and starts an empty one on the same port.
     pub async fn restart(&self) {
         self.kill();
         let start = Instant::now();
@@ -161,7 +160,7 @@ impl Server {
         }
     }
 
-    /// How often each command ran since the start or [`reset_calls`](Self::reset_calls), in lower case (`config|get`).
+    /// The number of calls of each command since the start or [`reset_calls`](Self::reset_calls), in lower case (`config|get`).
     pub async fn calls(&self) -> BTreeMap<String, u64> {
         let info: String = self.command(&["INFO", "commandstats"]).await;
         info.lines().filter_map(calls_of_line).collect()
@@ -184,7 +183,7 @@ impl Server {
             .collect()
     }
 
-    /// Waits until so many replicas have all that was written so far; panics if they do not get it.
+    /// Waits until this many replicas have all writes so far. Panics if they do not receive them.
     pub async fn replicated_to(&self, replicas: u32) {
         let mut connection = self.admin().await;
         let mut pair = redis::pipe();
@@ -196,12 +195,12 @@ impl Server {
         assert!(acknowledged >= replicas, "{acknowledged} have it");
     }
 
-    /// Sets the counts of [`calls`](Self::calls) back; the reset itself is counted after it.
+    /// Resets the counts of [`calls`](Self::calls). The reset itself is counted after it.
     pub async fn reset_calls(&self) {
         self.command::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// Processor time that the server has used, in user and system mode together.
+    /// The server's processor time, user and system mode together.
     pub async fn cpu_seconds(&self) -> f64 {
         let info: String = self.command(&["INFO", "cpu"]).await;
         let seconds = |name: &str| -> f64 {
@@ -228,7 +227,7 @@ impl Server {
     }
 }
 
-/// Starts the process and waits until it listens; `None` when another has its port.
+/// Starts the process and waits until it listens. `None` if another process has its port.
 async fn launch(port: u16, dir: &Path, options: &[String]) -> Option<Process> {
     let log = dir.join("redis.log");
     let mut process = spawn(port, dir, options, &log);
@@ -287,8 +286,8 @@ fn spawn(port: u16, dir: &Path, options: &[String], log: &Path) -> Process {
     })
 }
 
-/// A port that is free now, below those that the kernel gives to outgoing connections: it is not taken during a restart.
-/// The port of a cluster's bus, 10,000 above, is below them too, and is no server's main port.
+/// Returns a free port below the kernel's range for outgoing connections, so that no connection takes it during a restart. The port
+/// of a cluster's bus, 10,000 higher, is below that range too, and is no server's main port.
 fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(11_000..21_000)).take(1000);
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -305,7 +304,7 @@ fn placed(option: &str, port: u16, dir: &Path) -> String {
         .replace("{dir}", &dir.to_string_lossy())
 }
 
-/// The server too takes the last one of a repeated option.
+/// The last one of a repeated option, like the server.
 fn last_value<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     let at = options
         .iter()

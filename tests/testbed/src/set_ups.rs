@@ -1,16 +1,16 @@
-//! Several servers that belong together: a master with replicas, and sentinels that watch over them.
+//! A master with replicas, and sentinels that monitor them.
 
 use std::{collections::HashMap, time::Duration};
 
 use crate::{Server, eventually};
 
-/// For what takes the servers some seconds.
+/// For changes that take the servers some seconds.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A master and its replicas.
 #[derive(Debug)]
 pub struct Replicated {
-    /// The first is the master at the start.
+    /// The first server is the master at the start.
     pub servers: Vec<Server>,
 }
 
@@ -20,7 +20,7 @@ impl Replicated {
         Self::start_with(replicas, &[]).await
     }
 
-    /// As [`start`](Self::start), with more options for each server.
+    /// As [`start`](Self::start), with further options for each server.
     pub async fn start_with(replicas: usize, options: &[&str]) -> Self {
         // A master with nothing to say pings more often than its replicas give it up.
         let always = [
@@ -44,7 +44,7 @@ impl Replicated {
         this
     }
 
-    /// Waits until the rest follow `master`, up to date.
+    /// Waits until the other servers follow `master` and are up to date.
     pub async fn all_follow(&self, master: usize) {
         let replicas = self.servers.len() - 1;
         eventually("the replicas follow", SETTLED_WITHIN, async || {
@@ -59,7 +59,7 @@ impl Replicated {
         .await;
     }
 
-    /// Waits until the replicas have all that `master` has been told so far.
+    /// Waits until the replicas have all writes of `master` so far.
     pub async fn caught_up(&self, master: usize) {
         let replicas = (self.servers.len() - 1).to_string();
         let mut admin = self.servers[master].admin().await;
@@ -78,7 +78,7 @@ impl Replicated {
         );
     }
 
-    /// The one that listens on `port`.
+    /// The server that listens on `port`.
     pub fn on_port(&self, port: u16) -> usize {
         let index = self.servers.iter().position(|server| server.port() == port);
         index.expect("the port is one of theirs")
@@ -90,7 +90,7 @@ impl Replicated {
     }
 }
 
-/// A master, two replicas and three sentinels that watch over them.
+/// A master, two replicas and three sentinels that monitor them.
 #[derive(Debug)]
 pub struct Watched {
     /// The servers.
@@ -100,21 +100,20 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// What the sentinels call the service.
+    /// The name of the service.
     pub const SERVICE: &str = "mymaster";
 
-    /// Starts everything and waits until the sentinels know each other and the replicas.
+    /// Starts all servers and waits until the sentinels know each other and the replicas.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// As [`start`](Self::start), with more options for each server.
+    /// As [`start`](Self::start), with further options for each server.
     pub async fn start_with(options: &[&str]) -> Self {
         Self::start_as(options, &[], &[]).await
     }
 
-    /// As [`start_with`](Self::start_with), with more options for each sentinel, and what they are to know of the service
-    /// (`SENTINEL SET`).
+    /// As [`start_with`](Self::start_with), with further options for each sentinel, and settings of the service (`SENTINEL SET`).
     pub async fn start_as(
         options: &[&str],
         sentinel_options: &[&str],
@@ -124,7 +123,7 @@ impl Watched {
         Self::start_over(replicated, 3, sentinel_options, settings).await
     }
 
-    /// A master with so many replicas and sentinels: too few for a failover are up sooner.
+    /// A master with this many replicas and sentinels; too few for a failover start sooner.
     pub async fn start_some(replicas: usize, sentinels: usize) -> Self {
         let replicated = Replicated::start_with(replicas, &[]).await;
         Self::start_over(replicated, sentinels, &[], &[]).await
@@ -161,7 +160,7 @@ impl Watched {
         this
     }
 
-    /// Waits until every sentinel knows the other ones and the replicas, and that all are up.
+    /// Waits until every sentinel sees the other sentinels and the replicas, and all are up.
     pub async fn settled(&self) {
         let others = (self.sentinels.len() - 1).to_string();
         let replicas = (self.replicated.servers.len() - 1).to_string();
@@ -183,19 +182,19 @@ impl Watched {
             .await
     }
 
-    /// Which of the servers the sentinels take for the master.
+    /// The index of the master in the view of the sentinels.
     pub async fn master(&self) -> usize {
         self.master_by(0).await
     }
 
-    /// Which of the servers one of the sentinels takes for the master.
+    /// The index of the master in the view of one sentinel.
     pub async fn master_by(&self, sentinel: usize) -> usize {
         let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
         let (_, port): (String, u16) = self.sentinels[sentinel].command(&question).await;
         self.replicated.on_port(port)
     }
 
-    /// Waits until the sentinels have another master than `old`, and it answers as one.
+    /// Waits until the sentinels name another master than `old`, and that server reports itself as a master.
     pub async fn fails_over_from(&self, old: usize) -> usize {
         let mut new = old;
         eventually(
@@ -213,7 +212,7 @@ impl Watched {
         new
     }
 
-    /// Whether one of the sentinels sends clients to another master than `old`.
+    /// Whether a sentinel names another master than `old`.
     pub async fn is_announced_after(&self, old: usize) -> bool {
         for sentinel in 0..self.sentinels.len() {
             if self.master_by(sentinel).await != old {
@@ -223,7 +222,7 @@ impl Watched {
         false
     }
 
-    /// Makes the sentinels choose another master although the present one is well.
+    /// Makes the sentinels replace a healthy master.
     pub async fn order_failover(&self) {
         let order = ["SENTINEL", "FAILOVER", Self::SERVICE];
         self.sentinels[0].command::<()>(&order).await;
