@@ -1,5 +1,5 @@
 //! A web service that pays each order once at a time, over all its instances: `cargo run --example axum_service`, then
-//! `curl -X POST localhost:3000/orders/42/pay` in two terminals. Ctrl-C ends it when the requests that are on their way have.
+//! `curl -X POST localhost:3000/orders/42/pay` in two terminals. Ctrl-C ends it after the pending requests.
 //!
 //! The server is that of `REDIS_URL`, or `redis://127.0.0.1:6379`.
 
@@ -11,13 +11,13 @@ use tokio::net::TcpListener;
 
 struct Service {
     locks: LockClient,
-    /// How long a request waits for another one with the same order.
+    /// The longest wait of a request for another one with the same order.
     patience: Duration,
-    /// How long a payment takes.
+    /// The duration of a payment.
     payment: Duration,
 }
 
-/// A client that hangs up drops this future where it is: the wait ends, or the lock is released.
+/// When a client hangs up, axum drops this future: the wait ends, or the lock is released.
 async fn pay(State(service): State<Arc<Service>>, Path(order): Path<u32>) -> (StatusCode, String) {
     let lock = service.locks.reentrant_lock(format!("order:{order}"));
     let guard = match lock.try_lock_for(service.patience).await {
@@ -35,14 +35,14 @@ async fn pay(State(service): State<Arc<Service>>, Path(order): Path<u32>) -> (St
             (StatusCode::SERVICE_UNAVAILABLE, format!("stopped: {reason}\n"))
         }
         paid = payment => match guard.unlock().await {
-            // The payment was made, and perhaps another one beside it: this has to be looked at.
+            // The payment was made without the lock, perhaps a second time: an operator must check it.
             Err(Error::Lost { .. }) => (StatusCode::INTERNAL_SERVER_ERROR, paid),
             _ => (StatusCode::OK, paid),
         }
     }
 }
 
-/// Serves until `stop`, and then until the requests that are on their way have their answers; then ends the client.
+/// Serves until `stop`, answers the pending requests, and ends the client.
 async fn serve(
     service: Service,
     listener: TcpListener,

@@ -7,7 +7,7 @@ use std::{sync::Mutex, thread, time::Duration};
 
 use redisson_lock::{Error, blocking::LockClient};
 
-/// Handles each of `orders` that no other process is at, with so many threads; returns those that were handled here.
+/// Handles the `orders` that no other process handles, with this many threads. Returns the handled ones.
 fn work(
     locks: &LockClient,
     threads: usize,
@@ -21,7 +21,7 @@ fn work(
             let Some(order) = order else {
                 return Ok(());
             };
-            // The client's own thread renews the lock, however busy this one is.
+            // The client's own thread renews the lock, even if this thread is busy.
             let lock = locks.reentrant_lock(format!("order:{order}"));
             if let Some(guard) = lock.try_lock()? {
                 handle(order);

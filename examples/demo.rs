@@ -86,12 +86,12 @@ async fn play() -> Result<(), Failure> {
     other.introduce();
     println!("A holder's lease is {LEASE:?}; while it lives, it renews the lease every second.");
 
-    stage.title("One at a time, and the holder as often as it likes");
+    stage.title("One holder at a time; the holder may acquire again");
     stage.exclusion(&one, &other).await?;
-    stage.title("Waiting, and being woken by a message (nobody polls)");
+    stage.title("A release wakes the waiter by a message (no polling)");
     stage.wake_up(&one, &other).await?;
     stage.wake_up(&other, &one).await?;
-    stage.title("A counter without protection of its own: read, add one, write");
+    stage.title("A counter that only the lock protects: read, add one, write");
     stage.counter(&one, &other).await?;
     stage.title("A holder that works for longer than its lease");
     stage.renewal(&other, &one).await?;
@@ -103,7 +103,7 @@ async fn play() -> Result<(), Failure> {
     stage.crash(&other, &one).await?;
 
     println!(
-        "\nAll of this was checked as it happened, in {:.1} s. Nothing is left running.",
+        "\nEvery event was checked as it happened, in {:.1} s. No process is left running.",
         start.elapsed().as_secs_f64()
     );
     Ok(())
@@ -274,14 +274,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Until `waiter`, the only one, listens for the unlock.
+    /// Waits until `waiter`, the only one, subscribes to the release.
     async fn waits(&self, waiter: &Service) -> Result<(), Failure> {
         let patience = Instant::now();
         loop {
             let listening: (String, u64) =
                 self.server.command(&["PUBSUB", "NUMSUB", CHANNEL]).await;
             if listening.1 == 1 {
-                // It listens, and has a last look at the lock before it rests.
+                // The waiter has subscribed; it retries once before it waits.
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 self.say(waiter, "wants the lock: held, so it waits");
                 return Ok(());
@@ -319,7 +319,7 @@ impl Stage {
         );
         ensure(
             counted == expected,
-            &format!("it should say {expected}: two were inside at once"),
+            &format!("the counter should be {expected}: two owners held the lock at once"),
         )
     }
 
@@ -358,7 +358,7 @@ impl Stage {
         let killed = epoch();
         self.say(
             holder,
-            &format!("is killed with the lock in its hands; its lease has {left} ms to go"),
+            &format!("is killed while it holds the lock; its lease ends in {left} ms"),
         );
         let inside = inside(waiter, waiting.await)?;
         let after = inside.saturating_sub(killed);

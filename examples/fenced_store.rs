@@ -1,8 +1,8 @@
-//! A store that is guarded by fencing tokens, and a holder that comes too late: `cargo run --example fenced_store`.
+//! A store that compares fencing tokens, and a late holder: `cargo run --example fenced_store`.
 //!
-//! A holder is stopped for longer than its lease, another one works, and the first goes on as if nothing had happened: no
-//! lock can prevent that. A store that compares tokens does. It runs on a Redis server of its own. The exit code is 0 if
-//! all that is said was also observed.
+//! A holder is stopped for longer than its lease, another owner works, and the first holder continues unaware. No lock can prevent
+//! its late write; a store that compares tokens refuses it. The example starts its own Redis server. The exit code is 0 if it
+//! observed every printed event.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -10,14 +10,13 @@ use redisson_lock::{Error, Fenced, Guard, LockClient};
 use testbed::Server;
 
 const LOCK: &str = "account:7";
-/// Short, so that its end is soon seen. A lock without a lease of its own is renewed, and ends as soon when its holder is
-/// stopped for the 30 s of the watchdog's lease.
+/// Short, to keep the example short. A renewed lock ends too, when its holder is stopped for the 30 s of the watchdog's lease.
 const LEASE: Duration = Duration::from_millis(500);
 
-/// The store: a hash with a balance and the largest token that ever wrote it. An SQL database does the same with
-/// `update account set balance = $1, token = $2 where id = 7 and token <= $2`, and a look at the number of rows.
+/// The store: a hash with a balance and the largest token of all writes. In SQL:
+/// `update account set balance = $1, token = $2 where id = 7 and token <= $2`, and a check of the number of rows.
 ///
-/// A token that was seen before is that of the same holder, which may write more than once.
+/// An equal token belongs to the same holder, which may write more than once.
 const WRITE: &str = "
   local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or 0)
   if tonumber(ARGV[1]) < seen then
@@ -26,29 +25,29 @@ const WRITE: &str = "
   redis.call('HSET', KEYS[1], 'token', ARGV[1], 'balance', ARGV[2])
   return 1";
 
-/// What went wrong.
+/// The reason of a failure.
 type Failure = String;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Boxed: the compiler follows futures in futures only so deep.
+    // Boxed: the compiler limits the nesting of futures.
     match tokio::time::timeout(Duration::from_secs(60), Box::pin(play())).await {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => println!("fenced_store: {failure}"),
-        Err(_) => println!("fenced_store: not at its end after a minute"),
+        Err(_) => println!("fenced_store: not done after a minute"),
     }
     ExitCode::FAILURE
 }
 
 async fn play() -> Result<(), Failure> {
     let server = Server::start().await;
-    println!("A store that takes every write:");
+    println!("A store that accepts every write:");
     late_writer(&server, &Store::careless(&server)).await?;
     println!("\nA store that compares tokens:");
     late_writer(&server, &Store::guarded(&server)).await
 }
 
-/// One holder reads and is stopped, another one adds 50, the first wakes and adds 1.
+/// One holder reads and is stopped, another holder adds 50, and the first resumes and adds 1.
 async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> {
     let (slow, quick) = (connect(server).await?, connect(server).await?);
     store.set_up().await;
@@ -60,7 +59,7 @@ async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> 
         stopped.token()
     );
 
-    // Waits until the lease of the one that is stopped has run out.
+    // Waits until the lease of the stopped holder ends.
     let working = take(&quick).await?;
     ensure(
         working.token() > stopped.token(),
@@ -75,11 +74,11 @@ async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> 
     );
     working.unlock().await.map_err(told)?;
 
-    // It has not looked at its guard, which would have told it.
+    // The slow holder does not check its guard, which would report the loss.
     let accepted = store.write(stopped.token(), read + 1).await;
     let left = store.balance().await;
     let (word, outcome) = match accepted {
-        true => ("accepted", "what quick added is gone"),
+        true => ("accepted", "quick's 50 is gone"),
         false => ("refused", "nothing is lost"),
     };
     println!(
@@ -93,13 +92,13 @@ async fn late_writer(server: &Server, store: &Store<'_>) -> Result<(), Failure> 
         &format!("the balance should be {expected}"),
     )?;
 
-    ensure(stopped.is_lost(), "its guard should say that it is lost")?;
+    ensure(stopped.is_lost(), "the guard should report the loss")?;
     let unlocked = stopped.unlock().await;
     ensure(
         matches!(unlocked, Err(Error::Lost { .. })),
-        &format!("its unlock answered {unlocked:?}"),
+        &format!("the unlock returned {unlocked:?}"),
     )?;
-    println!("  slow   unlocks, and is told that it had lost the lock");
+    println!("  slow   unlocks, and learns that it had lost the lock");
     Ok(())
 }
 
@@ -136,7 +135,7 @@ impl<'a> Store<'a> {
         self.server.command(&["HGET", self.key, "balance"]).await
     }
 
-    /// Whether the store has taken the write.
+    /// Returns whether the store accepted the write.
     async fn write(&self, token: i64, balance: i64) -> bool {
         let (token, balance) = (token.to_string(), balance.to_string());
         if !self.compares {

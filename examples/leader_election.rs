@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redisson_lock::{Election, Error, Leader, LockClient};
 
-/// The pause of a leader that was deposed, before it stands again.
+/// The pause of a deposed leader before its next campaign.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What only the leader does. It is stopped at its next await when its term is over.
+/// The work of the leader. The end of the term stops it at its await point.
 async fn lead(leader: Leader) {
     println!("{} leads, term {}", leader.identity, leader.token);
     loop {
@@ -18,7 +18,7 @@ async fn lead(leader: Leader) {
     }
 }
 
-/// Leads whenever it is elected, until `stop`. Then it resigns, and another instance leads at once.
+/// Leads whenever it is elected, until `stop`. Then it resigns, and another instance can lead at once.
 async fn serve<F: Future<Output = ()>>(
     election: &Election,
     identity: &str,
@@ -27,7 +27,7 @@ async fn serve<F: Future<Output = ()>>(
 ) -> Result<(), Error> {
     tokio::select! {
         led = election.lead(identity, PAUSE, work) => led,
-        // The term is dropped, which ends it.
+        // Dropping the future ends the term.
         () = stop => Ok(()),
     }
 }
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Error> {
     let client = LockClient::connect(url).await?;
     let election = client.election("scheduler");
     if let Some(leader) = election.leader().await? {
-        println!("{} leads at the moment", leader.identity);
+        println!("{} is the current leader", leader.identity);
     }
     let identity = format!("process {}", std::process::id());
     let stop = async {

@@ -1,5 +1,4 @@
-//! A service whose locks a Prometheus server watches: `/metrics` shows what docs/metrics.md lists, and the dashboard
-//! docs/grafana-dashboard.json draws it.
+//! A service with metrics of its locks for Prometheus: docs/metrics.md lists them, and docs/grafana-dashboard.json is a dashboard.
 //!
 //! ```text
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example prometheus --features metrics
@@ -22,7 +21,7 @@ const SECONDS: [f64; 12] = [
 /// Operations in one call.
 const OPERATIONS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
-/// Installed before the first client is made: a client reports to the recorder that it finds.
+/// Installed before the first client connects: a client keeps the recorder that it finds then.
 fn recorder() -> Result<PrometheusHandle, Failure> {
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
@@ -31,7 +30,7 @@ fn recorder() -> Result<PrometheusHandle, Failure> {
 }
 
 async fn serve(listener: TcpListener, handle: PrometheusHandle) -> io::Result<()> {
-    // Histograms are kept as they come, until this sums them up.
+    // Aggregates the histogram samples, which would otherwise pile up.
     let upkeep = handle.clone();
     tokio::spawn(async move {
         loop {
@@ -43,7 +42,7 @@ async fn serve(listener: TcpListener, handle: PrometheusHandle) -> io::Result<()
     axum::serve(listener, Router::new().route("/metrics", metrics)).await
 }
 
-/// What the service does.
+/// The work of the service.
 async fn work(client: &LockClient) -> Result<(), redisson_lock::Error> {
     let guard = client.reentrant_lock("report").lock().await?;
     sleep(Duration::from_millis(50)).await;

@@ -6,7 +6,7 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use redisson_lock::{Error, LockClient, ReadWriteLock};
 
-/// Two files that belong together: the entries, and how many there are.
+/// Two files that belong together: the entries, and their number.
 struct Catalogue {
     lock: ReadWriteLock,
     folder: PathBuf,
@@ -25,19 +25,19 @@ impl Catalogue {
         self.lock.read().run(async |_guard| self.load()).await
     }
 
-    /// Writes the entries anew while none reads; says whether they had changed.
+    /// Rewrites the entries without readers. Returns whether they changed.
     async fn rebuild(
         &self,
         entries: &[String],
         pause: Duration,
     ) -> Result<io::Result<bool>, Error> {
         let body = async |_guard: &_| {
-            // The one that had the lock before may have done it.
+            // The previous holder may have rebuilt them.
             if self.load().is_ok_and(|found| found == entries) {
                 return Ok(false);
             }
             fs::write(self.folder.join("entries"), entries.join("\n"))?;
-            // The disk is slow, and the files do not belong together meanwhile.
+            // The disk is slow: meanwhile the files do not belong together.
             tokio::time::sleep(pause).await;
             fs::write(self.folder.join("count"), entries.len().to_string())?;
             Ok(true)

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redisson_lock::{Error, LockClient};
 
-/// Longer than the clocks of the instances differ by, shorter than the pause between two runs.
+/// Longer than the difference of the instances' clocks, shorter than the pause between two runs.
 const AT_LEAST: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Runs the job unless another instance does or has just done. Says whether it ran here.
+/// Runs the job, unless another instance runs it or has just run it. Returns whether this instance ran it.
 async fn run_once(locks: &LockClient, job: impl AsyncFnOnce()) -> Result<bool, Error> {
     let lock = locks.reentrant_lock("job:cleanup");
     let ran = lock
@@ -28,8 +28,8 @@ async fn main() -> Result<(), Error> {
         ticks.tick().await;
         match run_once(&locks, async || println!("cleaning up")).await {
             Ok(true) => println!("done"),
-            Ok(false) => println!("skipped: another instance has done it"),
-            // A job that failed to start is tried again at the next tick.
+            Ok(false) => println!("skipped: another instance ran it"),
+            // The next tick retries a job that failed to start.
             Err(error) => eprintln!("not run: {error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A service that takes a lock, and its tests, which need no server: `cargo test --example unit_test --features test-util`.
+//! A service that uses a lock, with tests that need no server: `cargo test --example unit_test --features test-util`.
 
 use redisson_lock::{Error, LockClient};
 
@@ -10,7 +10,7 @@ struct Billing {
 #[derive(Debug, PartialEq, Eq)]
 enum Billed {
     Done,
-    /// Another instance bills this customer at the moment.
+    /// Another instance is billing this customer.
     Elsewhere,
     /// The lock was lost, and the work was stopped.
     Stopped,
