@@ -21,7 +21,7 @@ pub(crate) struct Seldom {
 struct State {
     began: Option<Instant>,
     logged: u32,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl Seldom {
@@ -40,11 +40,11 @@ impl Seldom {
             (state.began, state.logged) = (Some(now), 0);
         }
         if state.logged == self.most {
-            state.untold += 1;
+            state.suppressed += 1;
             return None;
         }
         state.logged += 1;
-        Some(std::mem::take(&mut state.untold))
+        Some(std::mem::take(&mut state.suppressed))
     }
 }
 

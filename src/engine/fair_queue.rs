@@ -94,10 +94,10 @@ impl Engine {
         let left = left.await;
         if let Ok(Err(error)) = &left {
             match self.lines.left.may_log() {
-                Some(untold) => {
+                Some(suppressed) => {
                     tracing::warn!(
                         ?error,
-                        untold,
+                        suppressed,
                         "a fair queue could not be left; the entry ends by itself"
                     );
                 }

@@ -83,10 +83,10 @@ impl Engine {
                 if let Some((owner, _)) = owners.iter().find(|(owner, _)| owner != waiter)
                     && holder.since.elapsed() >= longest
                     && holder.mark_suspected()
-                    && let Some(untold) = self.lines.deadlocks.may_log()
+                    && let Some(suppressed) = self.lines.deadlocks.may_log()
                 {
                     tracing::warn!(
-                        %name, holder = %owner, %waiter, untold,
+                        %name, holder = %owner, %waiter, suppressed,
                         "a task has waited for {longest:?} for a lock that another owner of this client holds; if the \
                          holder waits for that task, neither goes on: run what it spawns by owner.spawn or owner.scope (the time is \
                          Config::deadlock_warning)"
@@ -117,7 +117,7 @@ impl Engine {
                 continue;
             }
             logged.insert(wait.name.clone(), (wait.since, waited * 2));
-            let Some(untold) = self.lines.slow_waits.may_log() else {
+            let Some(suppressed) = self.lines.slow_waits.may_log() else {
                 continue;
             };
             count += 1;
@@ -126,7 +126,7 @@ impl Engine {
             let holders = self.shown_holders(spec.as_deref()).await;
             tracing::warn!(
                 name: "lock.waiting",
-                name = %wait.name, waiter = %wait.waiter, ?waited, holders, untold,
+                name = %wait.name, waiter = %wait.waiter, ?waited, holders, suppressed,
                 "a task waits for a lock"
             );
         }

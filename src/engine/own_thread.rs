@@ -51,7 +51,11 @@ impl EngineHandle {
             .map_err(|error| {
                 Error::config(format!("a client's own thread cannot start: {error}"))
             })?;
-        let unstarted = || Err(Error::config("a client's own runtime cannot start"));
+        let unstarted = || {
+            Err(Error::config(
+                "the runtime of the client's own thread cannot start",
+            ))
+        };
         start.await.unwrap_or_else(|_| unstarted())
     }
 }

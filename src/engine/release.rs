@@ -311,8 +311,8 @@ impl Engine {
             Err(error) => {
                 let name = &tenure.spec.name;
                 match self.lines.left.may_log() {
-                    Some(untold) => {
-                        tracing::warn!(%name, error = %error.in_full(), untold, "a dropped guard's lock was not released");
+                    Some(suppressed) => {
+                        tracing::warn!(%name, error = %error.in_full(), suppressed, "a dropped guard's lock was not released");
                     }
                     None => {
                         tracing::debug!(%name, error = %error.in_full(), "a dropped guard's lock was not released")
@@ -487,8 +487,8 @@ impl Engine {
             (Err(error), _) => {
                 let name = &spec.name;
                 match self.lines.left.may_log() {
-                    Some(untold) => {
-                        tracing::warn!(%name, error = %error.in_full(), untold, "an unwanted hold was left to its lease");
+                    Some(suppressed) => {
+                        tracing::warn!(%name, error = %error.in_full(), suppressed, "an unwanted hold was left to its lease");
                     }
                     None => {
                         tracing::debug!(%name, error = %error.in_full(), "an unwanted hold was left to its lease")

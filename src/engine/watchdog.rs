@@ -58,7 +58,7 @@ impl Engine {
         let name = &tenure.spec.name;
         let is_failure = reason != LostReason::Closed;
         match is_failure.then(|| self.lines.lost.may_log()).flatten() {
-            Some(untold) => tracing::warn!(%name, %reason, untold, "a hold was lost"),
+            Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a hold was lost"),
             None => tracing::debug!(%name, %reason, "a hold was lost"),
         }
         if tenure.lose(reason) {
@@ -245,8 +245,8 @@ impl Engine {
                 self.gauges.record_renewal(RenewalEnd::Refused);
                 let name = &tenure.spec.name;
                 match self.lines.refused.may_log() {
-                    Some(untold) => {
-                        tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
+                    Some(suppressed) => {
+                        tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                     }
                     None => tracing::debug!(%name, ?refusal, "a renewal was refused"),
                 }

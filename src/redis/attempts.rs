@@ -208,9 +208,9 @@ impl Fortune {
             failed,
             ..
         } = self;
-        if is_due && let Some(untold) = self.servers.lines.may_log() {
+        if is_due && let Some(suppressed) = self.servers.lines.may_log() {
             self.logged_at = Some(now);
-            tracing::warn!(%server, purpose, %reason, lost, failed, untold, "{what}");
+            tracing::warn!(%server, purpose, %reason, lost, failed, suppressed, "{what}");
         } else {
             tracing::debug!(%server, purpose, %reason, lost, failed, "{what}");
         }
@@ -227,9 +227,9 @@ impl Fortune {
         let (after, lost, failed, purpose) =
             (since.elapsed(), self.lost, self.failed, self.purpose);
         if self.logged_at.take().is_some()
-            && let Some(untold) = self.servers.lines.may_log()
+            && let Some(suppressed) = self.servers.lines.may_log()
         {
-            tracing::info!(%server, purpose, ?after, lost, failed, untold, "connected to Redis again");
+            tracing::info!(%server, purpose, ?after, lost, failed, suppressed, "connected to Redis again");
         }
         (self.lost, self.failed) = (0, 0);
     }

@@ -659,8 +659,8 @@ impl Engine {
     fn log_unreleased(&self, site: &Site, error: &Error) {
         let name = &site.name;
         match self.lines.left.may_log() {
-            Some(untold) => {
-                tracing::warn!(%name, error = %error.in_full(), untold, "permits were not given back")
+            Some(suppressed) => {
+                tracing::warn!(%name, error = %error.in_full(), suppressed, "permits were not given back")
             }
             None => tracing::debug!(%name, error = %error.in_full(), "permits were not given back"),
         }
@@ -794,6 +794,6 @@ const NO_ANSWER: &str = "the server did not answer; what was asked for goes on i
 
 fn unexpected_answer(outcome: Outcome) -> Error {
     Error::Redis {
-        message: format!("the script answered {outcome:?}, which it never should"),
+        message: format!("the script returned an unknown reply: {outcome:?}"),
     }
 }

@@ -332,8 +332,8 @@ impl Engine {
                 Err(CallError::Refused(refusal)) => {
                     let name = &permit.site.name;
                     match self.lines.refused.may_log() {
-                        Some(untold) => {
-                            tracing::warn!(%name, ?refusal, untold, "a renewal was refused");
+                        Some(suppressed) => {
+                            tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
                         }
                         None => tracing::debug!(%name, ?refusal, "a renewal was refused"),
                     }
@@ -362,7 +362,7 @@ impl Engine {
             .then(|| self.lines.lost.may_log())
             .flatten()
         {
-            Some(untold) => tracing::warn!(%name, %reason, untold, "a permit was lost"),
+            Some(suppressed) => tracing::warn!(%name, %reason, suppressed, "a permit was lost"),
             None => tracing::debug!(%name, %reason, "a permit was lost"),
         }
         if let Some(token) = permit.lost.get() {

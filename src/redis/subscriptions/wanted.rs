@@ -150,9 +150,9 @@ impl Wanted {
     pub(super) fn refuse(&mut self, channel: &Bytes) {
         let shown = server_text::shown(&String::from_utf8_lossy(channel));
         match self.lines.may_log() {
-            Some(untold) => tracing::warn!(
+            Some(suppressed) => tracing::warn!(
                 channel = shown,
-                untold,
+                suppressed,
                 "Redis refuses the subscription: waiters for this lock poll"
             ),
             None => tracing::debug!(channel = shown, "Redis refuses the subscription"),
