@@ -120,7 +120,7 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
     for (nodes, told) in [
         (
             "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 0-10\n",
-            "no node",
+            "no known node",
         ),
         (
             "aaa 127.0.0.1:1@1 master - 0 0 1 connected 0-16383\n",
@@ -128,18 +128,18 @@ async fn maps_of_slots_that_make_no_sense_end_in_an_error() {
         ),
         (
             "aaa 127.0.0.1:99999@1 master - 0 0 1 connected 0-16383\n",
-            "no node",
+            "no known node",
         ),
         (
             "aaa 127.0.0.1:PORT@1 master - 0 0 1 connected 9-3 99999 x-y\n",
-            "no node",
+            "no known node",
         ),
         (
             &*format!("{ALL}bbb 127.0.0.1:1@1 master - 0 0 2 connected 0-16383\n"),
             "refused",
         ),
-        ("", "no node"),
-        (&endless, "no node"),
+        ("", "no known node"),
+        (&endless, "no known node"),
     ] {
         let shown = &nodes[..nodes.len().min(80)];
         let node = node(nodes.to_owned(), "-ERR this is no server\r\n").await;
