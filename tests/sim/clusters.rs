@@ -27,7 +27,10 @@ async fn client(cluster: &Cluster) -> LockClient {
     let config = Config::default()
         .with_watchdog_lease(LEASE)
         .with_poll_floor(Duration::from_secs(3_600));
-    cluster.client_with(config).await.expect("the nodes are up")
+    let client = cluster.client_with(config).await.expect("the nodes are up");
+    // Until all connections are made, the client asks for the map every 200 ms.
+    sleep(Duration::from_secs(1)).await;
+    client
 }
 
 fn hear_all(cluster: &Cluster) {
@@ -88,6 +91,26 @@ async fn a_client_finds_the_owner_of_a_slot_soon_after_the_last_one_has_died() {
     hear_all(&cluster);
     let entered = timeout(Duration::from_secs(2), client.reentrant_lock("a").lock()).await;
     assert!(entered.is_ok(), "the map is not asked for");
+}
+
+/// A redirection shows that the map is outdated. The client asks for the whole map then, and not only at its look every 5 s.
+#[tokio::test(start_paused = true)]
+async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
+    let cluster = Cluster::new(3);
+    let client = client(&cluster).await;
+    let owner = cluster.owner(Cluster::slot_of("a")).unwrap();
+    let is_beside = |name: &String| cluster.owner(Cluster::slot_of(name)) == Some(owner);
+    let beside = (0..).map(|i| format!("b{i}")).find(is_beside).unwrap();
+    let guard = client.reentrant_lock("a").lock().await.unwrap();
+    cluster.stop(owner);
+    cluster.take_over(owner, (owner + 1) % 3, |_| false);
+    hear_all(&cluster);
+    let began = Instant::now();
+    let _other = client.reentrant_lock(beside).lock().await.unwrap();
+    let told = timeout(SOON, guard.lost()).await;
+    assert!(told.is_ok(), "the hold is not looked up");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 /// A fleet in which some listen within shards and some everywhere: neither hears the other, and the log says so.
