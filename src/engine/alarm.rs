@@ -1,20 +1,27 @@
-//! The sleep of a task that looks after many entries: any thread moves an entry, and the task wakes for the earliest.
+//! The timer of a background task with many entries, such as the watchdog.
+//!
+//! Any thread may move an entry. The task sleeps until the earliest deadline, and publishes that
+//! time in `looks_at`. A thread notifies the task only if its entry is due earlier, which is rare.
+//!
+//! No deadline is missed: a thread writes its entry before it reads `looks_at`. The task writes
+//! `looks_at` before it reads the entries once more. So the thread sees the task's time, or the
+//! task sees the thread's entry.
 
 use tokio::time::Instant;
 
 use super::deadline_queue::DeadlineQueue;
 use crate::sync::{AtomicU64, Mutex, Notify, Ordering, lock, timeout_at};
 
-/// Tables, so that locking and unlocking tasks seldom meet at one.
+/// Shards, so that tasks seldom contend for one mutex.
 const SHARDS: usize = 8;
 
 const NEVER: u64 = u64::MAX;
 
-/// What is due when, and the sleep of the one task that waits for it.
+/// Entries by deadline, and the sleep of the one task that handles them.
 pub(super) struct Alarm<T> {
     shards: [Mutex<DeadlineQueue<u64, T>>; SHARDS],
     started: Instant,
-    /// When the task looks by itself, in milliseconds after `started`; 0 while it is looking.
+    /// The time of the task's next look, in milliseconds after `started`; 0 while it looks.
     looks_at: AtomicU64,
     earlier: Notify,
 }
@@ -36,7 +43,8 @@ impl<T> Alarm<T> {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    /// Moves the entry `number`, which stands under `entered`, to the time that `at` returns; `None` removes it.
+    /// Moves the entry `number` from the deadline in `entered` to the one that `at` returns; `None`
+    /// removes it.
     #[inline]
     pub(super) fn set(
         &self,
@@ -46,17 +54,17 @@ impl<T> Alarm<T> {
         entry: impl FnOnce() -> T,
     ) {
         let mut shard = lock(&self.shards[number as usize % SHARDS]);
-        // Read under the lock: of two calls at a time, the later one writes what is true later.
+        // Read under the mutex: of two concurrent calls, the later one writes the later state.
         let at = at();
         shard.set(number, &mut lock(entered), at, entry);
         drop(shard);
-        // The entry is there before this is read, and the task reads the entries once more after it has written this.
+        // The entry is written before `looks_at` is read (see the module's documentation).
         if at.is_some_and(|at| self.millis(at) < self.looks_at.load(Ordering::SeqCst)) {
             self.earlier.notify_one();
         }
     }
 
-    /// Takes out what is due at `now`.
+    /// Takes out the entries that are due at `now`.
     pub(super) fn due(&self, now: Instant) -> Vec<T> {
         self.looks_at.store(0, Ordering::SeqCst);
         self.shards
@@ -72,7 +80,7 @@ impl<T> Alarm<T> {
             .min()
     }
 
-    /// Completes when something is due, and now and then earlier. One task waits.
+    /// Completes when an entry is due, and sometimes earlier. Only one task may wait.
     pub(super) async fn wait(&self) {
         let next = self.next();
         self.looks_at.store(

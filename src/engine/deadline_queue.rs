@@ -1,10 +1,13 @@
-//! What is due when. Pure.
+//! A queue of deadlines in which entries can be moved. Pure.
+//!
+//! Entries are ordered by deadline and key. Whatever an entry is about stores the deadline under
+//! which it is entered, so that a move finds it without a search.
 
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// Entries by deadline and key. The owner of an entry keeps the deadline under which it is entered.
+/// Entries by deadline and key. The caller keeps the deadline of each entry.
 #[derive(Debug)]
 pub(super) struct DeadlineQueue<K, T = ()> {
     entries: BTreeMap<(Instant, K), T>,
@@ -51,7 +54,7 @@ impl<K: Ord, T> DeadlineQueue<K, T> {
         Some((key, entry))
     }
 
-    /// Takes out what is due at `now`.
+    /// Takes out the entries that are due at `now`.
     pub(super) fn due(&mut self, now: Instant) -> Vec<T> {
         std::iter::from_fn(|| self.pop_due(now))
             .map(|(_, entry)| entry)

@@ -1,9 +1,11 @@
-//! Echoes: the messages of this client's own releases, which its own subscription delivers and which tell nothing new. Pure.
+//! Echoes: the messages of this client's own releases, which its own subscription delivers and
+//! which tell nothing new. Pure.
 //!
-//! Messages arrive in the order of their publication, and an echo is expected from before its release is sent. So the
-//! message that is taken for the echo is the echo, or an older message. Where the difference matters, nothing is expected any
-//! more: after a refused attempt, and when messages may have been missed. An echo that is lost unnoticed, between nodes
-//! of a cluster, is expected until [`ECHO_WAIT`] after the answer.
+//! An echo is expected from before its release is sent, and messages arrive in the order of their
+//! publication. A message that is absorbed is therefore the echo, or an older message. Where the
+//! difference matters, all expected echoes are forgotten: after a refused attempt, and when
+//! messages may have been missed. An echo that is lost unnoticed, between nodes of a cluster, is
+//! expected until [`ECHO_WAIT`] after the answer.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -19,13 +21,13 @@ pub(super) struct Ticket(u64);
 /// The echoes of the releases of one lock.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
-    /// Those that have not arrived, and until when they are expected, once their releases are answered.
+    /// The echoes that have not arrived. Each has an end from the answer to its release on.
     expected: VecDeque<(Ticket, Option<Instant>)>,
     tickets: u64,
 }
 
 impl Echoes {
-    /// A release is about to be sent.
+    /// Expects the echo of a release that is about to be sent.
     pub(super) fn expect(&mut self, now: Instant) -> Ticket {
         self.forget_overdue(now);
         self.tickets += 1;
@@ -34,8 +36,8 @@ impl Echoes {
         ticket
     }
 
-    /// Records the answer to the release. Returns whether a message was taken for its echo that cannot have been, as it has not
-    /// `published`, or is not known to have.
+    /// Records the answer to the release. Returns whether a message was absorbed by mistake,
+    /// because the release has not `published`, or may not have.
     pub(super) fn record_answer(&mut self, ticket: Ticket, published: bool, now: Instant) -> bool {
         let index = self
             .expected
@@ -49,7 +51,7 @@ impl Echoes {
         index.is_none() && !published
     }
 
-    /// Whether a message is an echo, or older than one.
+    /// Returns whether a message is an echo, or older than one. It uses up one expected echo.
     pub(super) fn absorb(&mut self, now: Instant) -> bool {
         self.forget_overdue(now);
         self.expected.pop_front().is_some()

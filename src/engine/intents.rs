@@ -1,13 +1,16 @@
-//! When a waiting writer keeps new readers out, and for how long. Pure.
+//! Intents: when a waiting writer keeps new readers out, and for how long. Pure.
 //!
-//! Readers that overlap never leave a lock free, so a writer beside them would wait for ever. A writer of this crate that has
-//! waited for a while leaves an *intent* on the server (`write_intend.lua`): for its length, clients of this crate grant no
-//! new read holds, the present readers finish, and the lock is free for the writer.
+//! Overlapping readers never leave a lock free, so a writer beside them would wait forever. A
+//! writer of this crate that has waited for a while sets an *intent* on the server
+//! (`write_intend.lua`). For its length, clients of this crate are granted no new read holds. The
+//! present readers finish, and the lock is free for the writer.
 //!
-//! The first intent at a lock is as long as [`SHORTEST`]. If the writer did not get in, the intent was shorter than the
-//! readers' critical sections: the next one is twice as long. An intent that worked sets the length of the next one: twice the time
-//! that it took. An intent comes after a wait of four times its length, so readers are kept out for a fifth of the time at
-//! most. Where not even the longest one works, or the lock has no readers, intents become rarer: up to one in [`LONGEST_PAUSE`].
+//! - The first intent at a lock lasts [`SHORTEST`]. An intent without a grant to a writer was
+//!   shorter than the readers' critical sections, so the next one is twice as long. An intent that
+//!   worked sets the length of the next one: twice the time that it took.
+//! - An intent comes after a wait of four times its length, so it keeps readers out for at most a
+//!   fifth of the time. Where not even the longest intent works, or the lock has no readers,
+//!   intents become rarer: down to one per [`LONGEST_PAUSE`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,45 +19,45 @@ use tokio::time::Instant;
 use super::deadline_queue::DeadlineQueue;
 use crate::{hash::HashMap, wire::LockSpec};
 
-/// Longer than most critical sections of readers that do not wait for anything.
+/// The shortest intent: longer than most critical sections of readers that wait for nothing.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// Readers that hold the lock for longer than this are waited for as ever.
+/// The longest intent: a writer waits for readers with longer critical sections as without intents.
 const LONGEST: Duration = Duration::from_millis(64);
-/// The wait before an intent, and behind it, in lengths of it.
+/// The wait before an intent, and after it, as a multiple of its length.
 const REST: u32 = 4;
 /// The longest wait between two intents.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// By how much later than another one an intent may be run by the server.
+/// The difference in transit times by which an intent may reach the server later than another one.
 const ON_THE_WAY: Duration = Duration::from_millis(5);
-/// After how long without a waiting writer the length that worked is forgotten.
+/// Time without a waiting writer after which the length that worked is forgotten.
 const MEMORY: Duration = Duration::from_secs(10);
-/// The fewest locks that are looked through for those to forget.
+/// The fewest locks that are searched for entries to forget.
 const FEW: usize = 64;
 
 #[derive(Debug)]
 struct Intent {
     spec: Arc<LockSpec>,
     length: Duration,
-    /// How long a writer waits before the next one, if that is more than what the length says.
+    /// The wait before the next intent, if it is longer than its length demands.
     pause: Duration,
-    /// When the next one is to be left, while writers wait.
+    /// The time of the next intent, while writers wait.
     due: Option<Instant>,
-    /// When the last one was left, if no writer has got in since.
+    /// The time of the last intent, if no writer has acquired the lock since.
     left: Option<Instant>,
-    /// Before this, the server lets no other one be left.
+    /// The server refuses other intents until then.
     rests_until: Instant,
     used: Instant,
 }
 
 impl Intent {
-    /// The next one is due after a wait, and when the server has rested from the last.
+    /// Schedules the next intent: after a wait, and when the server accepts one again.
     fn schedule(&mut self, now: Instant, due: &mut DeadlineQueue<Arc<str>>) {
         let pause = self.pause.max(REST * self.length);
         let at = self.rests_until.max(now + pause);
         due.set(self.spec.name.clone(), &mut self.due, Some(at), || ());
     }
 
-    /// They are of no use at present.
+    /// Makes intents rarer: they are of no use at present.
     fn make_rarer(&mut self, times: u32) {
         self.pause = (times * self.pause.max(REST * self.length)).min(LONGEST_PAUSE);
     }
@@ -66,7 +69,7 @@ pub(super) struct Intents {
     on: bool,
     locks: HashMap<Arc<str>, Intent>,
     due: DeadlineQueue<Arc<str>>,
-    /// At how many locks those to forget are looked for.
+    /// The number of locks from which on entries to forget are searched for.
     look_at: usize,
 }
 
@@ -108,7 +111,7 @@ impl Intents {
         self.due.next()
     }
 
-    /// The next lock at which an intent is to be left now, and for how long.
+    /// Takes the next lock at which an intent is due, and the intent's length.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(Arc<LockSpec>, Duration)> {
         let (name, ()) = self.due.pop_due(now)?;
         let intent = self.locks.get_mut(&name)?;
@@ -124,7 +127,8 @@ impl Intents {
         Some((intent.spec.clone(), intent.length))
     }
 
-    /// Records that the server refused an intent: another client left one not long ago, or the lock has no readers.
+    /// Records that the server refused an intent: another client has set one not long ago, or the
+    /// lock has no readers.
     pub(super) fn record_refusal(&mut self, name: &Arc<str>, has_no_readers: bool, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;
@@ -139,7 +143,7 @@ impl Intents {
         }
     }
 
-    /// Records that a writer got in.
+    /// Records that a writer acquired the lock.
     pub(super) fn record_grant(&mut self, name: &str, now: Instant) {
         let Some(intent) = self.locks.get_mut(name) else {
             return;
@@ -187,7 +191,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Takes the intents as they are due until one is as long as `needed`; says when and how long.
+    /// Takes intents as they are due until one is as long as `needed`. Returns its length.
     fn until_one_works(intents: &mut Intents, spec: &Arc<LockSpec>, needed: Duration) -> Duration {
         loop {
             let due = intents.next_due().expect("a writer waits");
@@ -213,7 +217,7 @@ mod tests {
         let later = now + Duration::from_secs(1);
         intents.add_writer(&name, later);
         assert_eq!(intents.next_due(), Some(later + millis(128)));
-        // One that the server has refused says nothing of the readers.
+        // A refused intent says nothing about the readers.
         let (_, length) = intents.take_due(later + millis(128)).unwrap();
         intents.record_refusal(&name.name, false, later);
         assert_eq!(length, millis(32));

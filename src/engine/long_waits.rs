@@ -1,4 +1,5 @@
-//! Logs a task that waits for long: the holder, and whether the client seems to wait for itself.
+//! Log lines about long waits: the waiter, the holder, and whether a client seems to wait for
+//! itself.
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
@@ -7,10 +8,10 @@ use tokio::time::Instant;
 use super::{Engine, local_queue::Signal};
 use crate::{owner::Owner, wire::LockSpec};
 
-/// The most waits that one look tells of: each asks the server.
+/// The most waits that one check logs: each of them costs a request.
 const MOST_LOGGED: usize = 10;
 
-/// The task that has waited for a lock for longest, as far as is known here.
+/// The longest wait for a lock in a local queue or a wake-up queue.
 struct LongWait {
     name: Arc<str>,
     waiter: Owner,
@@ -18,11 +19,11 @@ struct LongWait {
     spec: Option<Arc<LockSpec>>,
 }
 
-/// A wait that was told of: since when it lasts, and for how long it is to have lasted when it is told of again.
+/// The logged waits by lock: the start of the wait, and its duration at the next log line.
 type LoggedWaits = HashMap<Arc<str>, (Instant, Duration)>;
 
 impl Engine {
-    /// Looks at the waiters, for as long as it is polled.
+    /// Checks the waiters, as long as it is polled.
     pub(super) async fn watch_long_waits(self: &Arc<Self>) {
         let (suspicious, slow) = (self.config.deadlock_warning, self.config.slow_wait);
         let Some(period) = suspicious.into_iter().chain(slow).min() else {
@@ -49,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// The longest waits that have lasted for `least`.
+    /// The longest waits of each lock that have lasted for `least`.
     fn waits(&self, least: Duration) -> Vec<LongWait> {
         let lasts = |signal: &Signal| signal.since.elapsed() >= least;
         let mut waits = self.owners.locals(|name, local| {
@@ -74,7 +75,8 @@ impl Engine {
         waits
     }
 
-    /// Logs holders that have held a lock for long, while another owner of this client waited for it: they may be waiting for that owner.
+    /// Logs holders of a lock that another owner of this client has waited for for long: the holder
+    /// may be waiting for that owner.
     fn warn_of_deadlocks(&self, waits: &[LongWait], longest: Duration) {
         let long = |wait: &&LongWait| wait.since.elapsed() >= longest;
         for LongWait { name, waiter, .. } in waits.iter().filter(long) {
@@ -96,14 +98,15 @@ impl Engine {
         }
     }
 
-    /// Tells of a wait when it has lasted for `longest`, and whenever it has become twice as long.
+    /// Logs a wait when it has lasted for `longest`, and each time that its duration has doubled
+    /// since.
     async fn warn_of_slow_waits(
         self: &Arc<Self>,
         mut waits: Vec<LongWait>,
         longest: Duration,
         logged: &mut LoggedWaits,
     ) {
-        // Of several at one name, the longest.
+        // Sorted, so that of several waits at one name the longest is logged.
         waits.sort_by_key(|wait| wait.since);
         let specs: HashMap<_, _> = waits
             .iter()

@@ -1,4 +1,4 @@
-//! The waiters for one name. Pure.
+//! The waiters of one client for one lock, and their states. Pure.
 
 use std::{cmp::Ordering, collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use crate::wire::{HoldMode, LockSpec, message::Wake};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WaiterId(pub(super) u64);
 
-/// What a queue waits for: a name, and for a read-write lock which side of it. A message wakes one reader and one writer.
+/// The key of a queue: a lock, and for a read-write lock its side. A message thus wakes one reader
+/// and one writer.
 #[derive(Debug, Clone)]
 pub(super) struct Key(Arc<LockSpec>);
 
@@ -49,33 +50,33 @@ impl Ord for Key {
     }
 }
 
-/// The waiters of one name, in the order in which they came.
+/// The waiters of one lock, in the order of their arrival.
 #[derive(Debug)]
 pub(super) struct Queue<S> {
     pub(super) key: Key,
-    /// How often one of them asks if it hears nothing.
+    /// The interval at which a waiter asks without a message.
     pub(super) poll_floor: Duration,
     pub(super) waiters: VecDeque<Waiter<S>>,
     pub(super) poll_at: Option<Instant>,
     /// Polls since the last message.
     pub(super) polls: u32,
     pub(super) echoes: Echoes,
-    /// Until when the waiters leave the lock to other clients.
+    /// The end of the time in which the waiters leave the lock to other clients.
     rest_until: Option<Instant>,
-    /// Messages are sure to arrive.
+    /// Whether the subscription is confirmed: messages arrive.
     pub(super) listens: bool,
-    /// One of them has subscribed, or could not.
+    /// Whether a waiter has subscribed, or has failed to.
     pub(super) has_subscribed: bool,
     /// Whether this client stays subscribed without a waiter.
     pub(super) stays: Stays,
 }
 
-/// Whether a client stays subscribed when its last waiter has gone. While it comes back to a lock that other clients want, it
-/// receives the messages of all their releases.
+/// Whether a client stays subscribed without a waiter. A client that comes back to a contended lock
+/// again and again then receives the messages of all releases by other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stays {
     No,
-    /// For as long as it holds the lock.
+    /// The client stays subscribed for as long as it holds the lock.
     WhileHeld,
     Until(Instant),
 }
@@ -89,20 +90,22 @@ pub(super) struct Waiter<S> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Asking the server, or about to.
+    /// The waiter asks the server, or is about to.
     Trying,
-    /// Asking, but this client has released the lock since it began: a refusal will be out of date.
+    /// The waiter asks, but this client has released the lock since the attempt began: a refusal
+    /// will be out of date.
     Echoed,
-    /// Asking, but something has happened since it began: a refusal will be out of date, and perhaps a grant.
+    /// The waiter asks, but an event has arrived since the attempt began: a refusal will be out of
+    /// date, and perhaps a grant.
     Outdated,
-    /// Refused, and waiting to be notified.
+    /// The waiter was refused, and waits to be notified.
     Parked,
-    /// Notified, and has not begun to try.
+    /// The waiter was notified, and has not begun an attempt.
     Notified,
 }
 
 impl<S: Clone> Waiter<S> {
-    /// Wakes the waiter: it is to try, or to try again if it is refused.
+    /// Wakes the waiter: it tries, or tries again if its attempt under way is refused.
     pub(super) fn wake(&mut self) -> Option<S> {
         match self.state {
             State::Trying | State::Echoed => self.state = State::Outdated,
@@ -121,7 +124,7 @@ impl<S> Queue<S> {
         Self {
             key: Key(spec.clone()),
             poll_floor,
-            // Mostly there is one.
+            // Most queues have one waiter.
             waiters: VecDeque::with_capacity(1),
             poll_at: None,
             polls: 0,
@@ -143,7 +146,7 @@ impl<S> Queue<S> {
             }
     }
 
-    /// The waiters leave the lock to other clients until then.
+    /// Makes the waiters leave the lock to other clients until `until`.
     pub(super) fn rest(&mut self, until: Instant) {
         self.rest_until = Some(until);
     }
@@ -157,7 +160,8 @@ impl<S> Queue<S> {
         all.set(self.key.clone(), &mut self.poll_at, at, || ());
     }
 
-    /// Ends the time in which the lock was left to other clients.
+    /// Ends the time in which the waiters leave the lock to other clients. Returns whether there
+    /// was one.
     pub(super) fn end_rest(&mut self) -> bool {
         self.rest_until.take().is_some()
     }
@@ -168,8 +172,9 @@ impl<S> Queue<S> {
 }
 
 impl<S: Clone> Queue<S> {
-    /// Returns whether a message is this client's echo, or older. Waiters at rest need not see it; a waiter with an attempt on its way may have
-    /// been quicker than the release.
+    /// Returns whether a message is this client's echo, or older. Parked waiters need not see it.
+    /// An attempt under way may have reached the server before the release, so its refusal will be
+    /// out of date.
     pub(super) fn absorb_echo(&mut self, now: Instant) -> bool {
         let is_echo = self.echoes.absorb(now);
         if is_echo {
@@ -179,10 +184,11 @@ impl<S: Clone> Queue<S> {
         is_echo
     }
 
-    /// Wakes one waiter, or all. A waiter with an attempt on its way sees the event when it is refused.
+    /// Wakes one waiter, or all. A waiter with an attempt under way sees the event when it is
+    /// refused.
     ///
-    /// For one, that is the first at rest, or else the first with an attempt on its way. If all of those tried again, each
-    /// release would cost as many attempts as there are.
+    /// One waiter is the first that is parked, or else the first with an attempt under way. If all
+    /// of those tried again, each release would cost as many attempts as there are.
     pub(super) fn wake(&mut self, wake: Wake) -> Vec<S> {
         self.polls = 0;
         let notified = self.notify(wake);

@@ -1,16 +1,19 @@
-//! The readers of one client share what one of them has of a lock.
+//! The readers of one client share a read hold.
 //!
-//! A read hold that the server has granted to one reader is *open* for a while ([`Config::local_hand_off`]): other readers of
-//! the client that come within it join its tenure in memory, and the server hears of none of them. The last one to leave releases
-//! the hold. So a client costs the server two scripts in each such time, however many of its tasks read, and a writer elsewhere waits for
-//! that time and the critical sections that began in it.
+//! A read hold that the server granted is *open* in the hand-off window
+//! ([`Config::local_hand_off`]): other readers of the client join its tenure in memory, and send
+//! nothing. The last reader to leave releases the hold. A client thus costs the server two scripts
+//! per window, however many of its tasks read. A writer elsewhere waits for the window, and for the
+//! critical sections that began in it.
 //!
-//! The last one to leave has the tasks that are ready go first, if readers have come before: there is no queue of readers that it could be
-//! passed to, and those that read again and again would find it gone in between.
+//! The last reader to leave first yields to ready tasks, if readers have joined before. There is no
+//! queue of readers to which it could hand the hold, and tasks that read again and again would
+//! otherwise find it gone.
 //!
-//! When the time is over, one reader asks the server for the next hold, and those that come meanwhile wait for its
-//! answer. They wait for one answer only, and not for long, as the future of the reader that asks may be kept and not polled;
-//! after that, each asks for itself. Nothing depends on their asking together but the number of scripts.
+//! After the window, one reader asks the server for the next hold, and readers that arrive
+//! meanwhile wait for its answer. They wait for one answer only, and not for long, because the
+//! future of the asking reader may be kept and never polled. After that, each reader asks for
+//! itself. Only the number of scripts depends on their waiting.
 //!
 //! [`Config::local_hand_off`]: crate::Config::local_hand_off
 
@@ -36,15 +39,16 @@ use crate::{
     sync::{AtomicUsize, Mutex, Ordering, lock},
 };
 
-/// How long a reader waits for the answer to another one, or for twice as long as the last answer took.
+/// How long a reader waits for another reader's answer, or twice as long as the last answer took if
+/// that is longer.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
-/// What the readers of one client share of a lock.
+/// The state that the readers of one client share of a lock.
 #[derive(Default)]
 pub(super) struct Readers {
     state: Mutex<State>,
     answered: Notify,
-    /// How many wait for the answer to another one.
+    /// The number of readers that wait for another reader's answer.
     waiting: AtomicUsize,
 }
 
@@ -53,10 +57,10 @@ pub(super) type ReadersRef = Use<Arc<str>, Readers>;
 #[derive(Default)]
 struct State {
     tenure: Option<Arc<Tenure>>,
-    /// Which one asks the server for all.
+    /// The number of the reader that asks the server for all.
     asker: Option<u64>,
     askers: u64,
-    /// How long the last asker has asked.
+    /// How long the last asker waited for its answer.
     answer_takes: Duration,
 }
 
@@ -77,25 +81,25 @@ impl Readers {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// From now on, readers join `tenure`. Returns the one before.
+    /// Makes `tenure` the shared one, which readers join. Returns the previous one.
     pub(super) fn share(&self, tenure: &Arc<Tenure>) -> Option<Arc<Tenure>> {
         lock(&self.state).tenure.replace(tenure.clone())
     }
 
-    /// What is shared is joined no more.
+    /// Ends the sharing: no reader joins the shared tenure any more.
     pub(super) fn close(&self) {
         let shared = lock(&self.state).tenure.take();
         shared.inspect(|tenure| tenure.close_to_readers());
     }
 
-    /// The tenure of that number is over. Returns it if it is shared.
+    /// Ends the sharing of the tenure `number`, which is over. Returns it if it was shared.
     pub(super) fn forget(&self, number: u64) -> Option<Arc<Tenure>> {
         let mut state = lock(&self.state);
         state.tenure.take_if(|tenure| tenure.number == number)
     }
 }
 
-/// The part of the reader that asks for all. Its drop has the waiting readers go on.
+/// The role of the reader that asks for all. Its drop notifies the waiting readers.
 pub(super) struct Asking {
     readers: ReadersRef,
     number: u64,
@@ -125,12 +129,13 @@ impl Drop for Asking {
         state.asker.take_if(|asker| *asker == self.number);
         state.answer_takes = self.began.elapsed();
         drop(state);
-        // Also if another reader asks by now: those that wait for this one have its answer.
+        // Notified even if another reader asks by now: readers that wait for this one have its
+        // answer.
         self.readers.answered.notify_waiters();
     }
 }
 
-/// A reader that waits for the answer to another one.
+/// Counts a reader that waits for another reader's answer.
 struct WaitingReader<'a>(&'a Readers);
 
 impl<'a> WaitingReader<'a> {
@@ -147,12 +152,12 @@ impl Drop for WaitingReader<'_> {
 }
 
 impl Engine {
-    /// Whether this is a reader that may share: its lease is the watchdog's.
+    /// Whether a request is that of a reader that may share: its lease is the watchdog's.
     pub(super) fn may_share(&self, request: &AcquireRequest) -> bool {
         request.spec.mode.is_shared() && request.watched && !self.config.local_hand_off.is_zero()
     }
 
-    /// A hold of what another reader has.
+    /// Joins the shared tenure, if it is open.
     pub(super) fn join(
         self: &Arc<Self>,
         readers: &ReadersRef,
@@ -177,7 +182,7 @@ impl Engine {
         Some(hold)
     }
 
-    /// The same, behind those that are ready.
+    /// As [`join`](Self::join), after the tasks that are ready.
     pub(super) async fn join_in_turn(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -187,7 +192,8 @@ impl Engine {
         self.join(&readers, request)
     }
 
-    /// Joins another reader, or waits for the answer to one that asks and joins that, or asks the server.
+    /// Joins the shared tenure, waits for another reader's answer and joins then, or asks the
+    /// server.
     pub(super) async fn try_shared(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -203,7 +209,7 @@ impl Engine {
         let ask = || self.try_until(request, self.answer_deadline(deadline), prior, None);
         let entry = self.owner_entry(&request.spec, request.owner);
         if entry.reading().or_else(|| entry.sent()).is_some() {
-            // It adds to a hold that was shared before, and is not shared anew.
+            // A re-entry adds to a tenure that was shared before, and does not share it anew.
             return ask().await;
         }
         drop(entry);
@@ -215,7 +221,8 @@ impl Engine {
         let longest = Instant::now() + longest;
         let answered = timeout_at(deadline.earlier(longest), answered).await;
         if answered.is_err() && Instant::now() >= longest {
-            // The one that asks may not be polled. Those that come later wait for another one.
+            // The asking reader may never be polled: readers that arrive later wait for another
+            // one.
             lock(&readers.state).asker.take_if(|now| *now == asker);
         }
         let joined = self.join(&readers, request);

@@ -1,4 +1,8 @@
-//! The waiters of one client behind one lock. Any thread changes them, and notifies the waiters that a change concerns.
+//! The waiters of one client, behind one mutex. Any thread may change them, and notifies the
+//! waiters that the change concerns.
+//!
+//! Decisions are those of [`Waiters`]. Waiters are notified after the mutex is released
+//! ([`ToNotify`]).
 
 use std::{
     future::poll_fn,
@@ -24,22 +28,23 @@ use crate::{
 /// How long a notified task may take to be polled.
 pub(super) const PICK_UP: Duration = Duration::from_millis(2);
 
-/// How a waiter is notified to try, and the hold that it is passed, if any.
+/// The notification of a waiter, and the hold that is handed to it, if any.
 ///
 /// Each waiting task has one, so it is small: tests/memory counts the bytes.
 pub(super) struct Signal<O> {
-    /// The owner that waits, and since when.
+    /// The owner that waits, and the start of its wait.
     pub(super) owner: Owner,
     pub(super) since: Instant,
     inbox: Mutex<Inbox<O>>,
 }
 
 struct Inbox<O> {
-    /// When it was notified, if its task has not been polled since.
+    /// The time of the notification, if the task has not been polled since.
     notified_at: Option<Instant>,
-    /// Its task waits to be notified; otherwise it is about something else, such as asking the server.
+    /// The waker of a task that waits to be notified. `None` while the task is about something
+    /// else, such as an attempt.
     waker: Option<Waker>,
-    /// Boxed: one waiter of many has a hold, for a moment.
+    /// The hold that was handed to the waiter. Boxed: one waiter of many has a hold, for a moment.
     hold: Option<Box<O>>,
 }
 
@@ -66,7 +71,7 @@ impl<O> Signal<O> {
         }
     }
 
-    /// Completes when the waiter is to try. A notification that no poll has seen stays for the next call.
+    /// Completes at a notification. One that no poll has seen stays for the next call.
     pub(super) fn notified(&self) -> impl Future<Output = ()> + use<'_, O> {
         poll_fn(|context| self.poll_notified(context))
     }
@@ -81,7 +86,7 @@ impl<O> Signal<O> {
             false => inbox.waker.replace(context.waker().clone()),
         };
         drop(inbox);
-        // Dropped here, outside of the lock: it may be the last use of a task.
+        // Dropped after the mutex is released: this may be the last reference to a task.
         drop(old);
         match is_notified {
             true => Poll::Ready(()),
@@ -89,34 +94,35 @@ impl<O> Signal<O> {
         }
     }
 
-    /// Whether its task waits to be notified.
+    /// Whether the task waits to be notified.
     pub(super) fn waits(&self) -> bool {
         lock(&self.inbox).waker.is_some()
     }
 
-    /// Passes it a hold; the notification follows.
+    /// Hands a hold to the waiter. The caller notifies it afterwards.
     pub(super) fn give(&self, hold: O) {
         lock(&self.inbox).hold = Some(Box::new(hold));
     }
 
-    /// The hold that it was passed, which must be dropped where nothing is locked.
+    /// Takes the hold that was handed to the waiter. It must be dropped where no mutex is held.
     pub(super) fn take(&self) -> Option<O> {
         let hold = lock(&self.inbox).hold.take();
         hold.map(|hold| *hold)
     }
 
-    /// Whether it has a hold that its task has not taken.
+    /// Whether the waiter has a hold that its task has not taken.
     pub(super) fn has_hold(&self) -> bool {
         lock(&self.inbox).hold.is_some()
     }
 
-    /// Whether it was notified, and its task has not been polled since.
+    /// Whether the waiter was notified, and its task has not been polled since.
     #[cfg(test)]
     pub(super) fn is_notified(&self) -> bool {
         lock(&self.inbox).notified_at.is_some()
     }
 
-    /// Whether that was so long ago, for one that waits, that it may never be.
+    /// Whether a waiting task was notified [`PICK_UP`] ago or earlier, and has not been polled
+    /// since: it may never be.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let inbox = lock(&self.inbox);
         let notified_at = inbox.notified_at.filter(|_| inbox.waker.is_some());
@@ -151,30 +157,32 @@ impl<O> Drop for ToNotify<O> {
     }
 }
 
-/// All that listen. `O` is a hold that one of them may be passed.
+/// The waiters of a client that listen for releases. `O` is a hold that may be handed to a waiter.
 pub(super) struct WaitingRoom<O> {
     waiters: Mutex<Waiters<Arc<Signal<O>>>>,
-    /// At how many locks there are any, or the client listens, for tasks that need not know more.
+    /// The number of channels with a waiter or a subscription, for readers without the mutex.
     count: AtomicUsize,
     earlier: Notify,
-    /// Told of the first.
+    /// Notified when the first waiter arrives.
     awaited: Notify,
     unsubscribe: Box<dyn Fn(Bytes) + Send + Sync>,
 }
 
-/// What a waiter that goes leaves to be done. A notification that it made no use of is passed on when this is dropped.
+/// The work that a leaving waiter leaves to its caller. The drop passes on a notification that the
+/// waiter has not used.
 pub(super) struct Left<O> {
-    /// Locks at which an intent is to be withdrawn.
+    /// Locks whose intents are to be withdrawn.
     pub(super) withdrawn: Vec<Arc<LockSpec>>,
-    /// Locks that this client has, by what it knows, and of which a message says otherwise.
+    /// Locks that this client has, as far as it knows, although a message contradicts that.
     pub(super) contradicted: Vec<Arc<LockSpec>>,
-    /// Locks that were granted although no release was heard of.
+    /// Locks that were granted although no message had announced a release.
     pub(super) unheard: Vec<Arc<LockSpec>>,
     _notified: ToNotify<O>,
 }
 
 impl<O> WaitingRoom<O> {
-    /// `unsubscribe` is called with the lock taken: the server hears of joins and leaves in their order.
+    /// `unsubscribe` is called under the mutex, so that the server receives subscriptions and their
+    /// ends in the order of joins and leaves.
     pub(super) fn new(
         waiters: Waiters<Arc<Signal<O>>>,
         unsubscribe: impl Fn(Bytes) + Send + Sync + 'static,
@@ -188,7 +196,7 @@ impl<O> WaitingRoom<O> {
         }
     }
 
-    /// For what makes no waiter join or leave, and no poll earlier.
+    /// Locks the waiters, for a change that adds or removes no waiter and makes no poll earlier.
     pub(super) fn waiters(&self) -> MutexGuard<'_, Waiters<Arc<Signal<O>>>> {
         lock(&self.waiters)
     }
@@ -198,14 +206,16 @@ impl<O> WaitingRoom<O> {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Completes when the client waits, or has begun to since this last did. One task waits.
+    /// Completes when the client has a waiter, or has had one since the last completion. Only one
+    /// task may wait.
     pub(super) async fn awaited(&self) {
         if !self.is_awaited() {
             self.awaited.notified().await;
         }
     }
 
-    /// Changes the waiters. The next poll may become an earlier one.
+    /// Changes the waiters. Unsubscribes where that leaves no listener, and wakes the polling task
+    /// if the next poll is now earlier.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> T) -> T {
         let mut waiters = self.waiters();
         let before = waiters.next_due();
@@ -236,7 +246,8 @@ impl<O> WaitingRoom<O> {
         drop(self.change(change).into_iter().collect::<ToNotify<O>>());
     }
 
-    /// Tells the waiters that `wake` returns, and says how many. Only the task that waits for [`due`](Self::due) may make a poll earlier here.
+    /// Notifies the waiters that `wake` returns, and returns their number. It does not wake the
+    /// task that waits for [`due`](Self::due): only that task may make a poll earlier here.
     pub(super) fn notify(
         &self,
         wake: impl FnOnce(&mut Waiters<Arc<Signal<O>>>) -> Vec<Arc<Signal<O>>>,
@@ -258,7 +269,8 @@ impl<O> WaitingRoom<O> {
         self.change(|waiters| waiters.record_refusal(spec, id, remaining, now)) == Rest::TryAgain
     }
 
-    /// Removes a waiter, which was `granted` the lock until then, or gives up. Waiters of its owner have the lock with it.
+    /// Removes a waiter, which was `granted` the lock until that time, or gives up. After a grant,
+    /// other waiters of the same owner re-enter.
     pub(super) fn leave(
         &self,
         spec: &LockSpec,
@@ -284,7 +296,7 @@ impl<O> WaitingRoom<O> {
         })
     }
 
-    /// Completes when there is something to do ([`poll`](Self::poll)). One task waits.
+    /// Completes when a [`poll`](Self::poll) is due. Only one task may wait.
     pub(super) async fn due(&self) {
         loop {
             let next = self.waiters().next_due();
@@ -299,8 +311,8 @@ impl<O> WaitingRoom<O> {
         }
     }
 
-    /// Notifies the waiters that have heard nothing for long. Returns their number, and the locks at which a writer is to leave an
-    /// intent and for how long.
+    /// Notifies the waiters whose poll is due. Returns their number, and the intents that are due,
+    /// with their lengths.
     pub(super) fn poll(&self, now: Instant) -> (usize, Vec<(Arc<LockSpec>, Duration)>) {
         let (notified, intents) =
             self.change(|waiters| (waiters.poll(now), waiters.take_due_intents(now)));

@@ -1,4 +1,10 @@
-//! The waiters of this client, and which of them is to try next. Pure.
+//! The waiters of one client, and which of them tries next. Pure.
+//!
+//! Messages, reconnections, losses and polls wake waiters. A wake-up is a state of the waiter and
+//! no permit: an event during an attempt makes a refusal out of date, and the waiter tries again
+//! instead of parking. A waiter that leaves without using a wake-up passes it on. Each queue has a
+//! poll besides: when the holder's lease ends, and after the poll floor at the latest (invariant
+//! 5).
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,31 +23,31 @@ use crate::{
     wire::{LockSpec, message::Wake},
 };
 
-/// The pause before a second try that no message asked for; it doubles while such tries come to nothing.
+/// Pause before a second attempt without a message. It doubles while such attempts come to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-/// Where the doubling ends: a lock whose answers make no sense costs ten tries a second.
+/// End of the doubling: a lock with senseless answers costs ten attempts a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a waiter asks where a release need not be published.
+/// Poll interval of kinds whose releases may come without a message.
 const UNANNOUNCED: Duration = Duration::from_millis(200);
 
-/// The waiters by channel and name. Pure; `S` is how a waiter is notified.
+/// The waiters by channel and lock. `S` is the signal of a waiter.
 ///
 /// Two names can share a channel (`a` and `{a}` do): a message concerns the waiters of each.
 #[derive(Debug)]
 pub(super) struct Waiters<S> {
-    /// Of each channel mostly one, so a list, which takes less room than a map.
+    /// The queues of each channel. Most channels have one, so a list takes less room than a map.
     channels: HashMap<Bytes, Vec<Queue<S>>>,
-    /// When a waiter of each queue is to try without having been notified.
+    /// The time of each queue's next poll.
     polls: DeadlineQueue<Key>,
-    /// Locks that are left to other clients now and then.
+    /// The yields, in which locks are left to other clients.
     pub(super) yields: Yields,
     intents: Intents,
-    /// Writers that wait no longer, and may have left an intent.
+    /// Locks whose writers have left, and may have left an intent.
     withdrawn: Vec<Arc<LockSpec>>,
-    /// Locks that this client has, or had, and of which a message says that it is not its own.
+    /// Locks that this client has, or had, although a message announced another client's release.
     contradicted: Vec<Arc<LockSpec>>,
-    /// Locks that were granted to a waiter that had asked by itself, and not as it heard of a release.
+    /// Locks that were granted to a poll, and not after a message.
     unheard: Vec<Arc<LockSpec>>,
     /// Channels to unsubscribe from.
     unneeded: Vec<Bytes>,
@@ -49,12 +55,12 @@ pub(super) struct Waiters<S> {
     ids: u64,
 }
 
-/// Whether a refused waiter may rest.
+/// Whether a refused waiter may park.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Until it is notified.
+    /// The waiter is parked until it is notified.
     Parked,
-    /// Something has happened since it asked.
+    /// An event has arrived since the attempt began.
     TryAgain,
 }
 
@@ -87,7 +93,7 @@ impl<S: Clone> Waiters<S> {
         Some((queue, &mut self.polls))
     }
 
-    /// A waiter comes.
+    /// Adds a waiter that is about to try.
     pub(super) fn join(&mut self, spec: &Arc<LockSpec>, signal: S) -> WaiterId {
         self.ids += 1;
         let id = WaiterId(self.ids);
@@ -135,7 +141,8 @@ impl<S: Clone> Waiters<S> {
         others.filter_map(Waiter::wake).collect()
     }
 
-    /// A waiter comes that does not try before a yield is over. Says whether messages are sure to arrive.
+    /// Adds a waiter that does not try before the end of a yield. Returns `None` without a yield;
+    /// otherwise its id, and whether the subscription is confirmed.
     pub(super) fn join_yielding(
         &mut self,
         spec: &Arc<LockSpec>,
@@ -152,7 +159,7 @@ impl<S: Clone> Waiters<S> {
         Some((id, listens))
     }
 
-    /// Records a subscription: it is `done`, and messages are sure to arrive, or it has failed.
+    /// Records the end of a subscription: it is confirmed if `done`, or has failed.
     pub(super) fn record_subscription(&mut self, spec: &LockSpec, done: bool) {
         if let Some(queue) = self.queue(spec) {
             queue.listens |= done;
@@ -160,14 +167,16 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// Begins the release of a last hold of this client. Its message may arrive before the answer.
+    /// Begins the release of a last hold of this client. Its message may arrive before the answer,
+    /// so its echo is expected from now on.
     pub(super) fn begin_release(&mut self, spec: &LockSpec, now: Instant) -> Option<Ticket> {
         let queue = self.queue(spec).filter(|queue| queue.listens)?;
         Some(queue.echoes.expect(now))
     }
 
-    /// Finishes the release of a last hold of this client. The message reached these neighbours, or is not known to have been published. A
-    /// yield may be `due`; other tasks of this client want the lock, unless it is `alone`.
+    /// Finishes the release of a last hold of this client. The message reached the neighbours
+    /// `heard`; `None` if it may not have been published. A yield begins if it is `due`. If the
+    /// release was `alone`, no other task of this client waits for the lock.
     pub(super) fn finish_release(
         &mut self,
         spec: &Arc<LockSpec>,
@@ -205,7 +214,8 @@ impl<S: Clone> Waiters<S> {
         notified
     }
 
-    /// Schedules a poll for the other waiters: one of them was granted the lock until then, and leaves.
+    /// Schedules a poll for the remaining waiters: one of them was granted the lock until `until`,
+    /// and leaves.
     pub(super) fn poll_after_grant(&mut self, spec: &LockSpec, until: Instant, now: Instant) {
         let Some(queue) = self.queue(spec) else {
             return;
@@ -251,7 +261,7 @@ impl<S: Clone> Waiters<S> {
         Rest::Parked
     }
 
-    /// One of the waiters is to try at `at`, or earlier.
+    /// Schedules a poll of the queue at `at`, or earlier.
     fn poll_by(&mut self, spec: &LockSpec, at: Instant, now: Instant) {
         let Some((queue, polls)) = self.queue_and_polls(spec) else {
             return;
@@ -264,8 +274,8 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// A waiter goes, because it was `granted` the lock or for another reason. A notification that it made no use of is
-    /// passed on.
+    /// Removes a waiter, which was `granted` the lock or gives up. Passes on a notification that
+    /// the waiter has not used.
     pub(super) fn leave(
         &mut self,
         spec: &LockSpec,
@@ -281,12 +291,13 @@ impl<S: Clone> Waiters<S> {
             return Vec::new();
         };
         let state = queue.waiters.remove(index).map(|waiter| waiter.state);
-        // Perhaps no attempt was sent since messages are sure to arrive; then a waiter is to try, at the end of a yield if there is one.
+        // Before the confirmation of a subscription, perhaps no attempt follows it: the next waiter
+        // tries. In a yield, the poll at its end does.
         let sure = queue.has_subscribed || queue.rests_until(now).is_some();
         let parked = state == Some(State::Parked) && sure;
-        // What has happened since it asked was about its own hold, or about a later one.
+        // The event during the attempt concerned the hold that is granted now, or a later one.
         let outdated = state == Some(State::Outdated);
-        // Where one enters, the next one can.
+        // A grant of a shared lock lets the next waiter acquire too.
         let used = granted && !spec.shared && !outdated;
         let passed_on = if used || parked {
             Vec::new()
@@ -336,7 +347,7 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// Unsubscribes, if the lock has no waiter and the client need not listen any more.
+    /// Removes the queue of a lock, if it has no waiter and the client need not listen any more.
     fn forget_if_unused(&mut self, spec: &LockSpec, now: Instant) {
         let Some(queue) = self.queue(spec) else {
             return;
@@ -350,28 +361,29 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// The channels that need not be listened to any more. They are to be unsubscribed from in the order of what happens
+    /// Takes the channels to unsubscribe from. The caller unsubscribes in the order of the changes
     /// here.
     pub(super) fn take_unneeded(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.unneeded)
     }
 
-    /// Locks that were released although this client has them, as far as it knows.
+    /// Takes the locks that this client has, as far as it knows, although a message announced
+    /// another client's release.
     pub(super) fn take_contradicted(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.contradicted)
     }
 
-    /// Locks that were granted although no release was heard of.
+    /// Takes the locks that were granted although no message had announced a release.
     pub(super) fn take_unheard(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.unheard)
     }
 
-    /// The locks at which writers have given up that may have left an intent.
+    /// Takes the locks whose writers have left, and may have left an intent.
     pub(super) fn take_withdrawn(&mut self) -> Vec<Arc<LockSpec>> {
         std::mem::take(&mut self.withdrawn)
     }
 
-    /// The locks at which an intent is to be left now, and for how long.
+    /// Takes the intents that are due, with their lengths.
     pub(super) fn take_due_intents(&mut self, now: Instant) -> Vec<(Arc<LockSpec>, Duration)> {
         std::iter::from_fn(|| self.intents.take_due(now)).collect()
     }
@@ -386,12 +398,12 @@ impl<S: Clone> Waiters<S> {
         self.intents.record_refusal(name, has_no_readers, now);
     }
 
-    /// At how many locks this client listens or waits.
+    /// The number of channels with a waiter or a subscription.
     pub(super) fn len(&self) -> usize {
         self.channels.len()
     }
 
-    /// Whether this client listens, or is about to.
+    /// Whether this client listens to `channel`, or is about to.
     pub(super) fn listens(&self, channel: &Bytes) -> bool {
         self.channels.contains_key(channel)
     }
@@ -412,7 +424,8 @@ impl<S: Clone> Waiters<S> {
         }
     }
 
-    /// Handles a message on `channel`. It is for all only where all can enter: of writers, one at a time tries (P-W9).
+    /// Handles a message on `channel`. It wakes all waiters only where all may acquire: of writers,
+    /// one at a time tries (P-W9).
     pub(super) fn handle_message(&mut self, channel: &Bytes, wake: Wake, now: Instant) -> Vec<S> {
         let mut notified = Vec::new();
         let mut stand_back = Vec::new();
@@ -443,7 +456,7 @@ impl<S: Clone> Waiters<S> {
         notified
     }
 
-    /// Of each lock the waiter that has waited longest.
+    /// The first waiter of each lock.
     pub(super) fn foremost(&self) -> impl Iterator<Item = (&Arc<LockSpec>, &S)> {
         let queues = self.channels.values().flatten();
         queues.filter_map(|queue| Some((queue.key.arc(), &queue.waiters.front()?.signal)))
@@ -461,7 +474,7 @@ impl<S: Clone> Waiters<S> {
         self.wake_all_where(|_| true)
     }
 
-    /// The same for the channels that `concerned` is true of.
+    /// Wakes all waiters of the channels that are `concerned`.
     pub(super) fn wake_all_where(&mut self, concerned: impl Fn(&Bytes) -> bool) -> Vec<S> {
         let channels = self.channels.iter_mut();
         let queues = channels.filter(|(channel, _)| concerned(channel));
@@ -475,17 +488,18 @@ impl<S: Clone> Waiters<S> {
             .collect()
     }
 
-    /// An intent found the lock free, and no message said so. Redisson publishes none when a reader leaves a lease that ends much earlier
-    /// than the one that the waiters were told. So one writer asks.
+    /// Wakes one writer, because an intent found the lock free, and no message announced that.
+    /// Redisson publishes none when a reader leaves a lease that ends much earlier than the waiters
+    /// were told.
     pub(super) fn wake_for_free_lock(&mut self, spec: &LockSpec, now: Instant) -> Vec<S> {
         self.intents.record_refusal(&spec.name, false, now);
         let queue = self.queue(spec);
-        // One that stands back for other clients asks when that is over.
+        // A client that stands back asks when that is over.
         let queue = queue.filter(|queue| queue.rests_until(now).is_none());
         queue.map_or_else(Vec::new, |queue| queue.wake(Wake::One))
     }
 
-    /// When there is something to do: a poll, or an intent.
+    /// The time of the next poll or intent.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let due = [self.next_poll(), self.intents.next_due()];
         due.into_iter().flatten().min()
@@ -495,8 +509,8 @@ impl<S: Clone> Waiters<S> {
         self.polls.next()
     }
 
-    /// The waiters that are to try at `now` without having been notified. The next such attempt of each name comes after the poll
-    /// interval at the latest, whatever becomes of this one.
+    /// Takes the waiters whose poll is due at `now`. The next poll of each queue comes after the
+    /// poll interval at the latest, whatever becomes of this one.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<S> {
         let mut notified = Vec::new();
         while let Some((key, ())) = self.polls.pop_due(now) {
@@ -506,7 +520,8 @@ impl<S: Clone> Waiters<S> {
                     continue;
                 }
                 if let Some(until) = queue.rests_until(now) {
-                    // Another client has come in between: this one stands back for longer.
+                    // Another client has acquired the lock in between: this client stands back for
+                    // longer.
                     queue.set_poll(Some(until), all);
                     continue;
                 }
@@ -518,7 +533,8 @@ impl<S: Clone> Waiters<S> {
                 }
                 let rested = queue.end_rest();
                 let polls = queue.polls;
-                // If no waiter is at rest, one whose refusal is on its way asks once more.
+                // Without a parked waiter, one with an attempt under way tries again after its
+                // refusal.
                 let wake = match rested && key.spec().shared {
                     true => Wake::All,
                     false => Wake::One,
@@ -532,7 +548,7 @@ impl<S: Clone> Waiters<S> {
     }
 }
 
-/// How often a waiter without a message asks for the lock.
+/// The poll interval of a lock's waiters.
 pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
     match spec.announced {
         true => configured,
@@ -540,11 +556,11 @@ pub(super) fn poll_floor(spec: &LockSpec, configured: Duration) -> Duration {
     }
 }
 
-/// How long until a refused waiter asks again by itself: when the holder's lease ends, at the poll floor, and never at
-/// once over and over.
+/// The pause of a refused waiter until the next poll: until the holder's lease ends, for the
+/// doubling pause at least, and for the poll floor at most.
 fn pause(remaining: Option<Duration>, polls: u32, poll_floor: Duration) -> Duration {
     let doubled = SHORTEST_PAUSE.saturating_mul(1 << polls.min(16));
-    // The server counts in whole milliseconds.
+    // One more millisecond, because the server counts in whole ones.
     let lease_over = remaining.map_or(poll_floor, |remaining| remaining + Duration::from_millis(1));
     lease_over.max(doubled.min(LONGEST_PAUSE)).min(poll_floor)
 }

@@ -14,7 +14,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Joins and is refused once: a waiter at rest.
+/// Joins, and is refused once: a parked waiter.
 fn park(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, signal: u32, now: Instant) -> WaiterId {
     let id = waiters.join(spec, signal);
     waiters.begin_attempt(spec, id);
@@ -133,7 +133,7 @@ fn one_waiter_per_name_asks_when_the_lease_ends_or_at_the_poll_floor() {
         "newcomers put nothing off"
     );
     assert_eq!(waiters.poll(lease_over), [1]);
-    // The first does not get round to it: the next in line does, at the floor.
+    // The first waiter does not try: the next one does, at the poll floor.
     assert_eq!(waiters.poll(lease_over + POLL_FLOOR), [2]);
 }
 
@@ -198,14 +198,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The lock was freed and not acquired: then a waiter is awake, or will be by the clock.
+    /// While the lock is free, a waiter is awake, or will be by the clock.
     #[test]
     fn a_wake_up_is_never_lost(steps in steps()) {
         let (mut waiters, spec, mut now) = (Waiters::new(POLL_FLOOR, true), spec("a"), Instant::now());
-        // Each with the number of messages when its try began; none, while it does not try.
+        // Each waiter with the number of messages at the start of its attempt; `None` without an
+        // attempt.
         let mut present: Vec<(WaiterId, Option<u32>)> = Vec::new();
         let mut messages = 0;
-        // A message came that no attempt has followed: no grant, and no refusal of an attempt that began after it.
+        // Whether a message has come that no attempt has followed: no grant, and no refusal of an
+        // attempt that began after it.
         let mut open = false;
         for step in steps {
             match step {
@@ -220,7 +222,7 @@ proptest! {
                     let (id, began) = present[at];
                     if let Some(began) = began {
                         if waiters.record_refusal(&spec, id, seconds(30), now) == Rest::Parked {
-                            // It asked after the message: the lock is held.
+                            // The attempt began after the message: the lock is held.
                             open &= began != messages;
                         }
                         present[at].1 = None;
@@ -260,7 +262,7 @@ proptest! {
     }
 }
 
-/// A waiter that is granted the lock, after messages are sure to arrive.
+/// A waiter that is granted the lock, after its subscription is confirmed.
 fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
     let id = park(waiters, spec, 1, now);
     waiters.record_subscription(spec, true);
@@ -272,7 +274,7 @@ fn granted(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, now: Instant) {
     );
 }
 
-/// The lock is released, and so many other clients hear of it.
+/// The lock is released, and `heard` other clients receive the message.
 fn released(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, others: u32, now: Instant) {
     let ticket = waiters.begin_release(spec, now);
     let due = waiters.yields.is_due(spec, 0, now);
@@ -289,7 +291,7 @@ fn holder_that_has_waited_listens_until_its_hold_is_over() {
     granted(&mut waiters, &spec, now);
     waiters.record_loss(&spec, now);
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
-    // Released, and heard by no other client; or not known to be.
+    // The release reached no other client, or may not have been published.
     for heard in [Some(Neighbours::None), None] {
         granted(&mut waiters, &spec, now);
         let ticket = waiters.begin_release(&spec, now);
@@ -308,7 +310,7 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     released(&mut waiters, &spec, 1, now);
     let end = waiters.yields.until(&spec, now).expect("a yield is due");
     assert_eq!(waiters.next_due(), Some(end));
-    // Its own message ends no yield, and wakes no waiter.
+    // The client's own message ends no yield, and wakes no waiter.
     assert_eq!(
         waiters.handle_message(&spec.channel, Wake::One, now),
         [0; 0]
@@ -316,7 +318,7 @@ fn client_that_was_heard_elsewhere_listens_while_it_may_come_back() {
     assert_eq!(waiters.yields.until(&spec, now), Some(end));
     let (id, listens) = waiters.join_yielding(&spec, 2, now).expect("it yields");
     assert!(listens);
-    // Another client's does both.
+    // Another client's message does both.
     assert_eq!(waiters.handle_message(&spec.channel, Wake::One, now), [2]);
     assert_eq!(waiters.yields.until(&spec, now), None);
     waiters.leave(&spec, id, false, now);
@@ -354,7 +356,8 @@ fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     assert!(waiters.stay_subscribed(&spec), "it has to subscribe");
     waiters.record_subscription(&spec, true);
     assert!(!waiters.stay_subscribed(&spec), "it listens already");
-    // The echo of its own release says nothing new, and nor does one that is waited for in vain.
+    // The echo of the client's own release says nothing new, and nor does an echo that never
+    // arrives.
     let ticket = waiters.begin_release(&spec, now);
     waiters.handle_message(&spec.channel, Wake::One, now);
     assert_eq!(waiters.take_contradicted().len(), 0);
@@ -366,7 +369,7 @@ fn holder_with_waiters_elsewhere_listens_and_looks_at_what_it_hears() {
     assert_eq!(waiters.take_unneeded(), [&spec.channel]);
 }
 
-/// The grant of one that was told of a release while it asked may be of before that.
+/// A grant to an attempt during which a release was announced may precede that release.
 #[test]
 fn grant_that_is_out_of_date_is_looked_at() {
     for (wake, looked_at) in [(None, 0), (Some(Wake::One), 1)] {

@@ -1,4 +1,7 @@
-//! Wakes waiters, and polls for those that receive no message.
+//! Wake-ups: connects messages, reconnections and polls to the waiters of a client.
+//!
+//! [`Waiters`] decides which waiter is woken, and [`WaitingRoom`] notifies it. A [`Waiting`] is one
+//! waiter, from its subscription to the end of its wait.
 
 use std::{
     pin::pin,
@@ -24,10 +27,11 @@ use crate::{
     wire::{LockSpec, Reply, listeners, message, reply::Outcome},
 };
 
-/// The waiters of one client.
+/// The waiters of one client that listen for releases.
 pub(super) struct Wakeups {
     room: WaitingRoom<HoldGuard>,
-    /// Whether other clients have waited for any lock lately.
+    /// Whether other clients have waited for any lock lately. If not, no operation takes the mutex
+    /// for a yield.
     any_neighbours: AtomicBool,
     redis: Arc<dyn Redis>,
     reconnections: AtomicU64,
@@ -55,7 +59,7 @@ impl Wakeups {
         self.room.awaited().await;
     }
 
-    /// Of each lock the waiter that has waited longest.
+    /// Calls `inspect` with the first waiter of each lock.
     pub(super) fn foremost(&self, mut inspect: impl FnMut(&Arc<LockSpec>, &Signal)) {
         let waiters = self.room.waiters();
         waiters
@@ -63,7 +67,7 @@ impl Wakeups {
             .for_each(|(spec, signal)| inspect(spec, signal));
     }
 
-    /// Everybody is to see that the client is closed.
+    /// Notifies all waiters, which see that the client is closed.
     pub(super) fn close(&self) {
         self.room.notify(|waiters| waiters.all_waiters());
     }
@@ -73,25 +77,27 @@ impl Wakeups {
         self.room.is_awaited()
     }
 
-    /// Begins to listen at `spec` for as long as `is_held`. What is returned completes when messages are sure to arrive.
+    /// Subscribes at `spec` for as long as this client has the lock, if it `is_held` now. The
+    /// future completes at the confirmation.
     pub(super) fn listen_while(
         &self,
         spec: &Arc<LockSpec>,
         is_held: impl FnOnce() -> bool,
     ) -> Option<BoxFuture<Result<(), CallError>>> {
         self.room.change(|waiters| {
-            // Asked under the mutex that a release takes: the release sees the listener, or is seen here.
+            // `is_held` is called under the mutex that a release takes: the release sees the
+            // listener, or is seen here.
             let is_new = is_held() && waiters.stay_subscribed(spec);
             is_new.then(|| self.redis.subscribe(spec.channel.clone()))
         })
     }
 
-    /// Records that messages from `spec` are sure to arrive.
+    /// Records that the subscription at `spec` is confirmed.
     pub(super) fn record_subscription(&self, spec: &LockSpec) {
         self.room.waiters().record_subscription(spec, true);
     }
 
-    /// Until when the lock at `spec` is left to other clients.
+    /// The end of the yield in which the lock at `spec` is left to other clients.
     pub(super) fn yields_until(&self, spec: &LockSpec) -> Option<Instant> {
         if !self.any_neighbours.load(Ordering::Relaxed) {
             return None;
@@ -118,16 +124,17 @@ impl Wakeups {
         }
     }
 
-    /// Notifies waiters of `owner`, which has acquired the lock without a wait. They wait where it `listens`.
+    /// Notifies waiters of `owner`, which has acquired the lock without a wait. Their queue is that
+    /// of `listens`.
     pub(super) fn notify_waiters_of_owner(&self, listens: &LockSpec, owner: Owner) {
         let is_of_owner = |other: &Arc<Signal>| other.owner == owner;
         self.room
             .notify(|waiters| waiters.wake_waiters_of_owner(listens, None, is_of_owner));
     }
 
-    /// Records the release of a last hold at `spec`, of which no waiter here was notified.
+    /// Records the answered release of a last hold at `spec`, without a waiter to be notified.
     pub(super) fn record_release(&self, spec: &Arc<LockSpec>, reply: &Reply) {
-        // Without a listener, here or elsewhere, nothing changes.
+        // A release without a listener, here or elsewhere, changes nothing.
         let known = self.any_neighbours.load(Ordering::Relaxed) || self.is_awaited();
         if spec.has_queue() || !known && self.surely_unheard(spec, reply) {
             return;
@@ -143,12 +150,12 @@ impl Wakeups {
         }
     }
 
-    /// Whether no client listens, as far as the reply says.
+    /// Whether the reply proves that no client listens.
     fn surely_unheard(&self, spec: &LockSpec, reply: &Reply) -> bool {
         spec.announced && self.redis.counts_listeners() && listeners(reply) == 0
     }
 
-    /// Finishes a release: it was answered, or is not known to have published.
+    /// Finishes a release. Without a `reply`, it may not have been published.
     fn finish_release(
         &self,
         spec: &Arc<LockSpec>,
@@ -181,7 +188,8 @@ impl Wakeups {
         if !self.redis.counts_listeners() {
             return Neighbours::Uncounted;
         }
-        // Its own writers are neighbours to a client's readers.
+        // The client's own writers are neighbours of its readers, so a read release counts this
+        // client too.
         let own = !spec.mode.is_shared() && waiters.listens(&spec.channel);
         match listeners(reply).saturating_sub(own.into()) {
             0 => Neighbours::None,
@@ -197,16 +205,16 @@ pub(super) struct Waiting {
     id: WaiterId,
     signal: Arc<Signal>,
     hearing: Hearing,
-    /// Until when it was granted the lock.
+    /// The end of the validity of the waiter's grant.
     granted: Option<Instant>,
 }
 
-/// Whether a waiter's messages are sure to arrive.
+/// The state of a waiter's subscription.
 enum Hearing {
     Sure,
-    /// When this completes, which is waited for once.
+    /// The subscription is confirmed when this completes. The waiter waits for it once.
     Subscribing(BoxFuture<Result<(), CallError>>),
-    /// The lock is left to other clients, and the waiter has not asked yet. It may have to subscribe.
+    /// A yield is under way, and the waiter has not asked yet. It may have to subscribe.
     Yielding(Option<BoxFuture<Result<(), CallError>>>),
 }
 
@@ -216,7 +224,8 @@ impl Waiting {
         let wakeups = &engine.wakeups;
         let (id, subscribed) = wakeups.room.change(|waiters| {
             let id = waiters.join(spec, signal.clone());
-            // Under the same lock as the end of the last wait: wishes reach the server in the order of joins and leaves.
+            // Called under the mutex, as is the end of the last wait: the server receives
+            // subscriptions and their ends in the order of joins and leaves.
             (id, wakeups.redis.subscribe(spec.channel.clone()))
         });
         Self::new(engine, spec, id, signal, Hearing::Subscribing(subscribed))
@@ -240,7 +249,7 @@ impl Waiting {
         }
     }
 
-    /// Begins to wait for the end of a yield, and to subscribe.
+    /// Begins to wait for the end of a yield, and to subscribe. Returns `None` without a yield.
     pub(super) fn yielding(
         engine: &Arc<Engine>,
         spec: &Arc<LockSpec>,
@@ -257,7 +266,8 @@ impl Waiting {
         Some(Self::new(engine, spec, id, signal, hearing))
     }
 
-    /// Whether it has not asked yet, and is to wait for the end of a yield. Says so once.
+    /// Returns whether the waiter has not asked yet, and must wait for the end of a yield. True
+    /// once.
     pub(super) fn take_yield(&mut self) -> bool {
         let hearing = std::mem::replace(&mut self.hearing, Hearing::Sure);
         let (yields, hearing) = match hearing {
@@ -269,17 +279,18 @@ impl Waiting {
         yields
     }
 
-    /// Whether [`subscribed`](Self::subscribed) is still to be waited for.
+    /// Whether the waiter still has to wait for [`subscribed`](Self::subscribed).
     pub(super) fn is_subscribing(&self) -> bool {
         matches!(self.hearing, Hearing::Subscribing(_))
     }
 
-    /// Whether messages are sure to arrive, or polling has to do.
+    /// Whether the subscription is confirmed, or has failed and polling has to do.
     pub(super) fn hears(&self) -> bool {
         matches!(self.hearing, Hearing::Sure)
     }
 
-    /// Completes when messages are sure to arrive, or polling has to do, which needs no subscription.
+    /// Completes when the subscription is confirmed or refused, and after the poll floor at the
+    /// latest. Polling, which needs no subscription, has to do then.
     pub(super) async fn subscribed(&mut self, deadline: Deadline) {
         let wakeups = &self.engine.wakeups;
         let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
@@ -287,7 +298,7 @@ impl Waiting {
             Hearing::Subscribing(subscribed) | Hearing::Yielding(Some(subscribed)) => subscribed,
         };
         let longest = Instant::now() + self.engine.config.poll_floor;
-        // Refused, it is as when it is slow.
+        // A refused subscription is like a slow one: polling has to do.
         let subscribed = self.engine.closed.run_until_cancelled(subscribed);
         let done = timeout_at(deadline.earlier(longest), subscribed).await;
         // A caller that timed out does not record a subscription result.
@@ -309,12 +320,12 @@ impl Waiting {
         room.record_refusal(&self.spec, self.id, remaining, Instant::now())
     }
 
-    /// Completes when it is time to try again.
+    /// Completes when the waiter is notified.
     pub(super) fn notified(&mut self) -> impl Future<Output = ()> + use<'_> {
         self.signal.notified()
     }
 
-    /// Records the grant, which lasts until then: no notification is passed on.
+    /// Records the grant, which is valid until `until`: no notification is passed on.
     pub(super) fn record_grant(&mut self, until: Instant) {
         self.granted = Some(until);
     }
@@ -345,17 +356,19 @@ impl Drop for Waiting {
 
 /// The release of a last hold of a lock with waiters.
 ///
-/// Dropped without an answer, the release is not known to have published.
+/// After a drop without an answer, the release may not have been published.
 pub(super) struct LastRelease<'a> {
     wakeups: &'a Wakeups,
     spec: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
-    /// Whether a yield begins with the answer; `None` if the lock has no waiter here, and it is early enough to decide then.
+    /// Whether a yield begins with the answer. `None` if no task waits for the lock here: the
+    /// answer decides then.
     due: Option<bool>,
 }
 
 impl<'a> LastRelease<'a> {
-    /// The release is about to be sent: its message may be here as soon as it is. So many tasks wait for the lock here.
+    /// Begins a release that is about to be sent: its message may arrive at any time from then on.
+    /// `waiting` tasks wait for the lock in the local queue.
     pub(super) fn begin(wakeups: &'a Wakeups, spec: &'a Arc<LockSpec>, waiting: usize) -> Self {
         let (mut waiters, now) = (wakeups.room.waiters(), Instant::now());
         Self {
@@ -369,12 +382,12 @@ impl<'a> LastRelease<'a> {
         }
     }
 
-    /// Whether the lock is to be left to other clients.
+    /// Whether the lock is left to other clients after the release.
     pub(super) fn yields(&self) -> bool {
         self.due == Some(true)
     }
 
-    /// Finishes the release: the server has answered.
+    /// Finishes the release, which the server has answered.
     pub(super) fn finish(mut self, reply: &Reply) {
         let (ticket, alone) = (self.ticket.take(), self.due.is_none());
         match ticket {
@@ -398,7 +411,7 @@ impl Drop for LastRelease<'_> {
 }
 
 impl Engine {
-    /// Wakes the waiters at `spec` after a hold of this client was lost: there may be no message.
+    /// Wakes a waiter at `spec` after a hold of this client was lost: there may be no message.
     pub(super) fn wake_after_loss(&self, spec: &LockSpec) {
         if self.wakeups.is_awaited() {
             let record_loss = |waiters: &mut Waiters<_>| waiters.record_loss(spec, Instant::now());
@@ -431,7 +444,8 @@ impl Engine {
         }
     }
 
-    /// Keeps new readers out for so long, or no longer. Where that fails, the writer waits as it would have.
+    /// Sets an intent, which keeps new readers out for `length`; zero withdraws it. If that fails,
+    /// the writer waits as it would without intents.
     fn intend(self: &Arc<Self>, spec: &Arc<LockSpec>, length: Duration) {
         let Some(intend) = spec.protocol.intend().filter(|_| !self.is_closed()) else {
             return;
@@ -481,7 +495,8 @@ impl Engine {
                 self.watchdog.notify_reconnected();
                 waiters.wake_all()
             }
-            // One slot of many, perhaps, and many may be on their way: the rest is left alone.
+            // Other waiters are left alone: perhaps one slot of many has moved, and many may follow
+            // it.
             Event::Moved(slots) => {
                 self.wakeups.reconnections.fetch_add(1, Ordering::Relaxed);
                 self.verify_in(&slots);
@@ -495,8 +510,8 @@ impl Engine {
         self.verify_contradicted(contradicted);
     }
 
-    /// A lock was free, and no message had said so: other clients may announce their releases where this one does not listen,
-    /// as on a cluster there are two ways.
+    /// Looks for clients that announce their releases where this one does not listen, because a
+    /// lock was free and no message had said so. A cluster has two ways to publish.
     fn look_for_other_listeners(self: &Arc<Self>, spec: &Arc<LockSpec>) {
         if self.is_closed() || !self.wakeups.redis.is_cluster() {
             return;
@@ -520,7 +535,8 @@ impl Engine {
         });
     }
 
-    /// Looks up holds that another client may have forced open: they are not handed on before the server has confirmed them.
+    /// Verifies holds that another client may have forced open: they are not handed off before the
+    /// server has confirmed them.
     fn verify_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
         for spec in places {
             let current = self.owners.local(&spec).and_then(|local| local.current());

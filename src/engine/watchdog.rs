@@ -1,4 +1,10 @@
-//! Renews holds in time, and tells their holders when they are lost.
+//! The watchdog: renews holds in time, and notifies holders of a loss.
+//!
+//! A renewal is due when a third of the lease has passed since the previous one was sent. It is
+//! repeated after a thirtieth of the lease until it succeeds, so several attempts fit into each
+//! third. Renewals that are nearly due go along, in batches. The end of the validity is a deadline
+//! of the same timer: past it the tenure is lost, whatever the server says (invariant 2). A
+//! reconnection verifies all tenures, so that a loss shows at once and not after a lease.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +20,7 @@ use crate::{
     wire::{Lease, Presence, Refusal, Request, presence},
 };
 
-/// When the watchdog has something to do.
+/// The watchdog's timer, and its notice of reconnections.
 #[derive(Default)]
 pub(super) struct Watchdog {
     alarm: Alarm<Arc<Tenure>>,
@@ -22,14 +28,14 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Looks at `tenure` when it says so, or no more.
+    /// Schedules the next look at `tenure`, or removes it if it needs none.
     fn set(&self, tenure: &Arc<Tenure>) {
         let (at, entry) = (|| tenure.next_duty(), || tenure.clone());
         self.alarm
             .set(tenure.number, &tenure.next_deadline, at, entry);
     }
 
-    /// Looks at `tenure` no more.
+    /// Removes `tenure`: it needs no more looks.
     pub(super) fn forget(&self, tenure: &Tenure) {
         let (never, entry) = (|| None, || unreachable!());
         self.alarm
@@ -41,19 +47,19 @@ impl Watchdog {
     }
 }
 
-/// A renewal to be sent. Without a lease it only asks whether the holds are there.
+/// A renewal to be sent. Without a lease it only asks the server whether the holds are there.
 struct Renewal {
     tenure: Arc<Tenure>,
     lease: Option<Lease>,
 }
 
 impl Engine {
-    /// Looks after `tenure` from now on, by its present state.
+    /// Schedules the watchdog's next look at `tenure`, by its present state.
     pub(super) fn watch(&self, tenure: &Arc<Tenure>) {
         self.watchdog.set(tenure);
     }
 
-    /// Ends `tenure`: its holders are told, its renewal stops.
+    /// Ends `tenure`: notifies its holders, and stops its renewal.
     pub(super) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
         let name = &tenure.spec.name;
         let is_failure = reason != LostReason::Closed;
@@ -88,7 +94,7 @@ impl Engine {
     fn renew_due(self: &Arc<Self>) {
         let now = Instant::now();
         let mut renewals = Vec::new();
-        // As far ahead as a tenure lets its renewal join a batch.
+        // Includes renewals that are nearly due, which `duty` lets join the batch.
         for tenure in self
             .watchdog
             .alarm
@@ -110,12 +116,13 @@ impl Engine {
         self.send_all(renewals);
     }
 
-    /// After a reconnection: what the server no longer has is lost now, not after a lease.
+    /// Verifies all tenures after a reconnection: a hold that is gone is lost now, not after a
+    /// lease.
     fn verify_all(self: &Arc<Self>) {
         self.verify(self.owners.tenures(None));
     }
 
-    /// As [`verify_all`](Self::verify_all), for what is in these slots.
+    /// As [`verify_all`](Self::verify_all), for the tenures in these slots.
     pub(super) fn verify_in(self: &Arc<Self>, slots: &HashSet<HashSlot>) {
         let redis = self.batcher.redis();
         let mut tenures = self.owners.tenures(None);
@@ -123,7 +130,8 @@ impl Engine {
         self.verify(tenures);
     }
 
-    /// Asks whether these are still there. They are not passed on before there is an answer.
+    /// Asks the server whether these tenures are still there. They are not handed off before the
+    /// answer.
     pub(super) fn verify(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let now = Instant::now();
         let renewals = tenures.into_iter().map(|tenure| {
@@ -139,10 +147,10 @@ impl Engine {
         self.send_all(renewals.collect());
     }
 
-    /// Sends renewals of one script and slot in batches. Each is a task of its own: an error of one concerns no other
-    /// (P-R1), and a silent node delays no other (P-R5).
+    /// Sends renewals of one script, slot and durability in batches. Each batch is a task of its
+    /// own: an error of one concerns no other (P-R1), and a silent node delays no other (P-R5).
     fn send_all(self: &Arc<Self>, renewals: Vec<Renewal>) {
-        // In an order that a simulation repeats.
+        // A `BTreeMap`, so that a simulation repeats the order.
         let mut by_key: BTreeMap<_, (Durability, Vec<(Renewal, Request)>)> = BTreeMap::new();
         for renewal in renewals {
             let durability = self.durability_of(&renewal.tenure);
@@ -175,7 +183,8 @@ impl Engine {
             .iter()
             .zip(requests)
             .filter_map(|(renewal, request)| {
-                // A tenure whose turn is taken is in the middle of an operation, perhaps its last; its renewal can wait a little.
+                // Without the operation lock, another operation is under way, perhaps the last
+                // release: the renewal can wait a little.
                 let op_lock = renewal.tenure.entry().op_lock.try_lock().ok();
                 let goes = renewal.may_go(op_lock.is_some()) && renewal.is_due();
                 goes.then_some(((renewal, op_lock), request))
@@ -184,7 +193,8 @@ impl Engine {
         let Some((first, _)) = turns.first() else {
             return;
         };
-        // What waited for a connection could meet the owner's next hold; the reconnection makes renewals of its own.
+        // A renewal that waited for a connection could reach the owner's next hold. The
+        // reconnection verifies all tenures.
         if !self.batcher.is_ready(&first.tenure.spec) {
             return;
         }
@@ -218,7 +228,7 @@ impl Engine {
     ) {
         let Renewal { tenure, lease } = renewal;
         match answer {
-            // Where too few have it, the hold may end when it would have without.
+            // With too few acknowledgements, the validity may end as it would without the renewal.
             Ok(Presence::Present) if short => {
                 self.gauges.record_renewal(RenewalEnd::TooFewReplicas);
                 let tenure = &tenure.end_hand_off();
@@ -235,7 +245,7 @@ impl Engine {
             }
             Ok(Presence::Absent) | Err(Refusal::WrongKind { .. }) => {
                 let tenure = tenure.end_hand_off();
-                // One that is being released may be gone already, by that.
+                // A tenure that is being released may be gone because of that.
                 if tenure.live_count() > 0 {
                     self.gauges.record_renewal(RenewalEnd::Gone);
                     self.lose(&tenure, LostReason::Gone);
@@ -256,12 +266,13 @@ impl Engine {
 }
 
 impl Renewal {
-    /// Asking changes nothing, and needs no turn.
+    /// Whether the renewal may be sent now. A verification changes nothing, and needs no operation
+    /// lock.
     fn may_go(&self, has_op_lock: bool) -> bool {
         self.lease.is_none() || self.tenure.may_renew(has_op_lock)
     }
 
-    /// Its holds have not ended since it was made.
+    /// Whether its holds have not ended since the renewal was made.
     fn is_due(&self) -> bool {
         match self.lease {
             Some(_) => self.tenure.is_watched(),

@@ -1,24 +1,32 @@
-//! When a client leaves a lock that it has released to other clients, and for how long. Pure.
+//! Yields: when a client leaves a lock that it has released to other clients, and for how long.
+//! Pure.
 //!
-//! A waiter in another client needs a message to arrive, a task to wake and a script to reach the server before it can acquire
-//! a lock that was released. The client that released needs the script only, so without a rule it wins every time.
+//! A waiter in another client needs a message, a wake-up and a script before it can acquire a
+//! released lock. The releasing client needs the script alone, and would win every time without a
+//! rule.
 //!
-//! The rule: a release that other clients hear may begin a *yield*. Until it is over, this client's `lock` and
-//! `try_lock_for` wait, subscribed, and send nothing. A message of another client's release ends it early.
+//! The rule: a release that other clients hear may begin a *yield*. Until its end, this client's
+//! `lock` and `try_lock_for` wait, subscribed, and send nothing. A message about another client's
+//! release ends it early.
 //!
-//! - A yield lasts [`SHORTEST`] at first. A yield in which no other client acquired the lock was too short for the distance of the
-//!   listeners: the next one lasts twice as long. Where a message shows that another client came and went within a yield,
-//!   the next one lasts no longer than that took. So the length follows the distance of the neighbours.
-//! - A *streak* is the time from this client's first grant since the last yield, or since it left the lock alone for as long as a
-//!   yield. After a yield that no client used, the next
-//!   one is due when the streak has lasted four times as long as a yield: listeners that never ask cost at most a fifth of the
-//!   time, and a ninth once yields are as long as they get. Where listeners cannot be counted, it costs a tenth.
-//! - Where several clients listen, each is to have its turn before this one is back. So when one of them releases the lock,
-//!   this client *stands back*: it waits once more, for the length of a yield for each that has not had its turn, and only
-//!   then asks. The client that has waited for longest does not stand back, so no time is lost, and few attempts are in vain.
-//!   Standing back for listeners that never ask is noticed, and not repeated for eight times as long.
-//! - After a yield that another client used, the next one is due sooner: for a client with one task a quarter of a yield's
-//!   length, with more of them when the streak has lasted as long as the other clients had the lock, but never later than above.
+//! - *Length.* The first yield lasts [`SHORTEST`]. A yield in which no other client acquired the
+//!   lock was too short for the distance of the listeners, so the next one lasts twice as long. If
+//!   a message shows that another client came and went within a yield, the next one lasts no longer
+//!   than that took. The length thus follows the distance of the neighbours.
+//! - *Unused yields.* A *streak* is the time since this client's first grant after the last yield,
+//!   or after it left the lock alone for as long as a yield. After an unused yield, the next one is
+//!   due when the streak has lasted four times as long as a yield. Listeners that never ask thus
+//!   cost a fifth of the time at most, and a ninth once yields have their greatest length.
+//!   Neighbours that cannot be counted, or that poll, cost a tenth.
+//! - *Used yields.* After a yield that another client used, the next one is due sooner. For a
+//!   client with one task, that is after a quarter of a yield's length. With waiting tasks, it is
+//!   when the streak has lasted as long as the other clients had the lock, but never later than
+//!   above.
+//! - *Turns.* Where several clients listen, each gets a turn before this one is back. When one of
+//!   them releases the lock, this client *stands back*: it waits for the length of a yield for each
+//!   client that has had no turn yet. The client that has waited longest does not stand back, so no
+//!   time is lost, and few attempts are in vain. If listeners never ask, this client notices it,
+//!   and does not stand back for them for eight times as long.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,24 +36,24 @@ use tokio::time::Instant;
 use crate::hash::HashMap;
 use crate::wire::{HoldMode, LockSpec};
 
-/// The first yield at a lock. In less, a script of a process on the same machine does not come back.
+/// The first yield at a lock: a script of a process on the same machine needs at least that long.
 const SHORTEST: Duration = Duration::from_micros(500);
-/// The longest yield for waiters that listen: neighbours that are farther away than this are not waited for.
+/// The longest yield to clients that listen: neighbours farther away than this are not waited for.
 const LONGEST: Duration = Duration::from_millis(64);
-/// The longest yield for neighbours that poll: Redisson's spin lock polls after 128 ms at most, other locks mostly after
-/// 200 ms.
+/// The longest yield to clients that poll: Redisson's spin lock polls after 128 ms at most, other
+/// locks mostly after 200 ms.
 const LONGEST_FOR_POLLS: Duration = Duration::from_millis(256);
-/// After how long without a heard release a lock's neighbours are forgotten.
+/// Time without a heard release after which the neighbours of a lock are forgotten.
 const MEMORY: Duration = Duration::from_secs(10);
-/// The fewest locks that are looked through for those to forget.
+/// The fewest locks that are searched for entries to forget.
 const FEW: usize = 64;
 
-/// The clients, besides this one, that a release may concern.
+/// The other clients that a release may concern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Neighbours {
     /// No other client listened.
     None,
-    /// So many other clients listened to the release.
+    /// This many other clients received the message of the release.
     Listening(u32),
     /// Listeners cannot be counted: there may be some.
     Uncounted,
@@ -70,38 +78,39 @@ impl Neighbours {
     }
 }
 
-/// What is known of the neighbours at one lock.
+/// The neighbours at one lock, as far as this client knows.
 #[derive(Debug)]
 struct Yielding {
     mode: HoldMode,
     neighbours: Neighbours,
-    /// How long the next yield lasts.
+    /// The length of the next yield.
     length: Duration,
-    /// The longest yield came to nothing.
+    /// Whether a yield of the greatest length was not used.
     is_futile: bool,
-    /// For how long other clients held the lock in the last yield and after it, if they did.
+    /// How long other clients had the lock, in the last yield and after it, if they used it.
     used: Option<Duration>,
-    /// The first grant since the last yield or the last foreign one.
+    /// The first grant since the last yield, or since another client had the lock.
     streak_began: Option<Instant>,
-    /// The last release, if no task of this client waited then.
+    /// The time of the last release, if no task of this client waited then.
     left: Option<Instant>,
     /// The last yield, until this client has the lock again.
     last: Option<Yield>,
-    /// How many neighbours are taken to be active, and until when that is believed: not all have had their turn in time.
+    /// The number of neighbours that seem to be active, and the end of that assumption: in the last
+    /// round, not all had their turn in time.
     active: Option<(u32, Instant)>,
     heard: Instant,
 }
 
-/// One yield, which began with the answer to a release.
+/// One yield, from the answer to a release on.
 #[derive(Debug, Clone, Copy)]
 struct Yield {
     began: Instant,
     until: Instant,
-    /// A task of this client has waited for its end.
+    /// Whether a task of this client has waited for its end.
     waited_for: bool,
-    /// Another client has had the lock.
+    /// Whether another client has had the lock.
     used: bool,
-    /// How often another client has released it since.
+    /// The number of releases by other clients since.
     turns: u32,
     /// For how long this client stands back, if it does.
     stand_back: Option<Duration>,
@@ -123,7 +132,7 @@ impl Yielding {
         }
     }
 
-    /// How long a streak lasts, if so many tasks of this client wait.
+    /// The length of a streak, if `waiting` tasks of this client wait.
     fn longest_streak(&self, waiting: usize) -> Duration {
         let factor = match self.neighbours {
             Neighbours::Listening(_) if self.is_futile => 8,
@@ -176,7 +185,7 @@ impl Yielding {
             if let Some(stood_back) = last.stand_back
                 && now >= last.until
             {
-                // A neighbour that is asleep for once is not one that never asks.
+                // A neighbour that missed one turn may ask again, so the assumption ends.
                 self.active = Some((last.turns, now + 8 * stood_back));
             }
         } else if last.waited_for && now >= last.until {
@@ -194,7 +203,8 @@ impl Yielding {
         }
     }
 
-    /// Records a release by another client. Returns until when this one stands back, if it does.
+    /// Records a release by another client. Returns the time until which this client stands back,
+    /// if it does.
     fn record_foreign_release(&mut self, now: Instant) -> Option<Instant> {
         self.streak_began = None;
         let others = self.others(now);
@@ -212,7 +222,7 @@ impl Yielding {
         last.stand_back.map(|_| last.until)
     }
 
-    /// How many neighbours are to have a turn between two of this client.
+    /// The number of neighbours that get a turn between two of this client.
     fn others(&self, now: Instant) -> u32 {
         let count = self.neighbours.count();
         match self.active {
@@ -227,17 +237,17 @@ impl Yielding {
 pub(super) struct Heard {
     /// The end of the yield that it began.
     pub(super) yield_until: Option<Instant>,
-    /// Until when this client listens, as it may come back.
+    /// The time until which this client stays subscribed, because it may come back.
     pub(super) listen_until: Instant,
 }
 
-/// What is known of the neighbours at each lock that had any lately.
+/// The neighbours at each lock that had any lately.
 #[derive(Debug)]
 pub(super) struct Yields {
     /// Whether this client yields at all.
     on: bool,
     locks: HashMap<Arc<str>, SmallVec<[Yielding; 1]>>,
-    /// At how many locks those to forget are looked for.
+    /// The number of locks from which on entries to forget are searched for.
     look_at: usize,
 }
 
@@ -259,13 +269,14 @@ impl Yields {
         sides.iter_mut().find(|side| side.mode == spec.mode)
     }
 
-    /// Whether a release that other clients hear should leave the lock to them. So many tasks of this client wait for it.
+    /// Whether a release that other clients hear begins a yield, if `waiting` tasks of this client
+    /// wait for the lock.
     pub(super) fn is_due(&mut self, spec: &LockSpec, waiting: usize, now: Instant) -> bool {
         self.on && self.at(spec).is_none_or(|side| side.is_due(waiting, now))
     }
 
-    /// Records the release of a last hold. If other clients heard of it, a yield begins if it is `due`. Other tasks of this client may
-    /// wait for the lock, if it is not `alone`.
+    /// Records the release of a last hold. If other clients heard of it, a yield begins if it is
+    /// `due`. If the release was `alone`, no other task of this client waits for the lock.
     pub(super) fn record_release(
         &mut self,
         spec: &Arc<LockSpec>,
@@ -300,18 +311,18 @@ impl Yields {
         })
     }
 
-    /// Whether other clients heard of the last release, as far as is known.
+    /// Whether other clients may have heard the last release.
     pub(super) fn has_neighbours(&mut self, spec: &LockSpec) -> bool {
         self.at(spec)
             .is_some_and(|side| side.neighbours != Neighbours::None)
     }
 
-    /// Whether a waiter that is granted the lock goes on listening.
+    /// Whether this client stays subscribed when a waiter is granted the lock.
     pub(super) fn may_stay(&self, spec: &LockSpec) -> bool {
         self.on && spec.announced && spec.has_one_holder()
     }
 
-    /// Until when this client leaves the lock to other clients.
+    /// The end of the present yield.
     pub(super) fn until(&mut self, spec: &LockSpec, now: Instant) -> Option<Instant> {
         let until = self.at(spec)?.last?.until;
         (until > now).then_some(until)
@@ -334,14 +345,15 @@ impl Yields {
         }
     }
 
-    /// Records a refusal: since the yield of this client, if there was one, another client has taken the lock.
+    /// Records a refusal: another client has used the yield of this client, if there was one.
     pub(super) fn record_refusal(&mut self, spec: &LockSpec) {
         if let Some(side) = self.at(spec) {
             side.record_use();
         }
     }
 
-    /// Records a release by another client. Returns until when this one stands back, if it does.
+    /// Records a release by another client. Returns the time until which this client stands back,
+    /// if it does.
     pub(super) fn record_foreign_release(
         &mut self,
         spec: &LockSpec,
@@ -350,7 +362,7 @@ impl Yields {
         self.at(spec)?.record_foreign_release(now)
     }
 
-    /// Forgets old locks now and then, as often as new ones are added.
+    /// Forgets old locks, less often the more locks there are.
     fn forget_old(&mut self, now: Instant) {
         if self.locks.len() < self.look_at {
             return;

@@ -1,4 +1,4 @@
-//! One client's yields beside neighbours that are near, far, many or dead.
+//! The yields of one client beside neighbours that are near, far, many or dead.
 
 use proptest::prelude::*;
 
@@ -18,8 +18,8 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A client of one task that works, releases and comes back at once. Its neighbours are as many listeners, of which those
-/// that live need `distance` to come after a release, and then work as long.
+/// A client of one task that works, releases and comes back at once. Its neighbours are
+/// `listeners`. Live ones need `distance` to arrive after a release, and then work as long.
 struct Contenders {
     yields: Yields,
     spec: Arc<LockSpec>,
@@ -30,7 +30,7 @@ struct Contenders {
     living: u32,
     own_turns: u32,
     foreign_turns: u32,
-    /// Spent in yields that no neighbour used.
+    /// The time in yields that no neighbour used.
     idle: Duration,
     longest_streak: Duration,
 }
@@ -71,9 +71,9 @@ impl Contenders {
         }
     }
 
-    /// Until this client asks for the lock and is granted it.
+    /// Runs until this client asks for the lock and is granted it.
     fn waits(&mut self) {
-        // Those that live take turns, each as soon as it can.
+        // Live neighbours take turns, each as soon as it can.
         for _ in 0..self.living {
             let Some(until) = self.yields.begin_wait(&self.spec, self.now) else {
                 return;
@@ -120,7 +120,7 @@ fn each_of_several_neighbours_has_its_turn() {
         contenders.own_turns.abs_diff(contenders.foreign_turns / 7),
         0
     );
-    // Some of them may be dead.
+    // Some neighbours may be dead.
     let time = Duration::from_secs(60);
     let mut contenders = Contenders::new(millis(1), micros(300), 7, 3);
     contenders.run(time);
@@ -159,7 +159,7 @@ fn yield_ends_when_another_client_has_had_the_lock() {
         None
     );
     assert_eq!(yields.begin_wait(&spec, now + micros(200)), None);
-    // Of three neighbours, two are still to come.
+    // Two of three neighbours have had no turn yet.
     yields.record_release(&spec, Neighbours::Listening(3), true, true, now);
     let at = now + micros(400);
     assert_eq!(
@@ -220,7 +220,7 @@ fn locks_that_are_left_alone_are_forgotten() {
         yields.record_release(&spec, Neighbours::Listening(1), true, true, now);
         now += millis(1);
     }
-    // Those of the last ten seconds, and as many again.
+    // The locks of the last ten seconds, and as many again.
     assert!(yields.locks.len() <= 20_000, "{}", yields.locks.len());
 }
 
@@ -232,7 +232,7 @@ proptest! {
         let time = Duration::from_secs(seconds);
         let mut contenders = Contenders::new(micros(work), micros(300), dead, 0);
         contenders.run(time);
-        // The first yield comes before anything has been had.
+        // The first yield comes before the first turn.
         prop_assert!(contenders.idle <= time / 5 + SHORTEST, "{:?} of {time:?}", contenders.idle);
     }
 
