@@ -1,4 +1,9 @@
-//! Numbers for what is sent, so that the server knows a repetition (`lua/attempts.lua`).
+//! The identities of requests that must not be executed twice (`lua/attempts.lua`).
+//!
+//! An attempt has a *place*, which names a key on the server, and a number. The server stores the
+//! number with the result, and answers a repetition from there. No other attempt has the place
+//! before this one is answered. A client thus has as many keys as it has had attempts under way at
+//! once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +16,7 @@ use crate::{
 
 /// The attempts of a client.
 pub(super) struct Attempts {
-    /// What its places begin with.
+    /// The prefix of its places.
     client: String,
     lasts: u64,
     number: AtomicU64,
@@ -24,18 +29,18 @@ struct Places {
     made: u32,
 }
 
-/// An attempt that is not answered yet. No other has its place.
+/// An attempt that is not answered yet. No other attempt has its place.
 pub(super) struct Ongoing {
     pub(super) attempt: Attempt,
     places: Arc<Mutex<Places>>,
 }
 
 impl Attempts {
-    /// They are known for twice the time that an outage may take.
+    /// The server knows an attempt for twice the time that an outage may take.
     pub(super) fn new(id: Uuid, outage_wait: Duration) -> Self {
         let lasts = u64::try_from(outage_wait.saturating_mul(2).as_millis());
         Self {
-            // A client that takes the id of an earlier one counts anew.
+            // A random part, because a client that takes the id of an earlier one counts anew.
             client: format!("{id}/{:x}", fastrand::u32(..)),
             lasts: lasts.unwrap_or(u64::MAX).clamp(1_000, LONGEST),
             number: AtomicU64::new(0),
@@ -80,7 +85,7 @@ pub(super) fn permit_id() -> Id {
     Uuid::new_v4().into_bytes()
 }
 
-/// A number that no other waiter sends, and Redisson's own waiters take no notice of.
+/// A random number: no other waiter sends it, and Redisson's waiters ignore it.
 pub(super) fn mark() -> i64 {
     fastrand::i64(2..)
 }

@@ -1,8 +1,9 @@
-//! Semaphores and latches: asks, waits, gives permits back.
+//! Semaphores and latches: acquires permits, waits, and releases permits.
 //!
-//! Permits have no owner and no lease, so what the locks' engine knows of holders does not concern them. They share with
-//! locks the way to Redis, the jobs that outlive a dropped future, and the shape of a wait: ask, subscribe, ask again, wait to be
-//! notified. [`waiters`] decides which waiter is notified, [`permits`] renews permits with an id.
+//! Permits have no owner, and those of a plain semaphore no lease, so the engine's tenures do not
+//! concern them. Synchronizers share with locks the way to Redis, the jobs that outlive a dropped
+//! future, and the shape of a wait: ask, subscribe, ask again, wait for a notification. [`waiters`]
+//! decides which waiter is notified, and [`permits`] renews permits with an id.
 
 mod attempts;
 mod permits;
@@ -42,10 +43,10 @@ pub(crate) use permits::ExpirablePermitGuard;
 use permits::Permits;
 use waiters::{State, WaiterId, Waiters, Wanted};
 
-/// What a client has going on at semaphores and latches.
+/// The state of a client's semaphores and latches.
 pub(super) struct Synchronizers {
     waiters: Mutex<Waiters>,
-    /// A poll has become an earlier one.
+    /// Notified when the next poll becomes an earlier one.
     earlier: Notify,
     attempts: Attempts,
     permits: Permits,
@@ -67,7 +68,7 @@ impl Synchronizers {
         lock(&self.waiters)
     }
 
-    /// Changes the waiters at `site`. The next poll may become an earlier one.
+    /// Changes the waiters at `site`. Wakes the polling task if their next poll is now earlier.
     fn change<T>(&self, site: &Site, change: impl FnOnce(&mut Waiters) -> T) -> T {
         let mut waiters = self.waiters();
         let before = waiters.next_poll_at(site);
@@ -101,12 +102,12 @@ impl Synchronizers {
         }
     }
 
-    /// Everybody is to see that the client is closed.
+    /// Wakes all waiters, which see that the client is closed.
     pub(super) fn close(&self) {
         self.waiters().wake_where(|_| true, Instant::now());
     }
 
-    /// Completes when the waiters that have heard nothing for long are to be [notified](Self::poll). One task waits.
+    /// Completes when a [`poll`](Waiters::poll) is due. Only one task may wait.
     pub(super) async fn due(&self) {
         loop {
             let next = self.waiters().next_poll();
@@ -126,12 +127,12 @@ impl Synchronizers {
     }
 }
 
-/// What an answer tells beside how the try went.
+/// The state of a semaphore, as an answer tells it besides the outcome.
 #[derive(Clone, Copy)]
 struct Rest {
-    /// How many permits are left.
+    /// The number of permits that are left.
     left: i64,
-    /// When the next one ends that is taken.
+    /// The end of the acquired permit that ends next.
     end: Option<Instant>,
 }
 
@@ -150,7 +151,7 @@ impl Rest {
     }
 }
 
-/// How one try went.
+/// The outcome of an attempt.
 enum AttemptOutcome<T> {
     Granted(T, Rest),
     Busy(Rest),
@@ -163,7 +164,7 @@ struct Waiting<'a> {
     site: &'a Arc<Site>,
     id: WaiterId,
     signal: Arc<Notify>,
-    /// Completes when messages are sure to arrive.
+    /// Completes when the subscription is confirmed.
     subscribed: Option<BoxFuture<Result<(), CallError>>>,
 }
 
@@ -173,7 +174,8 @@ impl<'a> Waiting<'a> {
         let signal = Arc::new(Notify::new());
         let mut waiters = all.waiters();
         let id = waiters.join(site, wanted, behind, signal.clone(), Instant::now());
-        // Under the same lock as the end of the last wait: the server hears of joins and leaves in their order.
+        // Called under the mutex, as is the end of the last wait: the server receives subscriptions
+        // and their ends in the order of joins and leaves.
         let subscribed = all.redis.subscribe(site.channel.clone());
         drop(waiters);
         all.earlier.notify_one();
@@ -190,12 +192,12 @@ impl<'a> Waiting<'a> {
         &self.engine.synchronizers
     }
 
-    /// Completes when it is to ask, or need not any more; `None` at the limit.
+    /// Completes when the waiter must ask, or need not any more. Returns `None` at the deadline.
     async fn notified(&mut self, deadline: Deadline) -> Option<State> {
         if let Some(subscribed) = self.subscribed.take() {
             let longest = deadline.earlier(Instant::now() + self.engine.config.poll_floor);
             let subscribed = self.engine.closed.run_until_cancelled(subscribed);
-            // Refused or slow, polling has to do.
+            // If the subscription is refused or slow, polling has to do.
             let _ = timeout_at(longest, subscribed).await;
         }
         loop {
@@ -239,12 +241,13 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Permits of a semaphore, given back when this is dropped: to one of this client that waits, for a time, and else to the server.
+/// Permits of a semaphore. The drop hands them to waiters of this client within the hand-off
+/// window, and releases the rest to the server.
 pub(crate) struct PermitGuard {
     engine: Arc<Engine>,
     site: Arc<Site>,
     permits: u32,
-    /// Until when they may be passed on: other clients wait too, perhaps.
+    /// The end of the hand-off window: other clients may wait too.
     hand_off_until: Instant,
 }
 
@@ -262,7 +265,7 @@ impl PermitGuard {
         self.permits = 0;
     }
 
-    /// Hands permits to waiters of this client, and returns how many are left to be given back.
+    /// Hands permits to waiters of this client. Returns the number that is left for the server.
     fn hand_off(&mut self) -> u32 {
         let permits = std::mem::take(&mut self.permits);
         let now = Instant::now();
@@ -276,7 +279,8 @@ impl PermitGuard {
 
     pub(crate) async fn release(mut self) -> Result<(), Error> {
         runtime::check()?;
-        // Dropped then, it is given back if the client is not closed yet to the end.
+        // On an error the guard is dropped here, which releases the permits unless the client has
+        // ended.
         self.engine.check_open()?;
         let permits = self.hand_off();
         if permits == 0 {
@@ -298,12 +302,13 @@ impl Drop for PermitGuard {
     }
 }
 
-/// What is done once it is begun, whatever becomes of the task that runs it.
+/// A request that is completed once it has begun, whatever becomes of its task.
 struct Operation {
     engine: Arc<Engine>,
     site: Arc<Site>,
     request: Request,
-    /// It gives permits back: nothing else would, if a runtime's end takes its connection.
+    /// Whether it releases permits. If the runtime's end takes its connection, nothing else would
+    /// release them.
     gives_back: bool,
     is_over: bool,
     _ongoing: Ongoing,
@@ -334,7 +339,8 @@ impl Operation {
     async fn run(mut self) -> Result<Outcome, Error> {
         let (engine, site) = (&self.engine, &self.site);
         let answered = engine.until_answered_or_given_up(site, &self.request).await;
-        // The runtime may be ending around this task, with the connection gone before: the drop takes care of it then.
+        // The runtime may be ending, and the connection may have ended before this task. The drop
+        // then adds a final request.
         self.is_over = !self.gives_back || answered != Err(Error::Closed);
         answered
     }
@@ -349,7 +355,7 @@ impl Drop for Operation {
 }
 
 impl Engine {
-    /// Takes permits of a semaphore, or answers `None` when there were too few at the limit.
+    /// Acquires permits of a semaphore. Returns `None` if there were too few at the deadline.
     pub(crate) async fn acquire_permits(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -387,7 +393,7 @@ impl Engine {
             .await
     }
 
-    /// Notifies the waiters that have heard nothing for long, and hands on what was handed to a task that is not polled.
+    /// Notifies the waiters whose poll is due, and hands on permits whose waiter is not polled.
     pub(super) fn poll_synchronizers(self: &Arc<Self>) {
         let untaken = self.synchronizers.waiters().poll(Instant::now());
         for (site, permits, hand_off_until) in untaken {
@@ -409,7 +415,8 @@ impl Engine {
         }
     }
 
-    /// Takes permits of an expirable semaphore for so long, or answers `None` when there were too few at the limit.
+    /// Acquires permits of an expirable semaphore for `lease`. Returns `None` if there were too few
+    /// at the deadline.
     pub(crate) async fn acquire_ids(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -445,14 +452,14 @@ impl Engine {
                 }
             }
         };
-        // Each has an id and an end of its own.
+        // Permits with an id are not handed off: each has an end of its own.
         let given = |_| unreachable!("permits with an end are not passed on");
         let wanted = Wanted::Ids(permits);
         self.acquire_by(site, wanted, deadline, try_once, given)
             .await
     }
 
-    /// The loop of both.
+    /// Runs the acquire loop of both kinds of semaphores.
     async fn acquire_by<T, F>(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -483,7 +490,7 @@ impl Engine {
                 }
             }
             self.check_open()?;
-            // A client that closes waits until permits that were granted meanwhile are given back.
+            // A closing client waits until permits that were granted meanwhile are given back.
             let _closing = self.tasks.token();
             let caller = Caller::default();
             let (until, attempt) = (self.answer_deadline(deadline), try_once(caller.clone()));
@@ -521,7 +528,7 @@ impl Engine {
         }
     }
 
-    /// Waits until a latch has been open at some moment since the call; says whether it was.
+    /// Waits until a latch has been open at some moment since the call. Returns whether it was.
     pub(crate) async fn wait_for_opening(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -566,7 +573,8 @@ impl Engine {
         }
     }
 
-    /// Runs what is safe to send again until it is answered, and on in the background if the caller goes.
+    /// Runs a request until it is answered, in the background if the caller goes. `request` gets an
+    /// attempt, by which the server recognises a repetition.
     pub(crate) async fn run_at(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -575,7 +583,7 @@ impl Engine {
         self.finish(site, request, |operation| operation).await
     }
 
-    /// As [`run_at`](Self::run_at), of what gives permits back.
+    /// As [`run_at`](Self::run_at), for a request that releases permits.
     async fn give_back_at(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -602,7 +610,7 @@ impl Engine {
         }
     }
 
-    /// Runs what changes nothing the second time.
+    /// Runs a request that changes nothing the second time.
     pub(crate) async fn ask_of(
         self: &Arc<Self>,
         site: &Site,
@@ -628,7 +636,8 @@ impl Engine {
         self.give_back_at(site, release).await.map(drop)
     }
 
-    /// Says whether all were there, and had not ended; otherwise none is released.
+    /// Releases permits by their ids. Returns whether all were there and had not ended; otherwise
+    /// none is released.
     pub(crate) async fn release_ids(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -638,7 +647,7 @@ impl Engine {
         Ok(released.await?.is_some())
     }
 
-    /// Gives back what was dropped.
+    /// Queues the release of dropped permits.
     fn give_back_permits(
         self: &Arc<Self>,
         site: &Arc<Site>,
@@ -646,10 +655,11 @@ impl Engine {
     ) {
         let (engine, at) = (self.clone(), site.clone());
         let released = Operation::new(self, site, request).giving_back().run();
-        // Without a task that does it, the drop of the operation sees to it.
+        // If there is no release task any more, the drop of the operation adds a final request.
         let _: bool = self.jobs.push(async move {
             match released.await {
-                // The drop of the operation has seen to it, or has said that it could not.
+                // The drop of the operation has added a final request, or has logged that it could
+                // not.
                 Ok(_) | Err(Error::Closed) => {}
                 Err(error) => engine.log_unreleased(&at, &error),
             }
@@ -673,7 +683,8 @@ impl Engine {
         }
     }
 
-    /// That the user may publish: what is taken could not be given back otherwise.
+    /// Checks that the user may publish: otherwise the server would refuse the release of what is
+    /// acquired.
     async fn may_announce(&self, site: &Site) -> Result<(), Error> {
         let redis = self.batcher.redis();
         let slot = redis.slot(&site.key);
@@ -690,7 +701,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks as often as it takes. Before the first sending, a caller that has gone ends it.
+    /// Sends a request until it is answered. Before the first sending, a caller that has gone ends
+    /// it.
     async fn until_answered(
         &self,
         site: &Site,
@@ -713,8 +725,10 @@ impl Engine {
         }
     }
 
-    /// The same for what must not be done twice: it is given up before the server forgets the attempt. One that is not in doubt
-    /// waits for as long as the server cannot be reached, and for as long as an outage may take when the server has no room.
+    /// As [`until_answered`](Self::until_answered), for a request that must not be executed twice:
+    /// it is given up before the server forgets the attempt. A request that is not in doubt waits
+    /// for as long as the server cannot be reached, and for as long as an outage may take when the
+    /// server has no memory left.
     async fn until_answered_or_given_up(
         &self,
         site: &Site,
@@ -755,7 +769,7 @@ impl Engine {
         }
     }
 
-    /// Asks once there is a connection, unless the caller has gone before.
+    /// Sends a request once there is a connection, unless the caller has gone before.
     async fn ask_at(
         &self,
         site: &Site,

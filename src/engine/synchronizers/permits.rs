@@ -1,4 +1,7 @@
-//! Permits with an id: until when they are valid, their renewal, and how a holder hears of a loss.
+//! Permits with an id: their validity, their renewal, and how a holder learns of a loss.
+//!
+//! A permit has a validity like a hold, from before the request was sent. Renewals and ends are
+//! deadlines of one [`Alarm`], which the watchdog's task serves.
 
 use std::{
     future::pending,
@@ -24,41 +27,41 @@ use crate::{
     },
 };
 
-/// The permits of a client that have an end, by when something is due.
+/// The permits of a client by the time of their next duty.
 #[derive(Default)]
 pub(super) struct Permits {
     alarm: Alarm<Arc<Permit>>,
     numbers: AtomicU64,
 }
 
-/// One permit, for as long as its guard lives.
+/// One permit of a guard.
 struct Permit {
     number: u64,
     next_deadline: Mutex<Option<Instant>>,
     site: Arc<Site>,
     id: Id,
-    /// `None` without an end.
+    /// The lease; `None` without an end.
     lease: Option<Lease>,
     is_renewed: bool,
     validity: Mutex<Validity>,
-    /// Cancelled by the loss; made when a holder first wants it.
+    /// Cancelled at the loss. Made for the first holder that watches for it.
     lost: OnceLock<CancellationToken>,
 }
 
-/// Until when a permit may be relied upon. Pure.
+/// The validity of a permit. Pure.
 #[derive(Debug)]
 struct Validity {
-    /// `None` without an end.
+    /// The end of the validity; `None` without one.
     until: Option<Instant>,
     renew_at: Option<Instant>,
-    /// A renewal is on its way.
+    /// Whether a renewal is under way.
     is_renewing: bool,
     lost: Option<LostReason>,
-    /// The guard has ended, or will not.
+    /// Whether the guard was released, dropped or leaked.
     is_over: bool,
 }
 
-/// What the alarm finds to do.
+/// The next action for a permit.
 #[derive(Debug, PartialEq, Eq)]
 enum Duty {
     Renew,
@@ -82,7 +85,7 @@ impl Validity {
         new
     }
 
-    /// By what is known, and by the clock.
+    /// The reason of the loss, reported or by the clock.
     fn lost_reason(&self, now: Instant) -> Option<LostReason> {
         let is_past = self.until.is_some_and(|until| until <= now);
         self.lost.or(is_past.then_some(LostReason::Expired))
@@ -103,7 +106,7 @@ impl Validity {
         }
         match &mut self.renew_at {
             Some(at) if *at <= now => {
-                // Until an answer says otherwise, again soon: several times before the end.
+                // Repeated soon until an answer says otherwise: several times before the end.
                 *at = now + lease.duration / 30;
                 match std::mem::replace(&mut self.is_renewing, true) {
                     true => Duty::Wait,
@@ -114,7 +117,7 @@ impl Validity {
         }
     }
 
-    /// Records a renewal. What is lost stays lost (invariant 2).
+    /// Records a renewal. A lost permit stays lost (invariant 2).
     fn record_renewal(&mut self, sent: Instant, lease: &Lease) {
         if self.lost_reason(Instant::now()).is_none() {
             self.until = self.until.max(Some(validity(sent, lease)));
@@ -185,7 +188,7 @@ impl ExpirablePermitGuard {
         &self.permit.site
     }
 
-    /// Until when it may be relied upon; `None` for ever.
+    /// The end of the validity; `None` without one.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         self.permit.validity().until
     }
@@ -194,7 +197,8 @@ impl ExpirablePermitGuard {
         self.permit.lost(&self.engine)
     }
 
-    /// Completes when it is lost. On another runtime than the client's, by the clock of that runtime too.
+    /// Completes when the permit is lost. On another runtime than the client's, a timer there ends
+    /// the wait as well.
     pub(crate) async fn lost(&self) -> LostReason {
         let mut notified = pin!(self.permit.token(&self.engine).cancelled());
         loop {
@@ -216,7 +220,7 @@ impl ExpirablePermitGuard {
         }
     }
 
-    /// Cancelled when it is lost.
+    /// Returns a token that is cancelled when the permit is lost.
     pub(crate) fn token(&self) -> CancellationToken {
         let token = self.permit.token(&self.engine).child_token();
         if self.lost_reason().is_some() {
@@ -230,7 +234,7 @@ impl ExpirablePermitGuard {
         token
     }
 
-    /// Ends the renewal.
+    /// Ends the renewal of the permit.
     fn end(&mut self) {
         self.is_armed = false;
         self.permit.validity().is_over = true;
@@ -241,11 +245,11 @@ impl ExpirablePermitGuard {
         self.end();
     }
 
-    /// Says whether it had not ended before.
+    /// Releases the permit. Returns whether it was still there.
     pub(crate) async fn release(mut self) -> Result<bool, Error> {
         runtime::check()?;
         self.engine.check_open()?;
-        // First: a renewal after the release would be of no use (invariant 6).
+        // Before the release: a renewal after it would be of no use (invariant 6).
         self.end();
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
         engine.release_ids(&permit.site, &[permit.id]).await
@@ -263,7 +267,7 @@ impl Drop for ExpirablePermitGuard {
     }
 }
 
-/// Cancels `token` when the clock ends the permit, for as long as there is one.
+/// Cancels `token` when the clock ends the permit, as long as there is one.
 async fn cancel_at_the_end(permit: Weak<Permit>, token: CancellationToken) {
     let next = || permit.upgrade()?.validity().until;
     while let Some(until) = next() {
@@ -278,14 +282,14 @@ async fn cancel_at_the_end(permit: Weak<Permit>, token: CancellationToken) {
 }
 
 impl Permits {
-    /// Looks at `permit` when it says so, or no more.
+    /// Schedules the next duty of `permit`, or removes it if it has none.
     fn watch(&self, permit: &Arc<Permit>) {
         let (at, entry) = (|| permit.validity().next_duty(), || permit.clone());
         self.alarm
             .set(permit.number, &permit.next_deadline, at, entry);
     }
 
-    /// Completes when something is due. One task waits.
+    /// Completes when a permit is due. Only one task may wait.
     pub(super) async fn due(&self) {
         self.alarm.wait().await;
     }
@@ -298,7 +302,7 @@ impl Engine {
     }
 
     pub(in super::super) fn renew_permits(self: &Arc<Self>) {
-        // The end of the client is told by the tokens, and ends all renewals.
+        // A closed client renews nothing, and its tokens tell the holders.
         let (permits, now) = (&self.synchronizers.permits, Instant::now());
         for permit in permits.alarm.due(now) {
             let lease = permit.lease.clone().filter(|_| !self.is_closed());
@@ -319,7 +323,7 @@ impl Engine {
 
     async fn renew_permit(self: Arc<Self>, permit: Arc<Permit>, lease: Lease) {
         let redis = self.batcher.redis();
-        // What waits for a connection is sent at the next turn, with a time of its own.
+        // A renewal does not wait for a connection: the next one has a send time of its own.
         if redis.is_ready(redis.slot(&permit.site.key)) {
             let sent = Instant::now();
             let request = permit::extend(&permit.site, &permit.id, Some(&lease));
@@ -345,18 +349,18 @@ impl Engine {
         self.synchronizers.permits.watch(&permit);
     }
 
-    /// Its holder is told; its renewal stops.
+    /// Notifies the holder of the permit, and stops its renewal.
     fn lose_permit(&self, permit: &Arc<Permit>, reason: LostReason) {
         {
             let mut validity = permit.validity();
-            // One that is released may be gone by that.
+            // A released permit may be gone because of that.
             if validity.is_over || validity.lost.is_some() {
                 return;
             }
             validity.lost = Some(reason);
         }
         let name = &permit.site.name;
-        // A permit that is not renewed ends as its holder has asked for.
+        // A permit without renewal ends as its holder has asked for: that is no warning.
         match permit
             .is_renewed
             .then(|| self.lines.lost.may_log())

@@ -1,10 +1,13 @@
-//! The waiters at each semaphore or latch, and which of them is to ask next. Pure.
+//! The waiters at each semaphore or latch, and which of them asks next. Pure.
 //!
-//! A waiter is parked once the server has refused it, and asks again when it is notified. A message, or the answer to any
-//! call of this client, says how many permits are left: then as many of the parked waiters are notified as find enough, in the order
-//! of their arrival; a waiter for more permits than there are does not hold up those behind it. A notified waiter that has not asked
-//! yet will see at least what it was notified of: its share is kept out of the next count. What it learns, or leaves when it goes,
-//! is counted again, so no permit is left unused.
+//! A waiter is parked once the server has refused it, and asks again when it is notified. A
+//! message, or the answer to any call of this client, tells how many permits are left. As many
+//! parked waiters are then notified as find enough, in the order of their arrival. A waiter for
+//! more permits than there are does not hold up those behind it.
+//!
+//! A notified waiter that has not asked yet will find the permits that it was notified of, so its
+//! share is left out of the next count. What the waiter learns, or leaves behind, is counted again:
+//! no permit is left unused.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,23 +16,25 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{engine::room::PICK_UP, hash::HashMap, wire::site::Site};
 
-/// What a latch's channel tells: it was opened, or has a new count.
+/// The messages on a latch's channel: it was opened, or has a new count.
 const OPENED: i64 = 0;
 const BEGUN: i64 = 1;
 
-/// How long permits wait for the task that was notified of them, or passed them: a future may be kept and not polled.
+/// How long permits wait for the task that was notified of them, or handed them: a future may be
+/// kept and not polled.
 const COMES_WITHIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaiterId(u64);
 
-/// What a waiter waits for.
+/// The permits or the opening that a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Permits(u32),
-    /// Permits with ids. A message may tell of fewer than are left: Redisson announces some additions by what is added.
+    /// Permits with ids. A message may announce fewer than are left: for some additions, Redisson
+    /// publishes only the number that it added.
     Ids(u32),
-    /// The opening of a latch. From the message `mark` on, any opening counts.
+    /// The opening of a latch. After the message `mark`, any opening counts.
     Opening {
         mark: i64,
         is_marked: bool,
@@ -47,18 +52,19 @@ impl Wanted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It asks the server. An event since it began to makes a refusal `outdated`.
+    /// The waiter asks the server. An event since its attempt began makes a refusal `outdated`.
     Asking { outdated: bool },
-    /// Until it is notified.
+    /// The waiter is parked until it is notified.
     Parked,
-    /// It is to ask, since then.
+    /// The waiter was notified at that time, and has not asked yet.
     Notified(Instant),
-    /// It was passed what it wants, `since` then, which may be handed off until the end of the hand-off window.
+    /// The waiter was handed its permits at `since`. They may be handed on until the end of the
+    /// hand-off window.
     Given {
         since: Instant,
         hand_off_until: Instant,
     },
-    /// What it waits for has come; the server need not be asked.
+    /// The wait is over; the server need not be asked.
     Over,
 }
 
@@ -76,7 +82,7 @@ impl Waiter {
         self.signal.notify_one();
     }
 
-    /// Wakes the waiter: it may be worth its while to ask.
+    /// Wakes the waiter: an attempt may succeed.
     fn wake(&mut self, now: Instant) {
         match &mut self.state {
             State::Asking { outdated } => *outdated = true,
@@ -89,7 +95,8 @@ impl Waiter {
         self.wanted.permits()
     }
 
-    /// The permits that it is about to ask for. One that is not polled does not count for long.
+    /// The permits that the waiter is about to ask for. A waiter that is not polled does not count
+    /// for long.
     fn share(&self, now: Instant) -> i64 {
         match self.state {
             State::Notified(since) if now < since + PICK_UP => self.needs(),
@@ -98,11 +105,12 @@ impl Waiter {
     }
 }
 
-/// What one that goes leaves.
+/// The work that a leaving waiter leaves to its caller.
 pub(super) struct Left {
     /// Whether the channel has no waiter any more.
     pub(super) is_last: bool,
-    /// Permits that it was passed and has not taken.
+    /// Permits that were handed to it and that it has not taken, with the end of their hand-off
+    /// window.
     pub(super) given: Option<(u32, Instant)>,
 }
 
@@ -111,9 +119,10 @@ pub(super) struct Left {
 struct Queue {
     site: Arc<Site>,
     waiters: VecDeque<Waiter>,
-    /// When one of them asks although nothing was heard.
+    /// The time at which a waiter asks without a message.
     poll_at: Instant,
-    /// When to look whether the waiters that were notified, or handed permits, have been polled.
+    /// The time of the check whether waiters that were notified, or handed permits, have been
+    /// polled.
     come_by: Option<Instant>,
 }
 
@@ -123,7 +132,7 @@ impl Queue {
         come_by.min(self.poll_at)
     }
 
-    /// Records how many permits are left, as far as the server said.
+    /// Records how many permits are left, and notifies parked waiters for those without a taker.
     fn record_left(&mut self, left: i64, now: Instant) {
         let notified: i64 = self.waiters.iter().map(|waiter| waiter.share(now)).sum();
         self.hand_off(left - notified, now);
@@ -135,7 +144,7 @@ impl Queue {
             if left <= 0 {
                 break;
             }
-            // Permits, and not an opening, which no number of them brings about.
+            // An opening needs no permits, and no number of them brings it about.
             if (1..=left).contains(&waiter.needs()) {
                 left -= waiter.needs();
                 waiter.notify(State::Notified(now));
@@ -145,7 +154,8 @@ impl Queue {
     }
 
     fn handle_message(&mut self, number: i64, now: Instant) {
-        // A count is set while the latch is open. Where Redisson deletes one, this message alone tells of it.
+        // A count is set only while the latch is open. If Redisson deletes the count, this message
+        // alone tells of the opening.
         let is_opening = [OPENED, BEGUN].contains(&number);
         for waiter in &mut self.waiters {
             let needs = waiter.needs();
@@ -168,7 +178,7 @@ impl Queue {
             }
         }
         self.record_left(number, now);
-        // One of those that want more than this asks; what it learns is counted for all.
+        // One waiter for more permits than this asks; what it learns is counted for all.
         let mut waiters = self.waiters.iter_mut();
         let is_unsure =
             |waiter: &Waiter| matches!(waiter.wanted, Wanted::Ids(_)) && waiter.needs() > number;
@@ -180,8 +190,8 @@ impl Queue {
         }
     }
 
-    /// A waiter that is not polled goes to the end of the queue. The permits that it was handed are taken back; those that it was
-    /// notified of go to the next waiters.
+    /// A waiter that is not polled goes to the end of the queue. Permits that it was handed are
+    /// taken back; permits that it was notified of go to the next waiters.
     fn requeue_late_waiters(
         &mut self,
         now: Instant,
@@ -227,7 +237,7 @@ impl Queue {
     }
 }
 
-/// All waiters of a client, by channel. Two names can share one, as `a` and `{a}` do.
+/// All waiters of a client, by channel. Two names can share a channel, as `a` and `{a}` do.
 #[derive(Debug)]
 pub(super) struct Waiters {
     channels: HashMap<Bytes, Vec<Queue>>,
@@ -253,7 +263,8 @@ impl Waiters {
         self.channels.values_mut().flatten()
     }
 
-    /// Whether one waits that wants no more than this, and would have been notified: to ask before it is of no use.
+    /// Whether a parked waiter wants no more than this. It would have been notified, so an earlier
+    /// attempt is of no use.
     pub(super) fn would_wait(&mut self, site: &Site, wanted: Wanted) -> bool {
         let mut waiters = self
             .queue(site)
@@ -262,7 +273,8 @@ impl Waiters {
         waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= wanted.permits())
     }
 
-    /// A task comes, to ask or behind those that [wait](Self::would_wait).
+    /// Adds a task, which asks at once or enqueues `behind` the waiters that
+    /// [wait](Self::would_wait).
     pub(super) fn join(
         &mut self,
         site: &Arc<Site>,
@@ -300,11 +312,11 @@ impl Waiters {
 
     pub(super) fn state(&mut self, site: &Site, id: WaiterId) -> State {
         let waiter = self.queue(site).and_then(|queue| queue.waiter(id));
-        // It is there from its join to its leave.
+        // A waiter is in its queue from its join to its leave.
         waiter.map_or(State::Over, |waiter| waiter.state)
     }
 
-    /// What it is to do. What it was given it has taken by that.
+    /// Returns the state of the waiter, which takes what it was handed.
     pub(super) fn take(&mut self, site: &Site, id: WaiterId) -> State {
         let state = self.state(site, id);
         if let State::Given { .. } = state {
@@ -322,7 +334,8 @@ impl Waiters {
         }
     }
 
-    /// Records a refusal. At the nearest end of a permit, it is worth asking again.
+    /// Records a refusal. The next poll is at the nearest end of a permit, when an attempt may
+    /// succeed.
     pub(super) fn record_refusal(
         &mut self,
         site: &Site,
@@ -344,7 +357,7 @@ impl Waiters {
         }
     }
 
-    /// Records how many permits are left, as an answer of the server says, and when the next one ends.
+    /// Records how many permits are left, and when the next one ends, from an answer of the server.
     pub(super) fn record_left(
         &mut self,
         site: &Site,
@@ -358,7 +371,7 @@ impl Waiters {
         }
     }
 
-    /// Hands permits to waiters for no more than these, and returns how many are left.
+    /// Hands permits to waiters that want no more than there are. Returns how many are left.
     pub(super) fn give(
         &mut self,
         site: &Site,
@@ -399,7 +412,7 @@ impl Waiters {
         }
     }
 
-    /// One goes.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, site: &Site, id: WaiterId, now: Instant) -> Left {
         let mut left = Left {
             is_last: false,
@@ -411,7 +424,8 @@ impl Waiters {
         let at = queue.waiters.iter().position(|waiter| waiter.id == id);
         if let Some(waiter) = at.and_then(|at| queue.waiters.remove(at)) {
             match (waiter.state, waiter.wanted) {
-                // The permits that it was notified of, or is about to learn of, are there for the next waiters.
+                // The permits that the waiter was notified of, or is about to learn of, go to the
+                // next waiters.
                 (State::Notified(_) | State::Asking { .. }, _) => {
                     queue.hand_off(waiter.needs(), now);
                 }
@@ -455,7 +469,7 @@ impl Waiters {
         waiters.for_each(|waiter| waiter.wake(now));
     }
 
-    /// When the waiters at `site` are to be looked at.
+    /// The time of the next poll at `site`.
     pub(super) fn next_poll_at(&mut self, site: &Site) -> Option<Instant> {
         self.queue(site).map(|queue| queue.next_poll())
     }
@@ -464,8 +478,8 @@ impl Waiters {
         self.channels.values().flatten().map(Queue::next_poll).min()
     }
 
-    /// Where nothing was heard for long, the first asks that can. Returns permits that were passed to tasks which have not come
-    /// for them, to be passed on.
+    /// Notifies the first parked waiter of each queue without a message for long. Returns permits
+    /// that were handed to tasks which have not taken them; the caller hands them on.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<Site>, u32, Instant)> {
         let mut untaken_permits = Vec::new();
         for queue in self.queues() {
@@ -508,7 +522,7 @@ mod tests {
             }
         }
 
-        /// One that was refused.
+        /// A waiter that was refused.
         fn parked(&mut self, permits: u32) -> WaiterId {
             self.waits_for(Wanted::Permits(permits))
         }
@@ -539,14 +553,14 @@ mod tests {
         let all = [3, 1, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
         assert_eq!(bed.notified(&all), [false, true, true, false]);
-        // The two will see it: their share is not told of again.
+        // Two waiters were notified of their share, which is not counted again.
         bed.message(3);
         assert_eq!(bed.notified(&all), [false, true, true, true]);
         bed.message(6);
         assert_eq!(bed.notified(&all), [true; 4]);
     }
 
-    /// Redisson announces the release of a list, and permits that are added, by their number.
+    /// Redisson announces the release of several ids, and an addition of permits, by their number.
     #[test]
     fn a_waiter_asks_when_a_message_announces_fewer_ids_than_it_wants() {
         let mut bed = Bed::new();
@@ -577,7 +591,7 @@ mod tests {
         assert_eq!(bed.notified(&all), [true, false, false]);
         bed.waiters.leave(&bed.site, all[0], bed.now);
         assert_eq!(bed.notified(&all[1..]), [true, true]);
-        // Nor does one count for long that is not polled.
+        // A notified waiter that is not polled does not count for long either.
         let last = bed.parked(1);
         bed.now += PICK_UP;
         bed.message(1);
@@ -661,7 +675,7 @@ mod tests {
         assert_eq!(bed.waiters.next_poll(), Some(bed.now));
         assert!(bed.waiters.poll(bed.now).is_empty());
         assert_eq!(bed.notified(&all), [true, true]);
-        // It is the last now.
+        // The late waiter is the last one now.
         bed.waiters.begin_attempt(&bed.site, all[1]);
         bed.waiters.record_refusal(&bed.site, all[1], None, bed.now);
         bed.waiters.begin_attempt(&bed.site, all[0]);
