@@ -1,4 +1,13 @@
-//! The one loop that takes a lock, for every kind: try, subscribe, try again, wait, try again.
+//! The acquire loop, which is the same for every kind of lock.
+//!
+//! The first attempt is sent at once. A refused waiter subscribes, waits for the confirmation, and
+//! tries again, because the lock may have been released before. From then on it waits for a
+//! notification before each attempt (invariant 5). [`Pause`] is the wait between two attempts: for
+//! a notification, or for a polled kind the back-off.
+//!
+//! A lock with a local queue is asked for by the head of that queue only ([`local`](super::local)).
+//! The loop therefore begins with the wait in the queue, and returns there if the task is refused
+//! while another one is the asker.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -19,12 +28,12 @@ use crate::error::Error;
 /// Time after the deadline in which an answer still counts: the server may have granted the lock at the last moment.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The attempts of one wait. The script of a fair lock is sent the time since the last one.
+/// The attempts of one wait. An attempt at a fair lock sends the time since the previous one.
 struct AttemptHistory {
     last: Option<Instant>,
-    /// When an attempt last had the script notify the head of the queue.
+    /// The time of the last attempt that made the script notify the head of the queue.
     nudged: Option<Instant>,
-    /// How often the connection had been replaced at the last try.
+    /// The number of reconnections at the last attempt.
     reconnections: u64,
 }
 
@@ -37,7 +46,8 @@ impl AttemptHistory {
         }
     }
 
-    /// The next try begins. Once per poll floor it also has the script notify the head of the queue.
+    /// Begins the next attempt. Once per poll floor, it also makes the script notify the head of
+    /// the queue.
     fn next(&mut self, engine: &Engine) -> PriorAttempt {
         let now = Instant::now();
         let nudge = self
@@ -47,7 +57,8 @@ impl AttemptHistory {
             self.nudged = Some(now);
         }
         let reconnections = engine.wakeups.reconnections();
-        // On another connection there may be another server, which knows nothing of the last try.
+        // After a reconnection, the server may be another one, which does not know the last
+        // attempt.
         let last = self.last.replace(now);
         let last = last.filter(|_| self.reconnections == reconnections);
         self.reconnections = reconnections;
@@ -55,8 +66,8 @@ impl AttemptHistory {
     }
 }
 
-/// One call of a task that wants a lock. Every waiting task stores one: what it contains is small, or boxed (docs/benchmarks.md, memory per
-/// waiting task).
+/// One call of a task that wants a lock. Every waiting task stores one, so its fields are small or
+/// boxed (docs/benchmarks.md, memory per waiting task).
 struct Acquisition<'a> {
     engine: &'a Arc<Engine>,
     request: &'a AcquireRequest,
@@ -65,7 +76,7 @@ struct Acquisition<'a> {
     local_entry: Option<LocalEntry>,
     /// The task's entry in a fair queue on the server.
     queued: Option<Box<FairQueueEntry>>,
-    /// What comes between two attempts, from the first refusal on, or from the start if a yield is due.
+    /// The wait between two attempts. Made at the first refusal, or at the start if a yield is due.
     pause: Option<Box<Pause>>,
     attempts: Option<Box<AttemptHistory>>,
     /// The task enqueues in the local queue next.
@@ -73,7 +84,7 @@ struct Acquisition<'a> {
     /// The task pauses before its next attempt.
     must_pause: bool,
     has_asked: bool,
-    /// The lock was taken when last heard of.
+    /// Another owner held the lock when this client last heard of it.
     was_busy: bool,
 }
 
@@ -113,8 +124,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Waits for the releases of the client's dropped guards of this lock. A call that does not wait for the lock fails if they are not
-    /// answered in time; a waiter goes on.
+    /// Waits for the releases of the client's dropped guards of this lock. If they are not answered
+    /// in time, a call that does not wait for the lock fails, and a waiter goes on.
     async fn wait_for_dropped_guards(&mut self) -> Result<(), Error> {
         let name = &self.request.spec.name;
         let until = (self.deadline).earlier(Instant::now() + self.engine.config.command_wait);
@@ -147,7 +158,7 @@ impl Acquisition<'_> {
         Ok(Flow::Continue(()))
     }
 
-    /// Leaves the lock to other clients before the first attempt, if a yield is due.
+    /// Prepares the first attempt. If a yield to polling clients is due, waits for its end first.
     async fn prepare(&mut self) {
         if let Some(left) = (self.engine).yield_to_pollers(self.request, self.deadline) {
             left.await;
@@ -186,7 +197,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Asks the server once, or another reader of the client.
+    /// Makes one attempt at the server, or joins another reader of the client.
     async fn attempt(&mut self) -> Result<AttemptOutcome, Error> {
         let (engine, request) = (self.engine, self.request);
         // Another client's release woke the asker although this client has the lock: a forced unlock may have ended the tenure.
@@ -313,7 +324,8 @@ impl Engine {
         }
     }
 
-    /// Until when an answer is waited for: as long as the caller's deadline and the settings for an unreachable server allow.
+    /// The time until which an attempt waits for its answer: the caller's deadline and [`GRACE`],
+    /// bounded by `outage_wait`. A call that does not wait for the lock has `command_wait`.
     pub(super) fn answer_deadline(&self, deadline: Deadline) -> Instant {
         let now = Instant::now();
         match deadline {

@@ -1,4 +1,8 @@
-//! One attempt to acquire a lock: it is repeated until there is an answer, also when its caller has been dropped.
+//! One attempt to acquire a lock.
+//!
+//! The request is repeated until the server answers it, which invariant 4 makes harmless. An
+//! attempt outlives its caller (invariant 3): it goes on in the background until no request is in
+//! doubt, and a hold that is granted then is released.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -32,22 +36,22 @@ const NO_ANSWER: &str =
 
 const OUTDATED: &str = "the lock was granted, and the grant was over when the answer arrived: the lease is too short for the time an answer takes";
 
-/// How an attempt went.
+/// The outcome of an attempt.
 pub(super) enum AttemptOutcome {
     Granted(HoldGuard),
     Busy {
         remaining: Option<Duration>,
     },
-    /// No answer in the time that there was.
+    /// The server did not answer in time.
     Unanswered {
         reason: String,
     },
 }
 
-/// What the script of a fair lock is told of the attempt before.
+/// The previous attempt, for the script of a fair lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PriorAttempt {
-    /// When the last one was made, on the same connection.
+    /// The time of the previous attempt, if it was made on the same connection.
     pub(super) last: Option<Instant>,
     pub(super) nudge: bool,
 }
@@ -69,20 +73,21 @@ struct Attempt {
     request: AcquireRequest,
     local: Option<LocalRef>,
     prior: Option<PriorAttempt>,
-    /// For the first sending.
+    /// The right to a place in a batch, for the first sending.
     permit: Option<SendPermit>,
     caller: Caller,
 }
 
 /// How an attempt under one owner entry ends.
 enum Ended {
-    /// The owner's hold stands under this entry: the attempt goes on there.
+    /// The owner's tenure uses the field of this entry: the attempt continues there.
     UnderOtherEntry(OwnerEntryRef),
     Done(AttemptOutcome),
 }
 
 impl Attempt {
-    /// Asks until there is an answer. Its caller may have gone ([`DetachOnDrop`]): a hold that is granted then is given back.
+    /// Sends the request until it is answered. If the caller has been dropped ([`DetachOnDrop`]), a
+    /// granted hold is released.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and thousands may be on their way"
@@ -98,8 +103,9 @@ impl Attempt {
                     Ended::UnderOtherEntry(other) => other,
                 },
             };
-            // The next operation of an exclusive owner may not find a hold that its caller has not taken: that is seen to under the
-            // operation lock, and a task would let go of it before its caller is polled.
+            // An exclusive owner runs this in its own future, with the operation lock. A task would
+            // unlock it before the caller takes its hold; if the caller is dropped then, the
+            // owner's next operation would count that hold.
             if !self.request.spec.mode.is_shared() {
                 return Box::pin(self.run_from(entry)).await;
             }
@@ -108,7 +114,7 @@ impl Attempt {
         }
     }
 
-    /// The same, from this entry on: one whose field is lent.
+    /// Continues [`run`](Self::run) under `entry`, whose field is lent.
     async fn run_from(mut self, mut entry: OwnerEntryRef) -> Result<AttemptOutcome, Error> {
         loop {
             match self.run_under(&entry).await? {
@@ -118,7 +124,7 @@ impl Attempt {
         }
     }
 
-    /// The same under one owner entry, whose other operations wait meanwhile.
+    /// Runs the attempt under one owner entry. The owner's other operations wait meanwhile.
     async fn run_under(&mut self, entry: &OwnerEntryRef) -> Result<Ended, Error> {
         if self.engine.is_closed() {
             return Err(Error::Closed);
@@ -205,7 +211,7 @@ impl Attempt {
     async fn can_be_sent(&self, in_doubt: bool) -> Result<bool, Error> {
         let (engine, spec) = (&self.engine, &self.request.spec);
         if !engine.batcher.is_ready(spec) {
-            // What is in doubt has to be given back, whether or not there is a caller.
+            // A hold in doubt has to be given back, so without a caller the wait goes on.
             let caller = (!in_doubt).then_some(&self.caller);
             Box::pin(engine.wait_for_connection(spec, caller)).await;
         }
@@ -220,7 +226,7 @@ impl Attempt {
         Ok(!self.caller.is_gone())
     }
 
-    /// The outcome without a request: another owner of this client has the lock.
+    /// Returns a refusal without a request: another owner of this client has the lock.
     fn busy_behind(&self, other: &Tenure) -> Result<Ended, Error> {
         let owner = OwnerId::new(self.engine.id, self.request.owner);
         self.engine.may_wait(&self.request.spec, owner)?;
@@ -245,7 +251,8 @@ impl Attempt {
         let exclusive = mode.beside().filter(|_| mode.is_shared());
         let writes = exclusive.and_then(|mode| engine.live_tenure(&request.spec, mode, owner));
         if let Some(writing) = &writes {
-            // The key of both lives by the longer lease, from now on: the write hold may end before the answer.
+            // One key has both holds, and lives by the longer lease. Marked before the send,
+            // because the write hold may end before the answer.
             writing.set_may_live_on();
         }
         let args = AcquireArgs {
@@ -260,7 +267,8 @@ impl Attempt {
         request.spec.protocol.acquire(&request.spec, &args)
     }
 
-    /// Handles a grant, which may be of a hold that cannot be kept.
+    /// Handles a grant. Gives the hold back if the client cannot rely on it, or the caller has
+    /// gone.
     async fn handle_grant(
         &mut self,
         entry: &OwnerEntryRef,
@@ -294,7 +302,8 @@ impl Attempt {
         Ok(Some(unanswered()))
     }
 
-    /// Refuses a grant that is not durable enough, and any of a closed client, which renews no hold.
+    /// Refuses a grant that too few replicas have acknowledged, and any grant to a closed client,
+    /// which renews no hold.
     fn check_grant(&self, acknowledged: Option<Acknowledged>) -> Result<(), Error> {
         if self.engine.is_short(acknowledged) {
             return Err(too_few(&self.request.spec, acknowledged));
@@ -305,7 +314,7 @@ impl Attempt {
         }
     }
 
-    /// Records a grant as a hold, unless it cannot be relied upon any more.
+    /// Records a grant as a hold. Returns `None` if it can no longer be relied upon.
     fn record_grant(
         &self,
         entry: &OwnerEntryRef,
@@ -333,7 +342,8 @@ impl Attempt {
         let (tenure, id, old) = engine
             .owners
             .grant(entry, tenure, grant)
-            // Either the grant or the tenure in its way is not true any more.
+            // The grant and a tenure in its way contradict each other: the server is asked about
+            // the tenure.
             .map_err(|in_the_way| engine.verify(Vec::from_iter(in_the_way)))
             .ok()?;
         if let Some(old) = old.filter(|old| old.live_count() > 0) {
@@ -347,12 +357,12 @@ impl Attempt {
         Some(HoldGuard::new(engine.clone(), tenure, id))
     }
 
-    // Boxed, as it is seldom needed, and large.
+    // Boxed, because it is rare and large.
     async fn give_back(&self, entry: &OwnerEntryRef) {
         Box::pin(self.engine.give_back(&self.request.spec, entry)).await;
     }
 
-    /// The server may have forgotten the attempt before, or counted it.
+    /// Forgets the previous attempt: the server may have forgotten it, or counted it already.
     fn forget_last(&mut self) {
         if let Some(prior) = &mut self.prior {
             prior.last = None;
@@ -361,9 +371,10 @@ impl Attempt {
 }
 
 impl Engine {
-    /// One attempt, which is sent at once if it has a `permit` in the batch.
+    /// Makes one attempt. A `permit` is the right to a place in a batch.
     ///
-    /// No `async fn`: its future would store the arguments twice, and every waiting task has such a future.
+    /// Not an `async fn`: its future would store the arguments twice, and every waiting task has
+    /// such a future.
     pub(super) fn try_until(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -390,13 +401,14 @@ impl Engine {
         })
     }
 
-    /// Whether too few replicas have acknowledged, and the settings ask for them.
+    /// Whether too few replicas have acknowledged a write, and `check_replicas` is set.
     pub(super) fn is_short(&self, acknowledged: Option<Acknowledged>) -> bool {
         let short = acknowledged.is_some_and(|acknowledged| !acknowledged.is_enough());
         short && self.config.check_replicas
     }
 
-    /// Completes once there is a connection, or when `caller` (if there is one) has given up or the client has closed.
+    /// Completes when there is a connection. With a `caller`, also when the caller has gone or the
+    /// client has closed.
     async fn wait_for_connection(&self, spec: &LockSpec, caller: Option<&Caller>) {
         let given_up = async {
             match caller {
@@ -428,7 +440,7 @@ fn too_few(spec: &LockSpec, acknowledged: Option<Acknowledged>) -> Error {
     }
 }
 
-/// The release publishes, and would be refused.
+/// The error for a user without the right to publish: the server would refuse the release.
 fn no_right(spec: &LockSpec) -> Error {
     let channel = String::from_utf8_lossy(&spec.channel);
     Error::Redis {

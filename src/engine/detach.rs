@@ -1,4 +1,10 @@
-//! Carrying on what a dropped future had begun.
+//! Futures that outlive their caller (invariant 3).
+//!
+//! A caller may drop an operation at any await point, also after its request was sent.
+//! [`DetachOnDrop`] runs the operation inside the caller's future. If it is dropped before its end,
+//! its box moves to the release task, which polls it to completion and drops the output. The drop
+//! of a hold that was granted meanwhile releases it. An operation that ends normally spawns no
+//! task.
 
 use std::{
     future::poll_fn,
@@ -22,13 +28,14 @@ use super::Engine;
 use crate::error::Error;
 
 pin_project! {
-    /// A future that may be carried on, and until when its caller waits for it. All of it is in one box: a waiting task has a pointer.
+    /// A future that may outlive its caller, and the deadline of that caller. All of it is in one
+    /// box, so a waiting task stores a pointer.
     struct Carried<F: ?Sized> {
         begun: bool,
-        // Told of the drop.
+        // Notified of the drop.
         caller: Option<Caller>,
         engine: Arc<Engine>,
-        // A client that closes waits for what is carried on.
+        // A closing client waits for detached futures.
         _closing: TaskTrackerToken,
         // None once the caller has gone.
         #[pin]
@@ -40,20 +47,20 @@ pin_project! {
 
 type BoxCarried<T> = Pin<Box<Carried<dyn Future<Output = T> + Send>>>;
 
-/// A future that is carried on when it is dropped before its end (invariant 3). It completes with `None` at its deadline, and is to be
-/// dropped then.
+/// A future that continues in the background when it is dropped before its end (invariant 3). It
+/// yields `None` at its deadline, and its caller drops it then.
 ///
-/// It runs inside its caller's own future: no task is spawned on the way that ends well.
+/// It runs inside its caller's own future: an operation that ends normally spawns no task.
 pub(super) struct DetachOnDrop<T: Send + 'static>(Option<BoxCarried<T>>);
 
-/// What a carried future and its caller let each other know.
+/// The state that a future and its caller share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Caller(Arc<CallerState>);
 
 #[derive(Debug, Default)]
 struct CallerState {
     is_gone: AtomicBool,
-    /// A task carries on what the future waits for.
+    /// The future only waits for a task, which goes on by itself.
     has_task: AtomicBool,
     gone: Notify,
     reason: Mutex<Option<String>>,
@@ -65,7 +72,8 @@ impl Caller {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Notes that the future waits for a task from now on, and need not be carried on itself.
+    /// Records that the future only waits for a task from now on, and need not be carried on
+    /// itself.
     pub(super) fn set_has_task(&self) {
         self.0.has_task.store(true, Ordering::Relaxed);
     }
@@ -82,7 +90,7 @@ impl Caller {
         }
     }
 
-    /// Sets why there is no answer yet.
+    /// Sets the reason why there is no answer yet.
     pub(super) fn set_reason(&self, reason: &str) {
         *self.reason_slot() = Some(reason.to_owned());
     }
@@ -106,7 +114,7 @@ impl<T: Send + 'static> DetachOnDrop<T> {
         Self::boxed(engine, until, Some(caller), future)
     }
 
-    /// As [`new`](Self::new), but a drop before the first poll does not prevent it.
+    /// As [`new`](Self::new), but the future runs even if it is dropped before its first poll.
     pub(super) fn always(
         engine: &Arc<Engine>,
         until: Instant,
@@ -133,8 +141,9 @@ impl<T: Send + 'static> DetachOnDrop<T> {
 }
 
 impl Engine {
-    /// Runs what keeps another owner's operations waiting, so that a caller that is not polled does not. A result that no caller takes
-    /// is dropped.
+    /// Runs `future` as a task of its own. For operations under a lent field: in a caller's future
+    /// that is not polled, they would delay another owner's operations. A result that no caller
+    /// takes is dropped.
     pub(super) async fn run_as_task<T: Send + 'static>(
         self: &Arc<Self>,
         future: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -150,7 +159,7 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        // As any future of an `async fn`.
+        // A poll after the end panics, as for the future of an `async fn`.
         let carried = self.0.as_mut().expect("polled after its end");
         let carried = carried.as_mut().project();
         *carried.begun = true;
@@ -161,7 +170,8 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
         let Some(timer) = carried.timer.as_pin_mut() else {
             return Poll::Pending;
         };
-        // A future that uses up its task's budget does not put off its deadline.
+        // A future that uses up its task's budget must not put off its deadline, so the timer is
+        // unconstrained.
         pin!(unconstrained(timer)).poll(context).map(|()| None)
     }
 }
@@ -170,17 +180,18 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let Some(mut carried) = self.0.take().filter(|carried| carried.begun) {
             carried.as_mut().project().timer.set(None);
-            // A client that closes waits until what the future holds has been given back.
+            // A closing client waits until the holds of the future have been given back.
             let _closing = carried.engine.tasks.token();
             if let Some(caller) = &carried.caller {
                 caller.leave();
-                // What its task has sent is dropped with it, now.
+                // The task goes on by itself. A result that it has sent already is dropped with
+                // this future, now.
                 if caller.0.has_task.load(Ordering::Relaxed) {
                     return;
                 }
             }
             let engine = carried.engine.clone();
-            // What the future yields is dropped in its turn: a hold is given back.
+            // The output is dropped: a hold is given back.
             engine.jobs.push(async move {
                 drop(poll_fn(|context| carried.as_mut().project().future.poll(context)).await);
             });

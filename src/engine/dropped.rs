@@ -1,4 +1,5 @@
-//! Releases of dropped guards that are not done yet. The client's later operations on the same lock come after them.
+//! Releases of dropped guards that are not done yet. The client's later operations on the same lock
+//! wait for them, so that a drop of the guard before `try_lock` frees the lock.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -20,11 +21,12 @@ type Pending = SmallVec<[CancellationToken; 1]>;
 #[derive(Debug, Default)]
 pub(super) struct DroppedGuards {
     pending: Mutex<HashMap<Arc<str>, Pending>>,
-    /// How many there are: mostly none, and then no operation takes the lock above.
+    /// The number of pending releases. It is usually zero, and then no operation takes the mutex
+    /// above.
     count: AtomicUsize,
 }
 
-/// The release of one dropped guard. Done when this is dropped.
+/// The release of one dropped guard. Its drop marks the release as done.
 #[derive(Debug)]
 pub(super) struct DroppedGuard {
     guards: Arc<DroppedGuards>,
@@ -33,7 +35,7 @@ pub(super) struct DroppedGuard {
 }
 
 impl DroppedGuards {
-    /// Notes that a guard of the lock `name` was dropped.
+    /// Adds a dropped guard of the lock `name`.
     pub(super) fn add(self: &Arc<Self>, name: &Arc<str>) -> DroppedGuard {
         let done = CancellationToken::new();
         let mut pending = self.pending();

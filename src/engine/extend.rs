@@ -1,4 +1,4 @@
-//! Lengthening a hold because its holder says so, and what elections write beside it.
+//! Extension of a hold at its holder's request, and the leader's entry of an election.
 
 use std::sync::Arc;
 
@@ -14,17 +14,18 @@ use crate::{
 };
 
 impl HoldGuard {
-    /// Has the hold last for `lease` from now on, unless it lasts longer anyway.
+    /// Extends the hold to `lease` from now on, unless it lasts longer anyway.
     pub(crate) async fn extend(&self, lease: Lease, then: Then) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
         let extending = engine
             .clone()
             .extend(tenure.clone(), self.id(), lease, then);
-        // The operation lock is free once the answer is there; until then, no other request of this owner is sent.
+        // `extend` has the operation lock until the answer: no other request of this owner is sent
+        // meanwhile.
         engine.finish_within(&tenure.spec, extending).await
     }
 
-    /// Writes down that the holder leads, as `identity`.
+    /// Records the holder as the leader of the election, with its token and `identity`.
     pub(crate) async fn announce(&self, token: i64, identity: &str) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
         let spec = &tenure.spec;
@@ -51,7 +52,7 @@ impl Engine {
         if let Some(reason) = tenure.lost_reason(sent) {
             return Err(tenure.lost_error(reason));
         }
-        // The server may execute the request although its answer is lost.
+        // Marked before the send: the server may execute the request although its answer is lost.
         tenure.set_may_live_on();
         let spec = &tenure.spec;
         let request = spec

@@ -1,4 +1,5 @@
-//! An entry in a fair queue on the server, which is given up when its waiter is dropped or gives up.
+//! A waiter's entry in a fair queue on the server. It is removed when the wait ends without a
+//! grant.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -12,7 +13,7 @@ use crate::{
     wire::{Request, presence},
 };
 
-/// An acquisition that may have a place in its lock's queue.
+/// An acquisition that may have an entry in its lock's queue. The drop removes the entry.
 pub(super) struct FairQueueEntry {
     engine: Arc<Engine>,
     entry: OwnerEntryRef,
@@ -22,9 +23,9 @@ pub(super) struct FairQueueEntry {
 }
 
 impl FairQueueEntry {
-    /// Before the first try, for a kind of lock that has a queue.
+    /// Called before the first attempt. Returns `None` for a kind without a queue.
     ///
-    /// Boxed, as most kinds have none.
+    /// Boxed, because most kinds have none.
     pub(super) fn enter(engine: &Arc<Engine>, request: &AcquireRequest) -> Option<Box<Self>> {
         let abandon = request.spec.protocol.abandon()?;
         let entry = engine.owner_entry(&request.spec, request.owner);
@@ -50,7 +51,8 @@ impl Drop for FairQueueEntry {
         let Some(abandon) = self.abandon.take() else {
             return;
         };
-        // What was never asked for, as there was no connection, need not be left, and takes no memory until there is one.
+        // An attempt that was never sent, for lack of a connection, has left no entry. A job for it
+        // would take memory until there is a connection.
         if !self.entry.may_be_queued.load(Ordering::Relaxed) {
             return;
         }
@@ -59,9 +61,9 @@ impl Drop for FairQueueEntry {
             let (name, _) = entry.key();
             let until = Instant::now() + engine.config.outage_wait;
             loop {
-                // An attempt that is on its way is seen to its end before.
+                // An attempt under way ends first: it could add the entry again.
                 let _op_lock = entry.take_op_lock().await;
-                // The same owner may have come again, to the same place.
+                // The owner may have begun another acquisition, which uses the same entry.
                 if entry.queued.load(Ordering::Relaxed) != 0 {
                     return;
                 }
@@ -76,7 +78,8 @@ impl Drop for FairQueueEntry {
 }
 
 impl Engine {
-    /// Gives up an entry. Returns whether there was an answer within its timeout: after that every client skips it, but its keys stay.
+    /// Removes an entry. Returns whether the server answered before the entry's timeout. After
+    /// that, every client skips the entry, but its keys stay.
     async fn leave_queue(&self, name: &Arc<str>, abandon: &Request) -> bool {
         let over = Instant::now() + self.config.fair_entry_lasts();
         let left = timeout_at(over, async {

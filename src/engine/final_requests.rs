@@ -1,5 +1,9 @@
-//! Requests that are sent when the runtime that a client was made on ends before the client does. Its tasks are gone then, and
-//! with them its connections: a guard that `main` drops last would keep its lock for a whole lease.
+//! Requests that are sent after the end of a client's runtime.
+//!
+//! A runtime may end before its client does. The client's tasks and connections end with it, and a
+//! guard that `main` drops last would keep its lock for a whole lease. The requests therefore
+//! travel on a connection of their own, by a thread with a runtime of its own. The thread that
+//! drops the runtime or the guard waits for them, for [`LONGEST_SEND`] at most.
 
 use std::{
     sync::{
@@ -23,22 +27,24 @@ use crate::{
     wire::Request,
 };
 
-/// The most that the end of a runtime, or the drop of a guard after it, is held up. A server that can be reached takes
-/// milliseconds, and one that cannot is tried once: so this may be long enough for a busy machine.
+/// Longest time for which the end of a runtime, or the drop of a guard after it, is held up. A
+/// reachable server takes milliseconds, and an unreachable one is tried once, so there is time for
+/// a busy machine.
 const LONGEST_SEND: Duration = Duration::from_secs(5);
 
-/// Requests that are sent without the runtime, and the way to the server.
+/// The final requests of a client, and how to reach its server.
 pub(super) struct FinalRequests {
     target: Target,
     /// Whether the runtime has ended without a shutdown.
     is_due: AtomicBool,
-    /// A server that could not be reached in time is not tried again.
+    /// The server could not be reached in time: it is not tried again.
     is_unreachable: AtomicBool,
-    /// What tasks had begun that ended with the runtime, or lost their connection to its end.
+    /// Requests of tasks that ended with the runtime, or lost their connection because of its end.
     pending: Mutex<Vec<Request>>,
 }
 
-/// Belongs to the last of a client's tasks. Its drop before their end means that the runtime has ended: it sends the final requests.
+/// Belongs to the release task, the last of a client's tasks. A drop before [`Engine::ended`] means
+/// that the runtime has ended: it sends the final requests.
 pub(super) struct RuntimeEndGuard(pub(super) Arc<Engine>);
 
 impl Drop for RuntimeEndGuard {
@@ -59,7 +65,7 @@ impl FinalRequests {
         }
     }
 
-    /// Takes over a request for the end of the runtime.
+    /// Adds a request, to be sent at the end of the runtime.
     pub(super) fn add(&self, request: Request) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.push(request);
@@ -69,7 +75,7 @@ impl FinalRequests {
         std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sends these on a connection of their own, by a thread of its own, and waits for that.
+    /// Sends the requests on a new connection, by a new thread, and waits for that.
     fn send(&self, requests: Vec<Request>, config: &Config) {
         let (target, config) = (self.target.clone(), config.clone());
         let (done, sent) = mpsc::channel();
@@ -92,7 +98,7 @@ impl FinalRequests {
     }
 }
 
-/// Says whether there was a connection.
+/// Returns whether there was a connection.
 async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
     let Ok((redis, _events)) = redis::connect(target, config).await else {
         return false;
@@ -107,12 +113,12 @@ async fn run(target: Target, config: &Config, requests: Vec<Request>) -> bool {
 }
 
 impl Engine {
-    /// Ends what needs tasks: holders and waiters are notified of the loss, no hold is renewed, no waiter woken. Dropped guards are
-    /// released.
+    /// Closes the client after the end of its runtime: notifies holders and waiters, and releases
+    /// dropped guards. Without tasks, no hold is renewed and no waiter woken.
     fn handle_runtime_end(self: &Arc<Self>) {
         self.final_requests.is_due.store(true, Ordering::Relaxed);
         self.close();
-        // The part of it that completes without being awaited is enough.
+        // Not awaited: the part that the call does at once is enough.
         drop(self.batcher.redis().close());
         let tenures = self.owners.tenures(None);
         for tenure in &tenures {
@@ -123,19 +129,19 @@ impl Engine {
         self.ended.cancel();
     }
 
-    /// Releases the holds that no guard relies on any more, if the runtime has ended and its tasks with it.
+    /// Releases the holds without a guard, except leaked ones, if the runtime has ended.
     pub(super) fn release_without_tasks(&self, tenures: &[Arc<Tenure>]) {
         self.run_without_tasks(|| tenures.iter().filter_map(final_release).collect());
     }
 
-    /// Takes over a request whose task ended before it was answered, for the end of the runtime or at once if that has ended. Says
-    /// whether there is anything left that runs it.
+    /// Adds a request whose task ended before the answer. It is sent at the end of the runtime, or
+    /// now if that has ended. Returns `false` if neither is left, after a shutdown.
     pub(super) fn add_final_request(&self, request: Request) -> bool {
         self.final_requests.add(request);
         self.run_without_tasks(Vec::new) || !self.ended.is_cancelled()
     }
 
-    /// Sends these and what is pending, if the runtime has ended and its tasks with it. Returns whether it has.
+    /// Sends these requests and the pending ones, if the runtime has ended. Returns whether it has.
     fn run_without_tasks(&self, requests: impl FnOnce() -> Vec<Request>) -> bool {
         let final_requests = &self.final_requests;
         let is_due = final_requests.is_due.load(Ordering::Relaxed)
@@ -152,7 +158,8 @@ impl Engine {
     }
 }
 
-/// The release that leaves the server with the holds that a guard still relies on.
+/// The release that leaves the server the holds that have a guard or were leaked. `None` if there
+/// is nothing to release, or if the tenure was lost for another reason than the close.
 fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
     let reason = tenure.lost_reason(tokio::time::Instant::now());
     let (live, is_ours) = (

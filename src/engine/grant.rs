@@ -1,7 +1,12 @@
-//! What the server grants becomes a hold: one more of its owner's tenure, or the first of a new tenure.
+//! Grants of the server become holds: one more of the owner's tenure, or the first of a new tenure.
 //!
-//! Readers share: while the time is not over for which a client may pass on what it has, its other readers join the tenure
-//! of the one that has asked the server last ([`readers`](super::readers)). The entry of each leads to that tenure.
+//! Readers share. Within the hand-off window of a grant, other readers of the client join the
+//! tenure of the reader that asked the server last ([`readers`](super::readers)). The entry of each
+//! reader refers to that tenure.
+//!
+//! Answers may contradict what the client knows, because a lease has ended or a lock was forced
+//! open meanwhile. A grant that cannot be relied upon is refused here, and the caller gives it
+//! back.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,17 +29,17 @@ use crate::{
     wire::{Lease, LockSpec},
 };
 
-/// A tenure, its latest hold, and the tenure that it has taken the place of.
+/// A tenure, its new hold, and another owner's tenure that it replaces.
 type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 
-/// What was granted.
+/// A grant by the server, with the terms of its request.
 pub(super) struct Grant<'a> {
     pub(super) spec: &'a Arc<LockSpec>,
     pub(super) owner: Owner,
     pub(super) local: Option<&'a LocalRef>,
     /// The readers that may join it.
     pub(super) readers: Option<&'a ReadersRef>,
-    /// Until when it may be passed on, or joined.
+    /// The end of the hand-off window.
     pub(super) hand_off_until: Instant,
     pub(super) sent: Instant,
     pub(super) lease: &'a Lease,
@@ -45,7 +50,8 @@ pub(super) struct Grant<'a> {
 }
 
 impl Grant<'_> {
-    /// Adds a hold to `tenure`. Returns `None` if that has expired.
+    /// Adds a hold to `tenure`. Returns `None` if that has expired, and an error if the grant
+    /// cannot be relied upon.
     fn reenter(
         &self,
         tenure: Arc<Tenure>,
@@ -54,16 +60,16 @@ impl Grant<'_> {
         let now = Instant::now();
         let mut reading = reader.map(|reader| lock(&reader.reading));
         let current = reading.as_deref().and_then(Option::as_ref);
-        // The owner has joined another tenure meanwhile. Its next attempt adds to that.
+        // The owner has joined another tenure meanwhile. Its next attempt re-enters that one.
         if current.is_some_and(|current| current.is_beside(Some(&tenure), self.owner, now)) {
             return Err(None);
         }
         let mut hold_set = tenure.hold_set();
-        // What the clock has ended is not brought back: its holders may have been told already.
+        // An expired tenure stays lost: its holders may have been notified already.
         if hold_set.lost_reason(now).is_none() {
             let id = hold_set.grant(self.owner, self.sent, self.lease, self.watched);
             hold_set.seen_at = now;
-            // Set while the holds are locked: a loss that comes next finds it.
+            // Set while the holds are locked, so that a later loss finds it.
             let old = (reader.zip(reading.as_deref_mut()))
                 .map(|(reader, reading)| tenure.attach_reader(reader, reading));
             drop((hold_set, reading));
@@ -72,30 +78,36 @@ impl Grant<'_> {
             return Ok(Some((tenure, id, None)));
         }
         let reason = hold_set.reported_loss;
-        // The loss takes both locks.
+        // `Tenure::lose` takes both mutexes.
         drop((hold_set, reading));
         match reason {
             None | Some(LostReason::Expired) => {
                 tenure.lose(LostReason::Expired);
                 Ok(None)
             }
-            // Forced open, or closed: what was granted before that is gone as well.
+            // The lock was forced open, or the client closed: a grant from before that is gone as
+            // well.
             Some(_) => Err(None),
         }
     }
 }
 
 impl OwnerTable {
-    /// Notes a hold of `entry` that the server granted: one more of `tenure`, or the first of a new one. Returns as well the tenure of
-    /// another owner that it follows, of which this client had not heard that it is over. The hold cannot be relied upon if `None`
-    /// is returned instead, or another tenure, which is in its way: which of the two is true is not known.
+    /// Records a hold that the server granted under the field of `entry`: one more of `tenure`, or
+    /// the first of a new one. Also returns another owner's tenure that has ended without the
+    /// client's knowledge.
+    ///
+    /// # Errors
+    ///
+    /// The hold cannot be relied upon. An error with a tenure names the one in its way: either that
+    /// tenure or the grant is out of date, and only the server knows which.
     pub(super) fn grant(
         &self,
         entry: &OwnerEntryRef,
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
-        // Under a lent field, it is another owner's than the entry's.
+        // Under a lent field, the holder is not the owner of the entry.
         let holder = OwnerId::new(entry.key().1.client(), grant.owner);
         let spec = grant.spec;
         let reader = (spec.mode.is_shared()).then(|| self.enter(&spec.name, holder));
@@ -113,7 +125,7 @@ impl OwnerTable {
         }
     }
 
-    /// The first hold of a reader.
+    /// Begins a tenure with the first hold of a reader.
     fn begin_shared(
         &self,
         entry: &OwnerEntryRef,
@@ -124,7 +136,7 @@ impl OwnerTable {
         let is_writing = (spec.mode.beside())
             .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
             .is_some();
-        // No other owner reads beside a writer.
+        // A writer's own read holds are not shared: no other owner reads beside a writer.
         let readers = grant.readers.filter(|_| !is_writing);
         let mut reading = lock(&reader.reading);
         let now = Instant::now();
@@ -137,14 +149,14 @@ impl OwnerTable {
         let sent = lock(&entry.sent).replace(tenure.clone());
         drop((read, sent));
         drop(readers.and_then(|readers| readers.share(&tenure)));
-        // A loss may have come before all of this was there to be found.
+        // A loss before this point has not found the references that were set above.
         if tenure.hold_set().reported_loss.is_some() {
             tenure.leave_entry();
         }
         Ok((tenure, id, None))
     }
 
-    /// The first hold of an exclusive owner.
+    /// Begins a tenure with the first hold of an exclusive owner.
     fn begin_exclusive(
         &self,
         entry: &OwnerEntryRef,
@@ -152,7 +164,7 @@ impl OwnerTable {
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let (tenure, id) = self.begin(entry, grant, None);
         if grant.spec.mode.excludes_readers() {
-            // Whatever this client knows of readers is over.
+            // A grant that excludes readers proves that the shared read tenure has ended.
             self.readers(&grant.spec.name).close();
         }
         let Some(local) = grant.local else {
@@ -167,7 +179,7 @@ impl OwnerTable {
         Ok((tenure, id, old))
     }
 
-    /// A new tenure with its first hold, which `readers` may join.
+    /// Makes a tenure with its first hold. Owners of `readers` may join it.
     fn begin(
         &self,
         entry: &OwnerEntryRef,
@@ -202,8 +214,8 @@ impl OwnerTable {
         Some((Arc::new(tenure), id))
     }
 
-    /// Has `owner` read by the tenure that `readers` share, without a word to the server, if that is open and `fits`. Says as well whether
-    /// the watchdog has to be told.
+    /// Adds `owner` to the tenure that `readers` share, without a request, if the tenure is open
+    /// and `fits`. The flag asks the caller to schedule a renewal.
     pub(super) fn join(
         &self,
         readers: &ReadersRef,
@@ -214,14 +226,15 @@ impl OwnerTable {
         let entry = self.enter(readers.key(), owner);
         let mut reading = lock(&entry.reading);
         let tenure = readers.shared()?;
-        // A nested acquisition asks the server, and so finds out whether the outer hold is there.
+        // A nested acquisition asks the server, and so verifies the outer hold.
         if reading.is_some() || !fits(&tenure) {
             return None;
         }
         let mut hold_set = tenure.hold_set();
-        // An attempt of its own that is on its way may make a tenure of its own. A request that is on its way under the field may be a
-        // future that is not polled any more: the reader could not leave then. Both are looked at while the holds are locked, so that
-        // readers that join do not see each other's look.
+        // The reader's own attempt, if one is under way, may begin another tenure. A request under
+        // the shared field may belong to a future that is never polled again: the reader could not
+        // leave then. Both operation locks are tried while the holds are locked, so that concurrent
+        // joins do not meet there.
         let is_free = |entry: &OwnerEntry| entry.op_lock.try_lock().is_ok();
         if !is_free(&entry) || tenure.is_lent_to(owner) && !is_free(tenure.entry()) {
             return None;

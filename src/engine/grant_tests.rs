@@ -135,7 +135,8 @@ fn ask(owner: Owner) -> AcquireRequest {
     AcquireRequest::new(Subject { spec, options }, owner).unwrap()
 }
 
-/// The field is lent: the next owner has the lock in the name of the first, and nothing as itself.
+/// The field is lent: the next owner has the lock under the first owner's field, and nothing under
+/// its own.
 #[test]
 fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     let owners = OwnerTable::default();
@@ -152,7 +153,7 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     assert_eq!(first.owners(), []);
     assert_eq!(second.owners(), [(two.owner(), 1)]);
     assert_eq!(second.entry().owner, one.field());
-    // As the table has it, once it is passed on.
+    // The state of the table after a hand-off.
     let local = owners.local(&spec()).unwrap();
     let replaced = local.record_grant(second.current(), Instant::now(), |first| {
         first.live_count() == 0
@@ -163,7 +164,7 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     assert!(
         owners.sent_by(&spec(), &entry).is_some() && owners.sent_by(&spec(), &of_two).is_none()
     );
-    // The end of the first is not the end of the second.
+    // The end of the first tenure does not end the second.
     first.lose(LostReason::Gone);
     assert!(second.has_entry() && second.lost_reason(Instant::now()).is_none());
     assert_eq!(
@@ -173,7 +174,8 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     );
 }
 
-/// Two owners of a client cannot have the lock: where it is not known which of two grants is the later one, neither is believed.
+/// Two owners of a client cannot both have the lock. Where it is unknown which of two grants is
+/// later, neither is relied upon.
 #[test]
 fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let owners = OwnerTable::default();
@@ -183,13 +185,13 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let (first, id) = grant(&owners, &one, None);
     let refused = try_grant(&owners, &two, None, early).map(drop);
     assert!(refused.is_err_and(|other| other.is_some_and(|other| other.number == first.number)));
-    // Asked for after the first was there: that one has been forced open.
+    // The second grant was requested after the first was recorded, so the first was forced open.
     let later = Instant::now() + Duration::from_millis(1);
     let Ok((second, _, Some(old))) = try_grant(&owners, &two, None, later) else {
         panic!("it is later");
     };
     assert!(old.number == first.number && second.has_entry());
-    // The second is being released, and its answer has been overtaken.
+    // The second is being released, and another grant has overtaken the answer.
     first.lose(LostReason::Gone);
     second.mark_ending(id);
     let Ok((third, ..)) = try_grant(&owners, &one, None, early) else {
@@ -229,10 +231,10 @@ fn readers_of_one_client_share_a_tenure() {
     assert!(held_by(one) && held_by(two) && !held_by(three));
     assert_eq!(owners.tenures(None).len(), 1, "and not one for each");
     assert_eq!(tenure.leave(first), Some(0));
-    // It holds nothing, and its field is lent.
+    // The owner holds nothing, and its field is lent.
     assert!(!held_by(one) && owners.sent_by(&spec, &entry).is_some());
     assert!(join(one).is_some_and(|(shared, id, _)| shared.leave(id) == Some(0)));
-    // An attempt of its own is on its way.
+    // The reader's own attempt is under way.
     let busy = owners.enter(&spec.name, three);
     let op_lock = busy.op_lock.try_lock().unwrap();
     assert!(join(three).is_none());

@@ -1,10 +1,13 @@
-//! Several locks at once: all of them, or a majority.
+//! Groups: acquires several locks, all of them or a majority.
 //!
-//! What a round has taken is given back before the next, which begins with the lock that refused. Locks that are wanted all the
-//! time are free together too seldom for that: from the second round on, a group keeps what it has for a moment
-//! ([`KEPT_FOR`]) and waits for the rest meanwhile. The moment is short and differs from group to group, so that groups that
-//! overlap, in whatever order, do not wait for each other for long. Where the lease is short it is a small part of that, which grows
-//! from round to round: a group that has waited for long prevails over one that has just come.
+//! A round tries all locks at once. If it gets too few, the group releases them, waits for the lock
+//! that refused, and begins the next round with that one. Locks that are wanted all the time are
+//! seldom free together. From the second round on, a group that needs all its locks therefore keeps
+//! those that it has for a moment ([`KEPT_FOR`]), and waits for the rest meanwhile.
+//!
+//! The moment is short and random. Groups that overlap, in whatever order, thus do not wait for
+//! each other for long. It is also a part of the shortest lease, and that part grows from round to
+//! round: a group that has waited for long prevails over one that has just arrived.
 
 use std::time::Duration;
 
@@ -30,19 +33,20 @@ use crate::{
     wire::{Lease, Released},
 };
 
-/// How long a group keeps its acquired members while it waits for the rest. The part of a lease that this may take is a twentieth for
-/// each round so far, and a quarter at most.
+/// How long a group keeps its acquired members while it waits for the rest, at most. Bounded as
+/// well by a twentieth of the shortest lease for each round so far, and by a quarter of that lease.
 const KEPT_FOR: Duration = Duration::from_millis(250);
 const KEPT_PART: u32 = 20;
 const MOST_KEPT_PARTS: u32 = 5;
-/// How long a majority waits for one of the locks that refused before it looks at all of them again: it may do without
-/// that one.
+/// How long a majority waits for one lock that refused, before it tries all locks again: it may do
+/// without that one.
 const MAJORITY_WAIT: Duration = Duration::from_secs(1);
-/// The pause before a majority asks again when too few answered.
+/// Pause before a majority asks again after a round with too few answers.
 const UNREACHED_PAUSE: Duration = Duration::from_millis(200);
-/// How long the rest is waited for once a majority has been had, besides the time that this took.
+/// How long a round waits for the rest once it has a majority, besides the time that the majority
+/// took.
 const STRAGGLERS_WAIT: Duration = Duration::from_millis(10);
-/// The least that a member of a majority is given to answer.
+/// Shortest time that a member of a majority has to answer.
 const MIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A lock of a group.
@@ -53,40 +57,40 @@ pub(crate) struct Member {
 
 /// A hold on one of the locks of a group.
 pub(crate) struct Part {
-    /// Which of the members.
+    /// The index of the member.
     index: usize,
     pub(crate) hold: HoldGuard,
     engine: EngineHandle,
 }
 
 impl Part {
-    /// Where the client's tasks run.
+    /// The runtime of the client's tasks.
     pub(crate) fn runtime(&self) -> &Handle {
         self.engine.runtime()
     }
 }
 
-/// The members of a group, and how many of them make it.
+/// The members of a group, and how many of them it needs.
 pub(crate) struct Group<'a> {
     pub(crate) members: &'a [Member],
     pub(crate) need: usize,
 }
 
-/// The first of the members in question, by the order of the group and not of the answers.
+/// The smaller index: the order is that of the group, not of the answers.
 fn first_of(known: Option<usize>, index: usize) -> Option<usize> {
     Some(known.map_or(index, |known| known.min(index)))
 }
 
-/// How a round went that did not take enough.
+/// The result of a round that acquired too few members.
 #[derive(Default)]
 struct Missed {
-    /// The first that another owner holds.
+    /// The first member that another owner holds.
     refused: Option<usize>,
     /// How many members are held by other owners.
     refusals: usize,
-    /// The first that did not answer in time.
+    /// The first member that did not answer in time.
     unreached: Option<usize>,
-    /// Why those failed that did.
+    /// The errors of the members that failed.
     failures: Vec<Error>,
 }
 
@@ -109,7 +113,8 @@ impl Missed {
         self.refusals > group.spare()
     }
 
-    /// Why the group cannot be acquired, apart from members that other owners hold: a lasting error goes first.
+    /// The error of the group, if more members failed than it can do without. A lasting error goes
+    /// first.
     fn too_many_failures(&self, group: &Group<'_>) -> Option<Error> {
         let lasting = |error: &&Error| !matches!(error, Error::Unavailable { .. });
         let told = self.failures.iter().find(lasting).or(self.failures.first());
@@ -123,16 +128,17 @@ impl Group<'_> {
         self.spare() > 0
     }
 
-    /// How many of the members it can do without.
+    /// How many members the group can do without.
     fn spare(&self) -> usize {
         self.members.len() - self.need
     }
 
-    /// Acquires enough of the locks, or returns `None` when other owners still held too many at the limit.
+    /// Acquires enough of the locks. Returns `None` if other owners still held too many at the
+    /// deadline.
     pub(crate) async fn acquire(&self, deadline: Deadline) -> Result<Option<Vec<Part>>, Error> {
         runtime::check()?;
         self.wait_for_dropped_guards(deadline).await;
-        // One wait for all members, as their yields began together: for the one that ends last.
+        // The yields of the members began together, so one wait, for the longest, covers them all.
         let mut first = match (deadline, self.longest_yield()) {
             (Deadline::Once, _) | (_, None) => None,
             (_, Some(index)) => self.wait_for(index, deadline, 0).await?,
@@ -151,10 +157,12 @@ impl Group<'_> {
             match error {
                 Some(error @ Error::Unavailable { .. }) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    // Of a group that needs all, the deadline of one lock's answer decides.
+                    // A group that needs all members waits on: `wait_for` fails when one member has
+                    // not answered for `outage_wait`.
                     let answer_wait = self.members[0].engine.config.outage_wait;
                     if is_last && was_busy {
-                        // As for a single lock: it was busy when last heard of.
+                        // As for a single lock: the last answer was a refusal, so the wait times
+                        // out without an error.
                         return Ok(None);
                     }
                     if is_last || self.is_majority() && since.elapsed() >= answer_wait {
@@ -181,7 +189,8 @@ impl Group<'_> {
         }
     }
 
-    /// Waits until a lock that could not be had is had.
+    /// Acquires a member that refused or did not answer. Returns `None` at the deadline, or when a
+    /// majority had better try all members again.
     async fn wait_for(
         &self,
         index: usize,
@@ -205,7 +214,8 @@ impl Group<'_> {
         }
     }
 
-    /// As for a single lock. A majority does not wait for a server that does not answer.
+    /// Waits for dropped guards, as for a single lock. A majority does not wait for a server
+    /// without a connection, and for any server only as long as for an answer.
     async fn wait_for_dropped_guards(&self, deadline: Deadline) {
         let dropped = self
             .members
@@ -222,7 +232,7 @@ impl Group<'_> {
         join_all(dropped).await;
     }
 
-    /// The member that is left to other clients for longest, if any is.
+    /// The member with the longest yield, if any has one.
     fn longest_yield(&self) -> Option<usize> {
         let yields = self.members.iter().enumerate();
         let until = yields.filter_map(|(index, Member { engine, request })| {
@@ -240,8 +250,8 @@ impl Group<'_> {
         }
     }
 
-    /// Tries every lock but the `first`, which is held already. What was taken of too few is given back, after a moment that is as long
-    /// as the group has `patience`.
+    /// Tries every lock but the `first`, which is held already. With `patience`, keeps what it has
+    /// for a moment and waits for the rest. Releases what it has if that is too little.
     async fn round(
         &self,
         first: Option<Part>,
@@ -265,15 +275,15 @@ impl Group<'_> {
         Err(missed)
     }
 
-    /// Waits for the locks that are missing, one after the other, for a moment in all. Whether that was enough is seen by what is
-    /// there.
+    /// Waits for the missing locks, one after the other, for a moment in all. The caller counts the
+    /// result.
     async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline, patience: u32) {
         let leases = self
             .members
             .iter()
             .map(|member| member.request.lease.duration);
         let longest = longest_kept(leases.min().unwrap_or_default(), patience);
-        // Two groups that wait for each other do not give up together.
+        // A random moment, so that two groups that wait for each other do not give up together.
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
         let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
@@ -289,7 +299,7 @@ impl Group<'_> {
         }
     }
 
-    /// All attempts at a time. A majority that has been had does not wait long for the rest.
+    /// Makes all attempts at once. Once there is a majority, the rest has little time left.
     async fn try_all(
         &self,
         first: Option<Part>,
@@ -309,7 +319,8 @@ impl Group<'_> {
                 }
             };
             let Some((index, outcome)) = next.await else {
-                // Those that are still on their way are carried on, and given back if they are granted.
+                // Attempts under way continue in the background, and give back what they are
+                // granted.
                 return taken;
             };
             match outcome {
@@ -362,26 +373,27 @@ impl Group<'_> {
     }
 }
 
-/// For how long a group keeps what it has, given its shortest lease and its rounds so far.
+/// How long a group keeps its acquired members, given its shortest lease and its rounds so far.
 fn longest_kept(lease: Duration, rounds: u32) -> Duration {
     let part = lease / KEPT_PART * rounds.min(MOST_KEPT_PARTS);
     part.min(KEPT_FOR)
 }
 
-/// Lets `time` pass, or what is left of the limit.
+/// Sleeps for `time`, but not beyond the deadline.
 async fn pause(deadline: Deadline, time: Duration) {
     let until = deadline.earlier(Instant::now() + time);
     tokio::time::sleep_until(until).await;
 }
 
-/// How long one server of a majority may take to answer: short beside the lease, as the leases of acquired members run meanwhile.
+/// How long one server of a majority may take to answer: short beside the lease, because the leases
+/// of acquired members run meanwhile.
 fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
     (lease.duration / 50)
         .max(MIN_TIMEOUT)
         .min(engine.config.command_wait)
 }
 
-/// Until when `need` of the holds may be relied upon; `None` if there are not so many, of which none is lost.
+/// The end of the time in which `need` of the holds are valid; `None` if fewer are valid now.
 pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
     let now = Instant::now();
     let live = parts
@@ -415,8 +427,8 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
     join_all(releases).await
 }
 
-/// Rights to send for operations on locks of several clients: those of one client travel together. A second operation on one name
-/// gets none, as it has to wait for the first.
+/// Permits for operations on several locks: operations of one client share a batch. A second
+/// operation on one name gets none, because it has to wait for the first.
 pub(crate) fn send_permits<'a>(
     locks: impl Iterator<Item = (&'a EngineHandle, &'a str)>,
 ) -> Vec<Option<SendPermit>> {

@@ -12,7 +12,8 @@ pub(crate) struct HoldGuard {
     engine: Arc<Engine>,
     tenure: Arc<Tenure>,
     id: HoldId,
-    /// How many replicas had acknowledged it when it was granted, if they were waited for.
+    /// The number of replicas that had acknowledged the grant, if its acquisition waited for
+    /// replicas.
     pub(crate) acknowledged: Option<u32>,
     armed: bool,
 }
@@ -40,7 +41,7 @@ impl HoldGuard {
         self.id
     }
 
-    /// Until when the holder may rely on it if it is not renewed again.
+    /// The end of the hold's validity if it is not renewed again.
     pub(crate) fn valid_until(&self) -> Instant {
         let lasts = self.tenure.hold_valid_until(self.id);
         lasts.unwrap_or_else(|| self.tenure.valid_until())
@@ -50,8 +51,8 @@ impl HoldGuard {
         self.tenure.owner_of(self.id)
     }
 
-    /// Hands the hold off to another task of the client, or leaves it to the readers that share its tenure. Returns then what is left to its
-    /// owner.
+    /// Hands the hold to another task of the client, or leaves it to the readers that share its
+    /// tenure. Returns what is left to its owner, or `None` if a release must be sent.
     fn hand_off(&mut self) -> Option<Released> {
         let left = match self.tenure.leave(self.id) {
             Some(left) => {
@@ -72,12 +73,12 @@ impl HoldGuard {
         self.release_from(None).await
     }
 
-    /// As [`release`](Self::release), in a batch.
+    /// As [`release`](Self::release); a `permit` is the right to a place in a batch.
     pub(crate) async fn release_from(
         mut self,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        // Otherwise it is dropped, which needs no runtime.
+        // Without a runtime, the guard is dropped here: a drop needs none.
         runtime::check()?;
         if let Some(released) = self.hand_off() {
             return Ok(released);
@@ -122,7 +123,7 @@ impl Drop for HoldGuard {
     }
 }
 
-/// What a release leaves to the owner.
+/// The result of a release that leaves `holds` to the owner.
 pub(super) fn released(holds: u32) -> Released {
     match holds {
         0 => Released::Fully,

@@ -1,7 +1,11 @@
-//! How often a lock is held under one field of the server, and until when. Pure.
+//! The holds under one field of a lock's hash: how many, of which owners, and until when. Pure.
 //!
-//! The holds are one owner's, but for readers: those of one client may *join* a read hold of another owner of the client, without a
-//! word to the server. So there may be more holds than the server counts.
+//! All holds belong to one owner, except for readers. A reader may *join* a read hold of another
+//! owner of the client without a request, so there may be more holds than the server counts.
+//!
+//! A set is valid until [`valid_until`](HoldSet::valid_until). A confirmed renewal moves that time
+//! into the future; a release that leaves a shorter lease moves it back, before it is sent. Past it
+//! the holds are lost, whatever the server says later (invariant 2).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,22 +15,24 @@ use tokio::time::Instant;
 use super::request::Then;
 use crate::{error::LostReason, owner::Owner, wire::Lease};
 
-/// After how long without a word from the server a reader that leaves has it asked about the hold that the rest shares.
+/// Age of the server's last answer from which on a reader that leaves has the client verify the
+/// hold that the remaining readers share.
 const STALE_AFTER: Duration = Duration::from_millis(50);
 
-/// What clocks may differ by over a lease: our validity ends that much before the server's.
+/// The allowance for clock drift over a lease: the validity ends that much before the server's
+/// lease.
 fn drift_allowance(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// How long a hold may be relied upon that was asked for at `sent`.
+/// The end of the validity of a hold that was requested at `sent`.
 pub(super) fn validity(sent: Instant, lease: &Lease) -> Instant {
     sent + lease
         .duration
         .saturating_sub(drift_allowance(lease.duration))
 }
 
-/// One of the holds of a [`HoldSet`].
+/// The number of a hold in its [`HoldSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldId(u64);
 
@@ -35,28 +41,30 @@ struct Hold {
     id: HoldId,
     owner: Owner,
     lease: Lease,
-    /// Renewed by the watchdog, as no lease was asked for.
+    /// The watchdog renews the hold, because no lease was asked for.
     watched: bool,
-    /// When this hold ends by its own lease. Another hold of the same owner may keep the lock for longer.
+    /// The end of the validity by its own lease. Another hold of the same owner may keep the lock
+    /// for longer.
     until: Instant,
-    /// The end that the server has been told: later than the lease gives when the hold was extended.
+    /// The end of the lease that the server was told; an extension makes it later than `lease`
+    /// would.
     server_until: Instant,
     phase: Phase,
 }
 
 impl Hold {
-    /// Extends the hold by its lease, of which the server was told at `sent`.
+    /// Renews the hold by its lease, which was sent to the server at `sent`.
     fn renew_from(&mut self, sent: Instant) {
         self.until = self.until.max(validity(sent, &self.lease));
         self.server_until = self.server_until.max(sent + self.lease.duration);
     }
 
-    /// Whether the server has been told to keep it for longer than its lease.
+    /// Whether an extension makes the server keep the hold for longer than its lease.
     fn is_extended(&self, now: Instant) -> bool {
         self.server_until > now + self.lease.duration
     }
 
-    /// The lease that, sent at `now`, takes nothing from it.
+    /// The lease that a request at `now` must send so as not to shorten the hold.
     fn lease_at(&self, now: Instant) -> Lease {
         let left = self.server_until.saturating_duration_since(now);
         let longer = (left > self.lease.duration).then(|| Lease::new(left).ok());
@@ -64,64 +72,67 @@ impl Hold {
     }
 }
 
-/// In the order in which a hold goes through them.
+/// The phases of a hold, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Guarded,
-    /// Without a guard: `Lock::unlock` releases it.
+    /// The hold has no guard: `Lock::unlock` releases it.
     Leaked,
-    /// Its guard was dropped: the release task, or the owner's next operation, releases it.
+    /// The guard was dropped: the release task, or the owner's next operation, releases the hold.
     Dropped,
-    /// Its release waits for readers that are about to join: it is not renewed, and other holds may leave it behind.
+    /// The release waits for readers that are about to join, and the renewal has stopped. The hold
+    /// will still be released, so another hold may end without a request and leave the release to
+    /// this one.
     Leaving,
-    /// Its release is on the way.
+    /// The release is under way.
     Ending,
 }
 
 impl Phase {
-    /// Whether a guard, or a leaked hold, relies on it.
+    /// Whether the hold has a guard or was leaked.
     fn is_live(self) -> bool {
         matches!(self, Phase::Guarded | Phase::Leaked)
     }
 }
 
-/// The holds under one field, from the first to the last. Pure.
+/// The holds under one field, in the order of their acquisition.
 #[derive(Debug)]
 pub(super) struct HoldSet {
-    /// Nearly always one.
+    /// A set nearly always has one hold.
     holds: SmallVec<[Hold; 1]>,
     ids: u64,
     /// Upper bound of the server's count. Holds that joined do not count. Only an answered release lowers it: a cancelled release may be
     /// unsent.
     on_server: u32,
-    /// Until when further readers of the client may join.
+    /// The end of the time in which further readers of the client may join.
     open_until: Option<Instant>,
-    /// Whether any has.
+    /// Whether a reader has joined.
     is_joined: bool,
-    /// The end of the longest hold, or later.
+    /// The end of the validity: that of the longest hold, or later.
     pub(super) valid_until: Instant,
-    /// When the next renewal is to be sent, if any hold is watched.
+    /// The time of the next renewal, if any hold is watched.
     pub(super) renew_at: Instant,
-    /// When the server has last said that they are there.
+    /// The time of the server's last confirmation of the holds.
     pub(super) seen_at: Instant,
-    /// When a reader that left has had the server asked.
+    /// The time of the last verification because of a reader that left.
     looked_up: Instant,
-    /// When the latest release was sent that left a lease in force, which may be shorter than a renewal's before it.
+    /// The send time of the latest release that left a lease in force. That lease may be shorter
+    /// than the lease of a renewal that was sent before.
     last_shortening: Option<Instant>,
     /// The loss that was reported. Expiry counts only in [`lost_reason`](Self::lost_reason).
     pub(super) reported_loss: Option<LostReason>,
 }
 
-/// What the watchdog finds to do.
+/// The watchdog's next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Duty {
     /// Renew with this lease.
     Renew(Lease),
-    /// Tell the holders.
+    /// Notify the holders of the loss.
     Lost(LostReason),
-    /// Nothing yet.
+    /// Nothing is due yet.
     Wait,
-    /// Nothing any more.
+    /// Nothing will be due any more.
     Over,
 }
 
@@ -142,7 +153,7 @@ impl HoldSet {
         }
     }
 
-    /// The server granted what was asked for at `sent`.
+    /// Adds a hold that the server granted to a request sent at `sent`.
     pub(super) fn grant(
         &mut self,
         owner: Owner,
@@ -170,7 +181,7 @@ impl HoldSet {
         id
     }
 
-    /// Lets further readers of the client join until then.
+    /// Lets further readers of the client join, until `until`.
     pub(super) fn open(&mut self, until: Instant) {
         self.open_until = Some(until);
     }
@@ -212,7 +223,7 @@ impl HoldSet {
         in_time && self.reported_loss.is_none()
     }
 
-    /// Whether readers have joined, and more may.
+    /// Whether readers have joined, and further readers may.
     pub(super) fn is_joined(&self, now: Instant) -> bool {
         self.is_joined && self.is_open(now)
     }
@@ -220,13 +231,14 @@ impl HoldSet {
     /// Removes `id` without a request. Requires a remaining live hold that is renewed, and at least as many remaining holds as the server
     /// counts. Returns how many are left to the owner of `id`.
     pub(super) fn leave(&mut self, id: HoldId, now: Instant) -> Option<(Owner, u32)> {
-        // Most have one hold.
+        // Most sets have one hold.
         if self.holds.len() < 2 || self.lost_reason(now).is_some() {
             return None;
         }
         let index = self.holds.iter().position(|hold| hold.id == id)?;
         let Hold { watched, owner, .. } = self.holds[index];
-        // The server would keep what remains for as long.
+        // Without a release, the server would keep the remaining holds until the end of the
+        // extension.
         if self.holds[index].is_extended(now) {
             return None;
         }
@@ -314,7 +326,7 @@ impl HoldSet {
         hold.map(|hold| hold.owner)
     }
 
-    /// Each owner once.
+    /// The owners, each once.
     pub(super) fn owners(&self) -> BTreeSet<Owner> {
         self.holds.iter().map(|hold| hold.owner).collect()
     }
@@ -325,7 +337,7 @@ impl HoldSet {
         }
     }
 
-    /// The latest of the holds in `phase`, of `owner` if one is given, to be released now.
+    /// Takes the latest hold in `phase` for its release; of `owner`, if one is given.
     pub(super) fn take(&mut self, phase: Phase, owner: Option<Owner>) -> Option<HoldId> {
         let in_phase =
             |hold: &&mut Hold| hold.phase == phase && owner.is_none_or(|owner| hold.owner == owner);
@@ -334,14 +346,14 @@ impl HoldSet {
         Some(hold.id)
     }
 
-    /// As [`take`](Self::take), of one that was dropped.
+    /// As [`take`](Self::take), for the dropped hold `id`. Returns whether there was one.
     pub(super) fn take_if_dropped(&mut self, id: HoldId) -> bool {
         let is_dropped = |hold: &&mut Hold| hold.id == id && hold.phase == Phase::Dropped;
         let hold = self.holds.iter_mut().find(is_dropped);
         hold.map(|hold| hold.phase = Phase::Ending).is_some()
     }
 
-    /// Until when this hold lasts by its own lease. That never moves back.
+    /// The end of the validity of `id` by its own lease. It never moves back.
     pub(super) fn hold_valid_until(&self, id: HoldId) -> Option<Instant> {
         let hold = self.holds.iter().find(|hold| hold.id == id);
         hold.map(|hold| hold.until)
@@ -365,14 +377,15 @@ impl HoldSet {
         self.on_server = on_server;
     }
 
-    /// A release that leaves `lease` in force is about to be sent: from here on, nothing longer may be relied upon.
+    /// Prepares a release that is sent at `sent` and leaves `lease` in force: from now on, holders
+    /// may rely on nothing longer.
     pub(super) fn begin_shortening(&mut self, sent: Instant, lease: &Lease) {
         self.valid_until = self.valid_until.min(validity(sent, lease));
         self.last_shortening = Some(sent);
     }
 
-    /// The release that was sent at `sent` has left `lease` in force, a new one for all that remain. What the clock has
-    /// ended meanwhile it does not bring back; it says so.
+    /// Records that the release sent at `sent` has set `lease` for all remaining holds. Returns
+    /// `false` if they have expired meanwhile: they stay lost.
     #[must_use]
     pub(super) fn finish_shortening(&mut self, sent: Instant, lease: &Lease, now: Instant) -> bool {
         if self.lost_reason(now).is_some() {
@@ -389,7 +402,7 @@ impl HoldSet {
         self.holds.retain(|hold| hold.id != id);
     }
 
-    /// The longest lease that the watchdog keeps up.
+    /// The longest lease of the holds that the watchdog renews.
     pub(super) fn watched(&self) -> Option<&Lease> {
         let watched = self
             .holds
@@ -400,7 +413,8 @@ impl HoldSet {
             .max_by_key(|lease| lease.duration)
     }
 
-    /// What is to be done at `now`. Renewals that are nearly due go along.
+    /// Returns the action that is due at `now`. A renewal that is nearly due counts as due: it
+    /// joins the batch.
     pub(super) fn duty(&mut self, now: Instant) -> Duty {
         if self.holds.is_empty() || self.reported_loss.is_some() {
             return Duty::Over;
@@ -414,12 +428,12 @@ impl HoldSet {
         if self.renew_at > now + lease.duration / 60 {
             return Duty::Wait;
         }
-        // Unless it succeeds, the next try is made long before the third of the lease is over.
+        // A renewal without success is repeated after a thirtieth of the lease.
         self.renew_at = now + lease.duration / 30;
         Duty::Renew(lease)
     }
 
-    /// When to ask for a [`duty`](Self::duty) again.
+    /// The time of the next [`duty`](Self::duty).
     pub(super) fn next_duty(&self) -> Option<Instant> {
         if self.holds.is_empty() || self.reported_loss.is_some() {
             None
@@ -447,8 +461,8 @@ impl HoldSet {
         }
     }
 
-    /// The server was told at `sent` to keep `id` for this lease at least. What the clock has ended meanwhile that does not
-    /// bring back.
+    /// Records an extension of `id` that was sent at `sent`. Returns an error if the holds have
+    /// expired meanwhile: they stay lost.
     pub(super) fn extend(
         &mut self,
         id: HoldId,

@@ -192,7 +192,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against a model of the server: the holder never counts on more than the server gives.
+    /// A model of the server: the holder never relies on more than the server gives.
     #[test]
     fn validity_never_exceeds_the_servers(steps in steps()) {
         let clock = Clock::new();
@@ -264,7 +264,7 @@ fn only_hold_of_the_watchdogs_lease_is_passed_on_while_more_than_half_is_left() 
         Some(clock.at(10_000)),
         "it is renewed as before"
     );
-    // The guard of the first says nothing about the second.
+    // The guard of the first hold says nothing about the second.
     assert_ne!(id, passed);
     next.set_phase(id, Phase::Ending);
     assert_eq!(next.live_count(), 1);

@@ -1,14 +1,18 @@
-//! One lock as the tasks of one client share it: the task that holds it, and the local queue of those that wait.
+//! One lock as the tasks of one client share it: its present owner, and the local queue of waiters.
 //!
-//! While a task holds the lock, the other tasks wait here in the order of their arrival, and the server hears of none of
-//! them. While no task holds it, the head of the queue is the *asker*: it sends attempts to the server, and subscribes; the other
-//! tasks go on waiting behind it. So a client costs the server what one task costs, however many of its tasks want the lock.
+//! While a task of the client holds the lock, other tasks enqueue in the order of their arrival,
+//! and send nothing. While no task holds it, the head of the queue is the *asker*: it subscribes,
+//! and sends attempts to the server. The tasks behind it wait on. A client thus costs the server
+//! what one task costs, however many of its tasks want the lock.
 //!
-//! For a time after a grant by the server, the *hand-off window*, the lock may be handed off from task to task in memory
-//! ([`local_queue`](super::local_queue)). A successor whose future is kept and not polled blocks no other task: after [`PICK_UP`] it
-//! goes to the end of the queue. A late asker is replaced. It sends one attempt when it is polled again, then enqueues.
+//! In the *hand-off window*, a time after each grant by the server, the holder may hand the lock to
+//! the first waiter in memory ([`local_queue`](super::local_queue)). A future may be kept and never
+//! polled, and must not block the queue. A successor that does not pick up its hold within
+//! [`PICK_UP`] therefore goes to the end of the queue, and the next waiter replaces an asker that
+//! is late. A replaced asker sends one attempt when it is polled again, then enqueues.
 //!
-//! Exclusion does not depend on a single asker: `try_lock` sends its attempt without waiting here, which costs a refusal at most.
+//! Exclusion does not depend on a single asker, because the server decides on each attempt.
+//! `try_lock` sends its attempt without waiting here, which costs a refusal at most.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -26,32 +30,34 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(50);
 /// How long an asker may take to send its attempt before the next waiter asks too: its future may be kept and not polled.
 const ASKER_WAIT: Duration = Duration::from_millis(200);
-/// The same where answers take long.
+/// Upper bound of that time where answers take long.
 const LONGEST_ASKER_WAIT: Duration = Duration::from_secs(2);
-/// Longest time in which tasks of this client acquire one after the other. The next asker then pauses for [`REST`]: clients that poll, or
-/// listen at a replica, are not counted among the listeners.
+/// Longest time in which tasks of this client acquire the lock without a gap. The next asker then
+/// pauses for [`REST`], because a release does not count all listeners: clients that poll, or
+/// listen at a replica, are missing.
 const LONGEST_CHAIN: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryId(u64);
 
-/// The tenure that this client has of the lock, and its present owner.
+/// The client's present tenure of the lock, and its owner.
 pub(super) struct Current<T> {
     pub(super) owner: Owner,
     pub(super) tenure: T,
-    /// Different from every other tenure's of the client.
+    /// Unique among the tenures of the client.
     pub(super) number: u64,
 }
 
-/// A waiter: the hold that it asks for, and how it is notified.
+/// A waiter: its request, and how it is notified.
 pub(super) struct Waiter<W, O> {
     id: EntryId,
     pub(super) request: W,
     pub(super) signal: Arc<Signal<O>>,
 }
 
-/// One lock of one client. `T` is a tenure, `W` what a waiter asks for, and `O` a hold that is passed to it.
+/// One lock of one client. `T` is a tenure, `W` a waiter's request, and `O` a hold that is handed
+/// to a waiter.
 pub(super) struct LocalLock<T, W, O>(Mutex<State<T, W, O>>);
 
 struct State<T, W, O> {
@@ -60,42 +66,42 @@ struct State<T, W, O> {
     /// The end of the hand-off window.
     hand_off_until: Option<Instant>,
     asker: Option<EntryId>,
-    /// How the asker is notified, once it listens.
+    /// The signal of the asker, once it listens.
     listener: Option<Arc<Signal<O>>>,
-    /// The server has said last that another client has the lock.
+    /// The server's last answer was a refusal: another client has the lock.
     is_held_elsewhere: bool,
-    /// Since when the server has not answered any asker.
+    /// The time of the first attempt since the server's last answer.
     unanswered_since: Option<Instant>,
     /// Made for the first waiter; most locks have none.
     contention: Option<Box<Contention<W, O>>>,
 }
 
-/// The waiters, and what they need to know.
+/// The waiters of a lock, and the state that only a contended lock needs.
 struct Contention<W, O> {
     waiters: VecDeque<Waiter<W, O>>,
-    /// How many of them each owner has.
+    /// The number of waiters of each owner.
     owners: HashMap<Owner, usize>,
-    /// The waiter that the lock was handed to last.
+    /// The waiter to which the lock was handed last.
     successor: Option<Waiter<W, O>>,
-    /// Since when there was no gap in which another client could acquire.
+    /// The start of the present chain of acquisitions, which leaves other clients no gap.
     chain_began: Option<Instant>,
-    /// The present release is to leave a gap, as the chain was long enough.
+    /// The release under way leaves a gap, because the chain has lasted for [`LONGEST_CHAIN`].
     gap_due: bool,
     /// The end of the gap.
     rest_until: Option<Instant>,
     /// When this client last had the lock.
     last_busy: Option<Instant>,
-    /// Why the last asker left, if it had no answer.
+    /// The error of the last asker, if it left without an answer.
     last_error: Option<Error>,
-    /// Since when the asker is known to be at work.
+    /// The asker, and the start of its attempt or subscription.
     asking_since: Option<(EntryId, Instant)>,
-    /// How long the last refusal was on its way: an asker far from the server is given more time.
+    /// The round trip of the last refusal: an asker far from the server gets more time.
     answer_takes: Duration,
-    /// When the tenure of this number is verified.
+    /// The number of a tenure, and the time of its next verification.
     verify_at: Option<(u64, Instant)>,
-    /// Whether its waiters are looked at now and then.
+    /// Whether the lock is among the contended locks, which are checked now and then.
     is_listed: bool,
-    /// And soon, as the lock was handed off.
+    /// Whether a check is due soon, because the lock was handed off.
     look_soon: bool,
 }
 
@@ -119,39 +125,42 @@ impl<W, O> Default for Contention<W, O> {
     }
 }
 
-/// What a task that enters is to do.
+/// The next step of a task that enters.
 pub(super) enum Entered<O> {
-    /// Ask the server: it is the asker.
+    /// The task is the asker: it asks the server.
     Asker(EntryId),
-    /// Wait to be notified; the caller has these waiters looked at, if they are not yet.
+    /// The task waits to be notified. If it `is_first`, the lock becomes one of the contended
+    /// locks.
     Waiter {
         id: EntryId,
         signal: Arc<Signal<O>>,
         is_first: bool,
     },
-    /// Its owner has the lock already.
+    /// The task's owner has the lock already.
     AlreadyHolds,
 }
 
-/// What a waiter is to do.
+/// The next step of a waiter.
 pub(super) enum Step<O> {
     Wait,
-    /// It was passed the lock.
+    /// The lock was handed to the waiter.
     Acquired(O),
-    /// Ask the server. The asker before it may have had no answer, for this reason, and no task has had one since.
+    /// The waiter is the asker now. If the asker before it left without an answer: that error, and
+    /// the time since which the server has answered no asker.
     Ask(Option<(Error, Instant)>),
-    /// Ask for one more hold: its owner has the lock, by another of its tasks. It waits here no more.
+    /// The waiter's owner has the lock, by another of its tasks. The waiter has left the queue, and
+    /// re-enters.
     Reenter,
 }
 
-/// What a look at the waiters of a lock comes to.
+/// The result of a check of one lock's waiters.
 pub(super) struct Look<T, O> {
-    /// What has been waited behind for so long that the server is to be asked about it.
+    /// A tenure that waiters have waited behind for long. The caller verifies it.
     pub(super) to_verify: Option<T>,
     /// A hold that its waiter has not picked up, to be dropped after this lock's mutex is released.
     pub(super) withdrawn: Option<O>,
     pub(super) notified: ToNotify<O>,
-    /// When to look again.
+    /// The time of the next check; `None` if there is nothing to check.
     pub(super) next: Option<Instant>,
 }
 
@@ -215,7 +224,8 @@ impl<T, W, O> State<T, W, O> {
         EntryId(self.ids)
     }
 
-    /// Notifies the asker, or makes one: no task of this client holds the lock.
+    /// Notifies the asker. Without one, the first waiter becomes the asker. Called while no task of
+    /// this client holds the lock.
     fn notify_next(&mut self) -> ToNotify<O> {
         if self.asker.is_none() {
             let contention = self.contention.as_mut();
@@ -234,7 +244,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         lock(&self.0)
     }
 
-    /// Which of this client's owners has the lock, and how.
+    /// The owner in this client that has the lock, and its tenure.
     pub(super) fn current(&self) -> Option<(Owner, T)> {
         let state = self.state();
         state
@@ -243,7 +253,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .map(|current| (current.owner, current.tenure.clone()))
     }
 
-    /// `owner` wants the lock, and may wait for it.
+    /// Enters a task of `owner`. If the task must wait, `wait` makes its request and its signal.
     pub(super) fn enter(
         &self,
         owner: Owner,
@@ -284,7 +294,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
     }
 
-    /// What the waiter `id` is to do now.
+    /// Decides the next step of the waiter `id`.
     pub(super) fn next_step(&self, id: EntryId, signal: &Signal<O>) -> Step<O> {
         let mut state = self.state();
         let State {
@@ -294,7 +304,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention,
             ..
         } = &mut *state;
-        // In one step with the rest: the lock may be passed to it at any time until it has left the queue.
+        // Taken under the mutex: a holder may hand the lock to this waiter until it has left the
+        // queue.
         if let Some(hold) = signal.take() {
             return Step::Acquired(hold);
         }
@@ -323,12 +334,12 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .any(|waiter| waiter.id == id)
         {
             true => Step::Wait,
-            // It was the asker, and another one was named since.
+            // The task was the asker and was replaced: it sends one attempt.
             false => Step::Ask(None),
         }
     }
 
-    /// Whether it is the asker.
+    /// Whether the task `id` is the asker.
     pub(super) fn is_asker(&self, id: EntryId) -> bool {
         self.state().asker == Some(id)
     }
@@ -354,14 +365,14 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let mut state = self.state();
         if state.asker == Some(id) {
             state.listener = Some(signal.clone());
-            // It subscribes, which takes a trip of its own.
+            // The subscription takes a round trip of its own.
             if let Some(contention) = &mut state.contention {
                 contention.asking_since = Some((id, now));
             }
         }
     }
 
-    /// Records a refusal: another client has the lock. The answer took so long.
+    /// Records a refusal, whose round trip `took` that long: another client has the lock.
     pub(super) fn record_refusal(&self, took: Duration) {
         let mut state = self.state();
         (state.is_held_elsewhere, state.unanswered_since) = (true, None);
@@ -371,7 +382,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         }
     }
 
-    /// Whether the lock is known to have been taken at some time since then.
+    /// Whether the lock was held at some time since `then`, as far as this client knows.
     pub(super) fn was_busy_since(&self, then: Instant) -> bool {
         let state = self.state();
         let busy = state
@@ -381,12 +392,13 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         state.current.is_some() || state.is_held_elsewhere || busy.is_some_and(|busy| busy >= then)
     }
 
-    /// Until when the asker is to leave the lock free.
+    /// Takes the end of the gap in which the asker leaves the lock free.
     pub(super) fn take_rest(&self) -> Option<Instant> {
         self.state().contention.as_mut()?.rest_until.take()
     }
 
-    /// A waiter or the asker leaves; with an `error` if it leaves because it had no answer.
+    /// Removes a waiter or the asker. It leaves with an `error` if the server did not answer it.
+    /// Returns the next asker, to be notified.
     pub(super) fn leave(&self, id: EntryId, error: Option<Error>) -> ToNotify<O> {
         let mut state = self.state();
         if state.asker != Some(id) {
@@ -396,7 +408,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             return ToNotify::none();
         }
         state.asker = None;
-        // The next asker learns the state from its own attempt.
+        // The next asker's own attempt shows the state of the lock.
         match error {
             Some(_) => state.is_held_elsewhere = false,
             None => state.unanswered_since = None,
@@ -434,7 +446,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             contention.last_error = None;
             (contention.waiters_of(owner), contention.successor.take())
         });
-        // What is dropped is not dropped with the lock: it may be the last use of an entry.
+        // Dropped after the mutex is released: the last use of an entry locks a table, which other
+        // threads lock before this mutex.
         drop(state);
         let old = old.filter(|old| old.number != number).map(|old| old.tenure);
         let (notified, passed) = notified.unwrap_or_else(|| (ToNotify::none(), None));
@@ -442,8 +455,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Ok((notified, old))
     }
 
-    /// The tenure is about to be released. Returns whether the next waiter may ask directly behind the release. Otherwise it pauses for
-    /// [`REST`] after the answer.
+    /// Begins the release of the tenure. Returns whether the next waiter may ask directly behind
+    /// the release. Otherwise it pauses for [`REST`] after the answer.
     pub(super) fn begin_release(&self, now: Instant) -> bool {
         let mut state = self.state();
         let Some(contention) = &mut state.contention else {
@@ -458,7 +471,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         !contention.gap_due
     }
 
-    /// How many wait here.
+    /// The number of waiters.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state();
         state
@@ -486,20 +499,21 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
             .and_then(|contention| contention.successor.take());
         let notified = state.notify_next();
         drop(state);
-        // Dropped here, outside of the lock: it may be the last use of this one.
+        // Dropped after the mutex is released: this may be the last use of this lock.
         drop((current, passed));
         notified
     }
 
-    /// Ends the hand-off window: the next release goes to the server.
+    /// Ends the hand-off window: the next release goes to the server. Returns the present tenure.
     pub(super) fn end_hand_off(&self) -> Option<T> {
         let mut state = self.state();
         state.hand_off_until = None;
         state.current.as_ref().map(|current| current.tenure.clone())
     }
 
-    /// Hands the tenure of `number` off to the first waiter: `make_successor` makes the next tenure and its hold, if the conditions allow.
-    /// `None` if it was not; otherwise, whether the waiters have to be looked at soon.
+    /// Hands the tenure of `number` to the first waiter. `make_successor` makes the next tenure and
+    /// its hold, if the conditions allow. Returns `None` without a hand-off; otherwise, whether the
+    /// caller must schedule an early check of the waiters.
     pub(super) fn hand_off(
         &self,
         number: u64,
@@ -526,7 +540,8 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         let owner = next.owner;
         let old = current.replace(next);
         let waiter = contention.pop()?;
-        // In one step with the notification: from then on it may leave, and take the hold along.
+        // The hold precedes the notification: a notified waiter may leave, and takes the hold
+        // along.
         waiter.signal.give(hold);
         let mut notified = contention.waiters_of(owner);
         notified.extend([waiter.signal.clone()]);
@@ -537,8 +552,9 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         Some(is_new)
     }
 
-    /// Checks for tasks that are not polled. Enqueues a waiter again that has not taken its hold within [`PICK_UP`]. Replaces an asker that
-    /// is late, if the next waiter `can_ask`. Returns a tenure to verify, once per `pause`. `mark` marks a withdrawn hold as dropped under
+    /// Checks for tasks that are not polled. A waiter that has not taken its hold within
+    /// [`PICK_UP`] enqueues again. An asker that is late is replaced, if the next waiter `can_ask`.
+    /// Returns a tenure to verify, once per `pause`. `mark` marks a withdrawn hold as dropped under
     /// the mutex: its owner must not re-enter by it.
     pub(super) fn look(
         &self,
@@ -621,7 +637,7 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
         look
     }
 
-    /// The task that has waited here for longest.
+    /// The signal of the first waiter.
     pub(super) fn foremost(&self) -> Option<Arc<Signal<O>>> {
         let state = self.state();
         let first = state.contention.as_ref()?.waiters.front()?;

@@ -1,5 +1,8 @@
-//! The local queue at work ([`local`](super::local)): a task waits until it may ask the server or is handed the lock, and a holder
-//! hands the lock to the next task.
+//! The tasks at a local queue ([`local`](super::local)): a task waits until it may ask the server
+//! or is handed the lock, and a holder hands the lock to the first waiter.
+//!
+//! One background task per client checks all contended locks for waiters and askers that are not
+//! polled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +28,7 @@ use crate::{error::Error, owner::OwnerId};
 /// How a waiter is notified.
 pub(super) type Signal = room::Signal<HoldGuard>;
 
-/// The locks with a local queue. One background task looks after all of them.
+/// The locks with a local queue. One background task checks all of them.
 #[derive(Default)]
 pub(super) struct ContendedLocks {
     locks: Mutex<Vec<LocalRef>>,
@@ -44,14 +47,14 @@ impl ContendedLocks {
         self.begun.notify_one();
     }
 
-    /// Completes when there are any.
+    /// Completes when a lock has a local queue.
     pub(super) async fn awaited(&self) {
         if self.locks().is_empty() {
             self.begun.notified().await;
         }
     }
 
-    /// Looks after them all. Says when to look again, and what the server is to be asked about.
+    /// Checks all contended locks. Returns the time of the next check, and the tenures to verify.
     fn look(&self, engine: &Engine, now: Instant) -> (Option<Instant>, Vec<Arc<Tenure>>) {
         let mut next = None;
         let mut to_verify = Vec::new();
@@ -73,7 +76,8 @@ impl ContendedLocks {
             }
             look.next.is_some()
         });
-        // A hold that was not picked up is handed to the next waiter, or released.
+        // The drop of a withdrawn hold hands it to the next waiter, or releases it. It locks a
+        // local queue, so the list is unlocked before.
         drop((withdrawn, notified, over, marks));
         (next, to_verify)
     }
@@ -84,19 +88,20 @@ pub(super) struct LocalEntry {
     local: LocalRef,
     id: EntryId,
     signal: Option<Arc<Signal>>,
-    /// Why the server was not asked, or has not answered.
+    /// The error of an attempt without an answer, for the next asker.
     error: Option<Box<Error>>,
 }
 
-/// What a task does when its wait in the local queue is over.
+/// The end of a wait in the local queue.
 pub(super) enum Admission {
-    /// It asks the server: as the asker of the local queue, if the lock has one.
+    /// The task asks the server, as the asker if the lock has a local queue.
     Ask,
-    /// It asks the server out of turn, as its owner holds the lock already. If it is refused all the same, it comes back.
+    /// The task's owner holds the lock already, so the task asks out of turn. If it is refused, it
+    /// enqueues again.
     Reenter,
-    /// It has the lock, handed on by another task of this client.
+    /// Another task of this client has handed the lock to the task.
     Acquired(HoldGuard),
-    /// Its deadline is over.
+    /// The deadline has passed.
     TimedOut,
 }
 
@@ -106,12 +111,12 @@ impl LocalEntry {
         self.local.set_listener(self.id, signal, Instant::now());
     }
 
-    /// The tenure of the lock that this client has, as far as it knows.
+    /// The client's tenure of the lock, as far as the client knows.
     pub(super) fn tenure(&self) -> Option<Arc<Tenure>> {
         self.local.current().map(|(_, tenure)| tenure)
     }
 
-    /// Whether it is still this task that asks.
+    /// Whether the task is still the asker.
     pub(super) fn is_asker(&self) -> bool {
         self.local.is_asker(self.id)
     }
@@ -126,18 +131,19 @@ impl LocalEntry {
         self.local.begin_attempt(self.id, Instant::now());
     }
 
-    /// Whether the lock was taken while it waited for its turn, or was when last heard of.
+    /// Whether the lock was held at some time during the wait, as far as this client knows.
     pub(super) fn has_waited(&self) -> bool {
         let since = self.signal.as_ref().map(|signal| signal.since);
         since.is_some_and(|since| self.local.was_busy_since(since))
     }
 
-    /// The signal by which it was notified before.
+    /// The signal of the task's wait in the local queue, if it has waited there.
     pub(super) fn signal(&self) -> Option<Arc<Signal>> {
         self.signal.clone()
     }
 
-    /// What a waiter does whose deadline is over.
+    /// The end of a wait at its deadline. A hold that was handed over at the last moment still
+    /// counts.
     fn timed_out(&self) -> Result<Admission, Error> {
         if let Some(hold) = self.signal.as_ref().and_then(|signal| signal.take()) {
             return Ok(Admission::Acquired(hold));
@@ -161,7 +167,7 @@ impl Drop for LocalEntry {
         let notified = self
             .local
             .leave(self.id, self.error.take().map(|error| *error));
-        // What it was passed and has not taken goes to the next.
+        // A hold that was handed to the task, and not taken, goes to the next waiter.
         let passed = self.signal.as_ref();
         drop(passed.and_then(|signal| signal.take()));
         drop(notified);
@@ -169,8 +175,9 @@ impl Drop for LocalEntry {
 }
 
 impl Engine {
-    /// Enters the local queue, if the lock has one. Says whether the task is to [wait](Self::wait_in_queue) there, or to ask at once:
-    /// without an entry if its owner holds the lock already.
+    /// Enters the local queue, if the lock has one. Returns whether the task must
+    /// [wait](Self::wait_in_queue) there. Otherwise the task asks at once; it has no entry if its
+    /// owner holds the lock already.
     pub(super) fn enter_queue(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -214,7 +221,8 @@ impl Engine {
 
     /// Waits in the local queue, until this task may ask the server or has the lock.
     ///
-    /// No `async fn`, and no timer that is not boxed: every task that waits in a local queue has this future.
+    /// Not an `async fn`, and every timer is boxed: each task that waits in a local queue stores
+    /// this future.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn stores its arguments twice"
@@ -262,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// What a waiter of the local queue is to do now, if its wait is over.
+    /// Decides whether the wait is over, and how.
     fn admission(&self, entry: &mut LocalEntry) -> Result<Option<Admission>, Error> {
         // A closing client notifies the waiters that are registered; a later one sees here that the client has closed.
         if self.is_closed() {
@@ -274,7 +282,8 @@ impl Engine {
         match entry.local.next_step(entry.id, signal) {
             Step::Wait => Ok(None),
             Step::Acquired(hold) => Ok(Some(Admission::Acquired(hold))),
-            // No task has had an answer for this long, and this one has waited for as long.
+            // The server has answered no task for `outage_wait`, and this task has waited for as
+            // long.
             Step::Ask(Some((error, since)))
                 if since.max(signal.since).elapsed() >= self.config.outage_wait =>
             {
@@ -286,8 +295,9 @@ impl Engine {
         }
     }
 
-    /// Hands a last hold to the first waiter of the local queue, if it may be handed on. Returns whether it was: then the hold is gone,
-    /// and the server has not heard of it.
+    /// Hands a last hold to the first waiter of the local queue, under the conditions of
+    /// docs/design.md, "Hand-off". If it returns true, the hold has another owner, and nothing was
+    /// sent.
     pub(super) fn hand_off(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
@@ -309,12 +319,13 @@ impl Engine {
             let request = &waiter.request;
             let alike = request.watched && request.spec.protocol.hands_off_locally();
             let listed = || self.batcher.replicas(&tenure.spec);
-            // Asked here, as a client that closes looks after this for holds that were passed and not picked up.
+            // Checked under the mutex of the local lock: a closing client first sets the flag, then
+            // takes the holds that were handed off and not picked up.
             if self.is_closed() || !alike || !tenure.is_durable_enough(request.durability, listed())
             {
                 return None;
             }
-            // Whatever is on its way in the name of the field is to be over.
+            // No request under this field may be under way.
             let _op_lock = tenure.entry().op_lock.try_lock().ok()?;
             let (follower, id) = self.owners.make_successor(tenure, id, request, now)?;
             let mut hold = HoldGuard::new(self.clone(), follower.clone(), id);
@@ -340,8 +351,9 @@ impl Engine {
         true
     }
 
-    /// Keeps waiters from being stuck behind a notified task that is not polled, for as long as this is polled itself. All local queues
-    /// are looked at, so there is a pause between two looks however often locks are handed on.
+    /// Checks the contended locks, so that no waiter is stuck behind a notified task that is not
+    /// polled. Never completes. A check covers all local queues, so checks are at least [`PICK_UP`]
+    /// apart, however often locks are handed off.
     pub(super) async fn watch_contended_locks(self: &Arc<Self>) {
         loop {
             let changed = self.contended.changed.notified();
@@ -360,8 +372,8 @@ impl Engine {
         }
     }
 
-    /// Asks the server about a tenure behind which tasks have waited for long. It may have been forced open, which they are to learn as if
-    /// they asked the server themselves.
+    /// Verifies a tenure that tasks have waited behind for long: a forced release may have ended
+    /// it. The client also subscribes while it has the tenure, to hear of one that comes later.
     fn verify_long_held(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
         let is_held = || tenure.has_entry();

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tenure is a number here, a wish says whether what is passed on will do, and a hold is the number of a tenure.
+/// A tenure is a number here. A request says whether a hold that is handed off will do, and a hold
+/// is the number of a tenure.
 type Lock = LocalLock<u64, bool, u64>;
 type One = (EntryId, Arc<Signal<u64>>);
 
@@ -58,13 +59,14 @@ fn one_waiter_asks_and_the_rest_wait_in_order() {
     let first = ask(&lock, Owner::new());
     let others = [(); 3].map(|()| wait(&lock, Owner::new()));
     assert!(!others.iter().any(|other| is_to_ask(&lock, other)));
-    // It gives up: the next one asks, and is refused.
+    // The asker gives up: the next waiter asks, and is refused.
     drop(lock.leave(first, None));
     assert!(others[0].1.is_notified() && is_to_ask(&lock, &others[0]));
     assert!(!is_to_ask(&lock, &others[1]));
     lock.record_refusal(Duration::ZERO);
     lock.set_listener(others[0].0, &others[0].1, Instant::now());
-    // It is granted, and goes: the next one's turn comes with the end of the tenure.
+    // The asker is granted the lock, and leaves: the next waiter's turn comes with the end of the
+    // tenure.
     grant(&lock, others[0].1.owner, 1, now).unwrap();
     drop(lock.leave(others[0].0, None));
     assert!(!is_to_ask(&lock, &others[1]));
@@ -90,7 +92,7 @@ fn failure_is_passed_on_with_the_time_since_the_last_answer() {
     lock.begin_attempt(others[0].0, now + LOOK);
     gives_up(others[0].0);
     assert_eq!(failed(&others[1]), Some(now), "still no waiter");
-    // An answer was all that was missing.
+    // The next attempt is answered.
     lock.record_refusal(Duration::ZERO);
     let later = now + 2 * LOOK;
     lock.begin_attempt(others[1].0, later);
@@ -129,7 +131,7 @@ fn lock_passes_in_order_until_the_row_is_over() {
     assert_eq!(pass(&lock, 1, 2, now), Some(true));
     assert_eq!(others[0].1.take(), Some(2));
     assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
-    // The tenure from which it was passed on may end as it likes.
+    // The end of the tenure from which the lock was handed off changes nothing.
     drop(lock.end_tenure(1));
     assert_eq!(lock.current(), Some((others[0].1.owner, 2)));
     assert_eq!(pass(&lock, 2, 3, now + WINDOW), None, "the current is over");
@@ -157,7 +159,7 @@ fn the_asker_is_not_overtaken_by_waiters() {
     let (lock, now) = (Lock::default(), Instant::now());
     ask(&lock, Owner::new());
     wait(&lock, Owner::new());
-    // A third one has not waited, and was quicker.
+    // A third task has not waited, and was quicker.
     grant(&lock, Owner::new(), 1, now + WINDOW).unwrap();
     assert_eq!(pass(&lock, 1, 2, now), None);
 }
@@ -188,7 +190,8 @@ fn all_waiting_tasks_of_an_owner_enter_together() {
     assert!(again.1.is_notified() && matches!(lock.next_step(again.0, &again.1), Step::Reenter));
 }
 
-/// Told, and not polled: the lock goes to the next, and the first waits at the end of the queue.
+/// Notified, and not polled: the lock goes to the next waiter, and the first one waits at the end
+/// of the queue.
 #[tokio::test(start_paused = true)]
 async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_queue() {
     let (lock, now) = (Lock::default(), Instant::now());
@@ -197,7 +200,7 @@ async fn waiter_that_does_not_pick_up_what_it_is_passed_goes_to_the_end_of_the_q
     pass(&lock, 1, 2, now).unwrap();
     let early = look(&lock, now);
     assert!(early.withdrawn.is_none() && early.next == Some(now + PICK_UP));
-    // It waits to be told, in a future that is not polled again.
+    // The waiter waits to be notified, in a future that is not polled again.
     let mut waiting = Box::pin(first.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_ready());
     drop(waiting);
@@ -225,7 +228,7 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
     drop(lock.leave(first, None));
     let mut waiting = Box::pin(second.1.notified());
     assert!(futures_util::poll!(&mut waiting).is_ready());
-    // It asks the server, and is given time for that; then its future is polled no more.
+    // The asker asks the server, and is given time for that. Then its future is polled no more.
     drop(look(&lock, now));
     drop(look(&lock, now + ASKER_WAIT / 2));
     assert!(!third.1.is_notified());
@@ -236,7 +239,7 @@ async fn asker_that_does_not_ask_in_its_turn_is_not_waited_for() {
     );
     drop(look(&lock, now + ASKER_WAIT));
     assert!(is_to_ask(&lock, &third));
-    // And the late task asks as well, if it ever does.
+    // The late task asks as well, if it is ever polled.
     assert!(is_to_ask(&lock, &second));
 }
 
@@ -252,7 +255,7 @@ fn a_tenure_with_long_waiters_is_verified_now_and_then() {
     assert_eq!(look(&lock, later).to_verify, Some(1));
 }
 
-/// Pollers elsewhere, and listeners that were not counted, find the lock free now and then.
+/// Clients that poll, and listeners that were not counted, find the lock free now and then.
 #[tokio::test(start_paused = true)]
 async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
     let (lock, began) = (Lock::default(), Instant::now());
@@ -267,13 +270,13 @@ async fn a_long_chain_of_hand_offs_ends_with_a_pause() {
     drop(lock.end_tenure(0));
     assert_eq!(lock.take_rest(), Some(Instant::now() + REST));
     assert!(lock.begin_release(now), "a new chain begins");
-    // Another client has come in: so does one as well.
+    // Another client has acquired the lock, which ends the chain as well.
     lock.record_refusal(Duration::ZERO);
     assert!(lock.begin_release(now + LONGEST_CHAIN / 2));
     assert!(lock.begin_release(now + LONGEST_CHAIN));
 }
 
-/// A tenure of number 0, and two waiters.
+/// A tenure with the number 0, and two waiters.
 fn wait_behind(lock: &Lock) {
     grant(lock, Owner::new(), 0, Instant::now()).unwrap();
     wait(lock, Owner::new());
@@ -309,7 +312,7 @@ fn steps() -> impl Strategy<Value = Vec<Action>> {
 }
 
 proptest! {
-    /// While the queue has a waiter, a task has the lock, or asks for it, or was notified to.
+    /// While the queue has a waiter, a task has the lock, asks for it, or was notified to ask.
     #[test]
     fn a_task_has_the_lock_or_asks_for_it(steps in steps()) {
         let lock = Lock::default();

@@ -1,4 +1,7 @@
-//! How a holder hears of a loss, on whatever runtime it listens.
+//! Notification of holders about a loss, on any runtime.
+//!
+//! The watchdog reports losses on the client's runtime. A holder that listens on another runtime
+//! has a timer there as well, because a blocked client's runtime would report the loss too late.
 
 use std::{
     future::poll_fn,
@@ -16,15 +19,15 @@ use tokio_util::sync::CancellationToken;
 use super::Tenure;
 use crate::error::LostReason;
 
-/// The present runtime, if it is not the `client`'s, whose watchdog tells of every loss. Another one may hear of it in time
-/// although the client's is blocked.
+/// The current runtime, if it is not the `client`'s. There, the watchdog reports every loss in
+/// time, unless that runtime is blocked. Another runtime needs a timer of its own.
 pub(crate) fn elsewhere(client: &Handle) -> Option<Handle> {
     Handle::try_current()
         .ok()
         .filter(|here| here.id() != client.id())
 }
 
-/// Why there are fewer than `need` left, if there are.
+/// The reason of the first loss, if fewer than `need` tenures are left.
 pub(crate) fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostReason> {
     let now = Instant::now();
     let mut lost = tenures.iter().filter_map(|tenure| tenure.lost_reason(now));
@@ -32,7 +35,7 @@ pub(crate) fn lost_reason(tenures: &[Arc<Tenure>], need: usize) -> Option<LostRe
     (tenures.len() - 1 - lost.count() < need).then_some(first)
 }
 
-/// Completes when there are fewer than `need` left.
+/// Completes when fewer than `need` tenures are left.
 pub(crate) async fn loss_of_group(
     tenures: &[Arc<Tenure>],
     need: usize,
@@ -42,14 +45,14 @@ pub(crate) async fn loss_of_group(
         .iter()
         .map(|tenure| Box::pin(tenure.token().cancelled_owned()))
         .collect();
-    // One that has completed is not polled again.
+    // A completed future must not be polled again.
     let listen = |context: &mut Context<'_>| {
         lost.retain_mut(|lost| lost.as_mut().poll(context).is_pending());
     };
     loss(tenures, need, client, listen).await
 }
 
-/// Completes when it is lost.
+/// Completes when `tenure` is lost.
 pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason {
     let token = tenure.token();
     let mut lost = pin!(token.cancelled());
@@ -59,7 +62,7 @@ pub(crate) async fn loss_of(tenure: &Arc<Tenure>, client: &Handle) -> LostReason
     loss(std::slice::from_ref(tenure), 1, client, listen).await
 }
 
-/// The clock goes before what was told: a process that was stopped sees its loss at once (P-R9).
+/// The clock is read before the signals: a process that was suspended sees its loss at once (P-R9).
 async fn loss(
     tenures: &[Arc<Tenure>],
     need: usize,
@@ -103,7 +106,7 @@ async fn loss(
             if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            // A renewal has moved it, or the group can do without the one that is lost.
+            // A renewal has extended the validity, or the group can do without the lost tenure.
             if let Some(until) = next() {
                 timer.as_mut().reset(until);
             }
@@ -112,11 +115,11 @@ async fn loss(
     .await
 }
 
-/// Cancels `token` when the clock ends the holds, unless it was cancelled before, for as long as there are any.
+/// Cancels `token` when the clock ends the holds, as long as there is a tenure.
 pub(crate) async fn cancel_at_the_end(tenure: Weak<Tenure>, token: CancellationToken) {
     let next = || {
         let tenure = tenure.upgrade()?;
-        // Listened to from before the look.
+        // Registered before `valid_until` is read: a change in between is not missed.
         Some((tenure.shortened(), tenure.valid_until()))
     };
     while let Some((shrunk, until)) = next() {

@@ -1,25 +1,31 @@
-//! The engine: acquire, wait, renew, release. Each part is a table that decides and a task that acts.
+//! The engine: acquires locks, waits for them, renews them and releases them.
+//!
+//! Decisions are plain functions and tables that take the time as an argument. Tasks of a few lines
+//! act on them.
 //!
 //! | part | decides | acts |
 //! | --- | --- | --- |
 //! | [`acquire`], [`attempt`], [`pause`] | - | the one loop that acquires a lock, for every kind |
-//! | [`standing`] | in whose name an owner asks for a hold, if it may | - |
+//! | [`request`] | - | what an acquisition asks for, and its deadline |
+//! | [`standing`] | how an owner may ask for a hold, and under which owner's field | - |
+//! | [`grant`] | whether a grant becomes a hold | records it in a tenure |
 //! | [`retry`] | when a request that failed is sent again | - |
 //! | [`loss`] | - | notifies holders of a loss, on any runtime |
 //! | [`extend`] | - | extends a hold, reads the leader of an election |
-//! | [`fair_queue`] | - | gives up entries in fair queues |
+//! | [`fair_queue`] | - | removes entries of ended waits from fair queues |
 //! | [`group`] | - | acquires several locks, all or a majority |
 //! | [`hold_guard`], [`release`], [`detach`] | - | releases holds; completes what a dropped future began |
 //! | [`final_requests`] | - | releases dropped holds when the runtime has ended |
 //! | [`long_waits`] | - | logs a task that waits for long, and the holder |
-//! | [`dropped`] | - | keeps later operations behind the releases of dropped guards |
-//! | [`local`], [`local_queue`] | which of this client's tasks has a lock, and which is next | hands it on |
-//! | [`hold_set`], [`tenure`], [`uses`] | what is held, and until when | - |
+//! | [`dropped`] | - | makes later operations wait for the releases of dropped guards |
+//! | [`local`], [`local_queue`] | which task of this client has a lock, and which is next | hands it off |
+//! | [`readers`] | - | lets readers of this client share a hold |
+//! | [`owners`], [`hold_set`], [`tenure`], [`uses`] | which owner has which holds, and until when | - |
 //! | [`deadline_queue`], [`alarm`], [`watchdog`] | what is due | renews, and notifies holders of a loss |
 //! | [`telemetry`] | - | shows acquisitions and holds to gauges and spans |
-//! | [`runtime`], [`own_thread`] | what a client needs of a runtime | gives it a runtime of its own |
-//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and asks for waiters without a message |
-//! | [`synchronizers`] | which waiter of a semaphore or latch is notified | takes permits, waits, gives them back |
+//! | [`runtime`], [`own_thread`] | whether a runtime suffices for a client | runs a client on a thread of its own |
+//! | [`waiters`], [`queue`], [`echoes`], [`room`], [`wakeup`] | which waiter is woken | subscribes, and polls for waiters without a message |
+//! | [`synchronizers`] | which waiter of a semaphore or latch is notified | acquires permits, waits, releases them |
 //! | [`yielding`], [`intents`] | when a lock is left to other clients, or to a writer | - |
 
 mod acquire;
@@ -112,14 +118,14 @@ use watchdog::Watchdog;
 
 /// How long a shutdown waits for releases to be answered.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
-/// The longest report of what could not be released.
+/// Most entries in the report of unreleased holds.
 const MOST_REPORTED: usize = 1_000;
 
-/// Everything that one client has going on.
+/// The state and the background tasks of one client.
 pub(crate) struct Engine {
     pub(crate) id: Uuid,
     pub(crate) config: Config,
-    /// On which locks are taken unless their handles say otherwise.
+    /// The options of acquisitions whose handles set none.
     pub(crate) options: Arc<AcquireOptions>,
     batcher: Batcher,
     owners: OwnerTable,
@@ -133,19 +139,20 @@ pub(crate) struct Engine {
     gauges: Gauges,
     dropped: Arc<DroppedGuards>,
     closed: CancellationToken,
-    /// Whether `closed` has been cancelled: a token answers from behind a lock, which all tasks would share.
+    /// A copy of `closed` without a mutex: the token has one, for which all tasks would contend.
     is_closed: AtomicBool,
     tasks: TaskTracker,
-    /// Cancelled when the tasks have ended.
+    /// Cancelled at the end of the shutdown, or of the runtime: the remaining background tasks then
+    /// end.
     ended: CancellationToken,
     unreleased: Mutex<Vec<Unreleased>>,
-    /// Whether a shutdown releases what is still held.
+    /// The shutdown releases the holds that are left.
     releases_held: AtomicBool,
-    /// Whether `unreleased` is worth a look.
+    /// Whether `unreleased` has entries: a release reads this without the mutex.
     any_unreleased: AtomicBool,
 }
 
-/// What may happen to many holds at once, and is not logged for each.
+/// Limits of log lines about events that may concern many holds at once.
 struct LogLines {
     lost: Seldom,
     refused: Seldom,
@@ -168,7 +175,8 @@ impl Default for LogLines {
     }
 }
 
-/// A use of the engine. With the last one, its tasks end once they have released what was queued.
+/// A reference to the engine. After the drop of the last one, the background tasks run the queued
+/// releases and end.
 #[derive(Clone)]
 pub(crate) struct EngineHandle(Arc<Life>);
 
@@ -191,7 +199,7 @@ impl Drop for Life {
 }
 
 impl EngineHandle {
-    /// Connects, and starts the tasks on the present runtime.
+    /// Connects, and starts the background tasks on the current runtime.
     pub(crate) async fn start(target: Target, config: Config) -> Result<Self, Error> {
         Self::start_with(target, config, None).await
     }
@@ -267,7 +275,8 @@ impl EngineHandle {
         });
         tokio::spawn(engine.clone().keep_renewed());
         tokio::spawn(engine.clone().keep_waking(events));
-        // Made here, as the runtime may end before the task has begun.
+        // Made before the spawn: the runtime may end before the task's first poll, and the guard
+        // must be dropped then too.
         let runtime_end = RuntimeEndGuard(engine.clone());
         tokio::spawn(engine.clone().keep_releasing(runtime_end, queued));
         Self(Arc::new(Life(engine, thread)))
@@ -279,8 +288,8 @@ impl Engine {
         self.owners.enter(&spec.name, OwnerId::new(self.id, owner))
     }
 
-    /// Completes when the guards of the lock `name` that were dropped until now are released, after `command_wait` at the
-    /// latest.
+    /// Completes when the guards of the lock `name` that were dropped before this call are
+    /// released, or after `command_wait`.
     async fn wait_for_dropped_guards(&self, name: &str) {
         let until = Instant::now() + self.config.command_wait;
         if let Some(released) = self.dropped.wait_for(name, until) {
@@ -288,7 +297,8 @@ impl Engine {
         }
     }
 
-    /// What a handle on the lock `name` is about.
+    /// Returns the spec and the options for a handle on `name`. Handles share the spec of a lock in
+    /// use.
     pub(crate) fn subject(&self, name: Arc<str>, protocol: &'static dyn LockProtocol) -> Subject {
         let known = self.owners.spec(&name, protocol);
         Subject {
@@ -297,12 +307,13 @@ impl Engine {
         }
     }
 
-    /// Where the client's tasks run.
+    /// The runtime of the client's tasks.
     pub(crate) fn runtime(&self) -> &Handle {
         self.batcher.runtime()
     }
 
-    /// Refuses a name that no lock here can have, with the reason.
+    /// Returns why no lock can have this name: it is invalid, or its channel has another slot of
+    /// the cluster.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), &'static str> {
         name::check(name)?;
         if self.batcher.redis().is_cluster() && !name::shares_slot(name) {
@@ -325,14 +336,14 @@ impl Engine {
         self.notify_contended();
     }
 
-    /// Runs a request until it is answered or `command_wait` is over. One that may not be `repeated` when its answer was
-    /// lost is then left in doubt.
+    /// Sends a request until it is answered, for at most `command_wait`. If an answer is lost and
+    /// the request may not be `repeated`, returns an error that says so.
     async fn ask(&self, spec: &LockSpec, request: Request, repeated: bool) -> Result<Reply, Error> {
         let answered = self.ask_for(spec, request, repeated, Durability::Local);
         Ok(answered.await?.reply)
     }
 
-    /// The same, with a wait for replicas.
+    /// As [`ask`](Self::ask), and waits for the replicas that `durability` requires.
     async fn ask_for(
         &self,
         spec: &LockSpec,
@@ -366,7 +377,8 @@ impl Engine {
         let limit = self.config.command_wait;
         let answer = tokio::time::timeout(limit, answered).await;
         match answer.unwrap_or_else(|_| Err(self.timeout_error(spec))) {
-            // The connection is well, and what the server says is no answer.
+            // No connection has failed: the cause is the server's last transient error, if there
+            // was one.
             Err(Error::Unavailable {
                 reason,
                 cause: None,
@@ -375,14 +387,16 @@ impl Engine {
         }
     }
 
-    /// That there was no answer about `spec`, and why, as far as the connections know.
+    /// The error for a request about `spec` without an answer. Its cause is the trouble of the
+    /// connection, if that is known.
     fn unavailable(&self, spec: &LockSpec, reason: impl Into<String>) -> Error {
         Error::unavailable_by(reason, self.batcher.trouble(spec))
     }
 
-    /// Runs `future` to its end, and says what came of it, or that Redis did not answer in time.
+    /// Runs `future` to its end, even if the caller is dropped. Returns its result, or an error
+    /// after `command_wait`.
     ///
-    /// No `async fn`: that would store `future` on its way into its box.
+    /// Not an `async fn`, which would reserve space for `future` besides its box.
     fn finish_within<T: Send + 'static>(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -393,7 +407,7 @@ impl Engine {
             .map(|done| done.unwrap_or_else(|| Err(self.timeout_error(spec))))
     }
 
-    /// The error when Redis did not answer in time.
+    /// The error for a request without an answer within `command_wait`.
     fn timeout_error(&self, spec: &LockSpec) -> Error {
         let limit = self.config.command_wait;
         self.unavailable(spec, format!("no answer within {limit:?}"))
@@ -402,7 +416,7 @@ impl Engine {
     pub(crate) async fn inspect(&self, spec: &LockSpec, owner: Owner) -> Result<Inspection, Error> {
         self.wait_for_dropped_guards(&spec.name).await;
         let id = OwnerId::new(self.id, owner);
-        // What was passed on to it, or what it shares with other readers, is there in another name.
+        // A hold that was handed off, or that readers share, is in another owner's field.
         let tenure = match spec.mode.is_shared() {
             true => {
                 let entry = self.owners.enter(&spec.name, id);
@@ -421,7 +435,7 @@ impl Engine {
             .protocol
             .inspection(reply)
             .map_err(|refusal| refusal_error(&spec.name, refusal))?;
-        // Of a shared one, the server counts a part.
+        // The server does not count the holds of readers that joined.
         if let Some(tenure) = tenure.filter(|tenure| tenure.is_shared())
             && inspection.holds > 0
         {
@@ -430,14 +444,14 @@ impl Engine {
         Ok(inspection)
     }
 
-    /// The holders of the lock, as the server knows them.
+    /// Returns the holders of the lock, from the server.
     pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
         self.wait_for_dropped_guards(&spec.name).await;
         let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
         holders::holders(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
-    /// The waiters in the lock's fair queue, the next to be served first.
+    /// Returns the waiters in the lock's fair queue, the next to be served first.
     pub(crate) async fn waiters(&self, spec: &LockSpec) -> Result<Vec<Waiter>, Error> {
         let Some(request) = spec.protocol.waiters(spec) else {
             return Ok(Vec::new());
@@ -446,7 +460,7 @@ impl Engine {
         holders::waiters(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
-    /// How long the slowest server takes to answer.
+    /// Returns how long the slowest server takes to answer.
     pub(crate) async fn ping(&self) -> Result<Duration, Error> {
         runtime::check()?;
         let (began, limit) = (Instant::now(), self.config.command_wait);
@@ -478,7 +492,8 @@ impl Engine {
         }
     }
 
-    /// What `owner` holds as far as this process knows: never more than it may rely on.
+    /// Returns the hold count of `owner` without a request. It excludes holds that the owner can no
+    /// longer rely on.
     pub(crate) fn known_holds(self: &Arc<Self>, spec: &LockSpec, owner: Owner) -> u32 {
         let tenure = self
             .owners
@@ -487,7 +502,7 @@ impl Engine {
         live.map_or(0, |tenure| tenure.live_count_of(owner))
     }
 
-    /// All holds that a guard, or a leaked hold, relies on.
+    /// Returns the valid holds that have a guard or were leaked.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let now = Instant::now();
         let mut tenures = self.owners.tenures(None);
@@ -514,42 +529,44 @@ impl Engine {
     pub(crate) async fn force_release(self: &Arc<Self>, spec: &LockSpec) -> Result<bool, Error> {
         self.wait_for_dropped_guards(&spec.name).await;
         let before = self.owners.tenures(Some(&spec.name));
-        // Sent twice, it could free the lock of an owner that acquired it in between.
+        // Not repeated: a second sending could free the lock of an owner that acquired it in
+        // between.
         let reply = self
             .ask(spec, spec.protocol.force_release(spec), false)
             .await?;
         let freed = presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?
             == Presence::Present;
-        // Holders elsewhere find out at their next renewal; ours need not wait.
+        // Holders in other clients notice the loss at their next renewal; holders of this client,
+        // now.
         if freed {
             for tenure in before {
                 self.lose(&tenure.end_hand_off(), LostReason::Gone);
             }
         }
         self.owners.readers(&spec.name).close();
-        // What was granted meanwhile may have been before it.
+        // The server may have granted these before it executed the forced release.
         self.verify(self.owners.tenures(Some(&spec.name)));
         Ok(freed)
     }
 
-    /// Ends everything: see [`LockClient::shutdown`](crate::LockClient::shutdown).
+    /// Shuts the client down: see [`LockClient::shutdown`](crate::LockClient::shutdown).
     pub(crate) async fn shutdown(&self) -> ShutdownReport {
         self.close();
         self.jobs.finish();
         self.ended.cancelled().await;
         let mut unreleased = std::mem::take(&mut *self.unreleased());
-        // A hold that has ended by now needs no release.
+        // A hold whose lease has ended needs no release.
         unreleased.retain(|hold| hold.until > Instant::now().into_std());
         ShutdownReport { unreleased }
     }
 
-    /// The same, and releases what is still held.
+    /// As [`shutdown`](Self::shutdown), and releases the holds that are left.
     pub(crate) async fn shutdown_and_release(&self) -> ShutdownReport {
         self.releases_held.store(true, Ordering::Release);
         self.shutdown().await
     }
 
-    /// The last steps, once no more releases can be queued.
+    /// Runs the last steps of a shutdown, when no release can be queued any more.
     async fn wind_up(self: &Arc<Self>) {
         self.close();
         let tenures = self.owners.tenures(None);
@@ -561,10 +578,10 @@ impl Engine {
         self.ended.cancel();
     }
 
-    /// Records that so many holds of each owner of `tenure` stay on the server until its lease ends.
+    /// Records the holds of each owner of `tenure` that stay on the server until its lease ends.
     fn record_unreleased(&self, tenure: &Tenure, owners: impl IntoIterator<Item = (Owner, u32)>) {
         let mut unreleased = self.unreleased();
-        // A hold whose lease has ended concerns no owner any more.
+        // The report omits holds whose leases have ended.
         let now = Instant::now().into_std();
         unreleased.retain(|old| old.until > now);
         let left = owners.into_iter().map(|(owner, holds)| Unreleased {
@@ -579,7 +596,7 @@ impl Engine {
             .store(!unreleased.is_empty(), Ordering::Relaxed);
     }
 
-    /// Records that `owner` has since released all that it holds of `tenure`.
+    /// Removes the report about `owner`, which has since released all its holds of `tenure`.
     fn record_released(&self, tenure: &Tenure, owner: Owner) {
         if self.any_unreleased.load(Ordering::Relaxed) {
             let (name, owner) = (&tenure.spec.name, OwnerId::new(self.id, owner));

@@ -1,4 +1,5 @@
-//! A client whose tasks run on a thread of its own: what blocks the caller's runtime does not hold up a renewal.
+//! A client whose tasks run on a thread of its own: a caller that blocks its runtime delays no
+//! renewal.
 
 use std::{
     convert::Infallible,
@@ -12,20 +13,21 @@ use tokio::{runtime::Builder, sync::oneshot};
 use super::EngineHandle;
 use crate::{config::Config, error::Error, redis::Target};
 
-/// The longest that the drop of a client's last use waits for what it has queued for release.
+/// Longest time for which the drop of the last handle waits for the queued releases.
 const MOST: Duration = Duration::from_secs(1);
 
-/// The thread of a client's tasks, which ends after the client and its last use.
+/// The thread of a client's tasks, which ends after the client and its last handle.
 pub(super) struct OwnThread {
     id: ThreadId,
-    /// Dropped with the client's last use.
+    /// Dropped with the client's last handle.
     in_use: Option<oneshot::Sender<Infallible>>,
     /// Disconnected at the thread's end.
     runs: Mutex<mpsc::Receiver<Infallible>>,
 }
 
 impl Drop for OwnThread {
-    /// A program that returns from `main` would end the thread before it has released what was dropped.
+    /// Waits for the thread: a program that returns from `main` would end it before it has sent the
+    /// queued releases.
     fn drop(&mut self) {
         self.in_use.take();
         if thread::current().id() != self.id {
@@ -60,8 +62,8 @@ impl EngineHandle {
     }
 }
 
-/// Serves a client on this thread until it is shut down and no longer used. Timers of calls that are on their way end with the
-/// runtime, so it outlives the last use.
+/// Serves a client on this thread until it is shut down and its last handle is dropped. Timers of
+/// calls under way end with the runtime, so the runtime outlives the last handle.
 fn serve(
     target: Target,
     config: Config,
@@ -83,7 +85,7 @@ fn serve(
             () = started.closed() => return,
         };
         let engine = handle.as_ref().ok().map(|handle| handle.0.0.clone());
-        // A caller that is gone drops the handle, and with it the client.
+        // If the caller has gone, this drops the handle, and with it the client.
         let _ = started.send(handle);
         if let Some(engine) = engine {
             engine.ended.cancelled().await;

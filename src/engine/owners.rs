@@ -1,8 +1,11 @@
-//! The owners of this client at their locks: an entry for each owner and lock in use, and what the client's tasks share of a lock.
+//! The owners of this client at their locks: an entry for each owner and lock in use, and the state
+//! that the client's tasks share of a lock.
 //!
-//! An entry serialises the requests of one owner, by its operation lock. A tenure is renewed and released as the
-//! owner that acquired it from the server, whose entry it keeps, even when it has been handed to another owner: the field is lent,
-//! and until the tenure is over its own owner sends nothing as itself ([`OwnerEntryRef`] is what a request is made with).
+//! An entry serialises the requests of one owner by its operation lock (invariant 4). A request
+//! needs an [`OwnerEntryRef`]. A tenure keeps the entry of the owner to which the server granted
+//! it, and is renewed and released under that owner's field. After a hand-off in memory, the field
+//! is *lent*: the tenure has another owner, and the field's own owner sends nothing as itself until
+//! the tenure is over.
 
 use std::{
     ops::Deref,
@@ -31,31 +34,32 @@ use crate::{
     wire::{HoldMode, LockProtocol, LockSpec},
 };
 
-/// One owner at one lock: its operations come one after the other, and so do its tenures.
+/// One owner at one lock: its operations follow each other, and so do its tenures.
 pub(crate) struct OwnerEntry {
-    /// The owner as it travels.
+    /// The owner as the name of its field on the server.
     pub(super) owner: Bytes,
-    /// Held while an operation is on its way (invariant 4).
+    /// Held while an operation is under way (invariant 4).
     pub(super) op_lock: tokio::sync::Mutex<()>,
-    /// What the owner reads by, while it has read holds.
+    /// The tenure of the owner's read holds, while it has any.
     pub(super) reading: Mutex<Option<Reading>>,
-    /// The read holds that are sent under its field: its own, or those of other readers of the client.
+    /// The read tenure under the owner's field: its own, or that of other readers of the client.
     pub(super) sent: Mutex<Option<Arc<Tenure>>>,
-    /// How many of the owner's acquisitions have a place in the lock's queue.
+    /// The number of the owner's acquisitions that may have an entry in the fair queue.
     pub(super) queued: AtomicUsize,
-    /// The server may have given the owner a place there.
+    /// The server may have an entry of the owner in the fair queue.
     pub(super) may_be_queued: AtomicBool,
 }
 
-/// The tenure by which an owner reads.
+/// The tenure of an owner's read holds.
 pub(super) struct Reading {
     pub(super) tenure: Arc<Tenure>,
-    /// Where that is sent under another owner's field: the owner's entry, to which the tenure does not lead, and its gauge.
+    /// For a tenure under another owner's field: the entry of the reader, which the tenure does not
+    /// keep, and the reader's gauge.
     pub(super) _joined: Option<(OwnerEntryRef, Option<HolderGauge>)>,
 }
 
 impl Reading {
-    /// Whether `owner` relies on this tenure, which is not `granted`.
+    /// Whether `owner` relies on this tenure, and it is not `granted`.
     pub(super) fn is_beside(
         &self,
         granted: Option<&Arc<Tenure>>,
@@ -71,13 +75,14 @@ impl Reading {
 /// A lock's name, and an owner.
 type OwnerEntryKey = (Arc<str>, OwnerId);
 
-/// The use of an entry.
+/// A reference to an entry.
 pub(crate) type OwnerEntryRef = Use<OwnerEntryKey, OwnerEntry>;
 
-/// A lock's name, and for what one of several locks of that name is meant.
+/// A lock's name and hold mode, which tells locks of one name apart.
 type LocalKey = (Arc<str>, HoldMode);
 
-/// What the tasks of a client share of a lock, and its spec for the handles that are made meanwhile.
+/// The state that the tasks of a client share of a lock. Handles that are made meanwhile share its
+/// spec.
 #[derive(Default)]
 pub(super) struct Local {
     lock: LocalLock<Arc<Tenure>, AcquireRequest, HoldGuard>,
@@ -92,7 +97,7 @@ impl Deref for Local {
     }
 }
 
-/// The use of a lock that one owner has at a time.
+/// A reference to the local state of a lock that one owner holds at a time.
 pub(super) type LocalRef = Use<LocalKey, Local>;
 
 /// All entries that are in use.
@@ -101,7 +106,7 @@ pub(crate) struct OwnerTable {
     table: Arc<UseTable<OwnerEntryKey, OwnerEntry>>,
     locals: Arc<UseTable<LocalKey, Local>>,
     readers: Arc<UseTable<Arc<str>, Readers>>,
-    /// How many tenures there have been.
+    /// The number of the next tenure.
     tenures: AtomicU64,
 }
 
@@ -112,7 +117,7 @@ impl OwnerTable {
         self.table.enter((name.clone(), owner), entry)
     }
 
-    /// What the tasks of this client share of a lock. Readers have none: they hold the lock side by side.
+    /// The local state of a lock. `None` for readers, which hold the lock side by side.
     pub(super) fn local(&self, spec: &Arc<LockSpec>) -> Option<LocalRef> {
         let key = || (spec.name.clone(), spec.mode);
         let local = || Local {
@@ -122,8 +127,8 @@ impl OwnerTable {
         (!spec.mode.is_shared()).then(|| self.locals.enter(key(), local))
     }
 
-    /// The spec of the lock `name`, if a task of this client holds the lock or waits for it: the handles of many waiting tasks have one in
-    /// common.
+    /// The spec of the lock `name`, if a task of this client holds the lock or waits for it: the
+    /// handles of many waiting tasks share one spec.
     pub(super) fn spec(
         &self,
         name: &Arc<str>,
@@ -134,12 +139,12 @@ impl OwnerTable {
         spec.filter(|spec| spec.protocol.kind() == protocol.kind())
     }
 
-    /// What the readers of this client share of a lock.
+    /// The state that the readers of this client share of a lock.
     pub(super) fn readers(&self, name: &Arc<str>) -> ReadersRef {
         self.readers.enter(name.clone(), Readers::default)
     }
 
-    /// What `owner` holds in this mode.
+    /// The tenure of `owner` in this mode.
     pub(super) fn tenure(
         &self,
         spec: &LockSpec,
@@ -154,7 +159,7 @@ impl OwnerTable {
         (holder == owner.owner()).then_some(tenure)
     }
 
-    /// What is held by the use of this entry, by whichever owner.
+    /// The tenure under the field of this entry, whichever owner has it.
     pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
         if spec.mode.is_shared() {
             return entry.sent();
@@ -164,7 +169,7 @@ impl OwnerTable {
         (tenure.entry().key() == entry.key()).then_some(tenure)
     }
 
-    /// A hold by the use of this entry whose guard is gone, to be released by the caller.
+    /// Takes a dropped hold under the field of this entry. The caller releases it.
     pub(super) fn take_dropped(
         &self,
         spec: &LockSpec,
@@ -185,10 +190,11 @@ impl OwnerTable {
         dropped.next()
     }
 
-    /// What this process holds on `name` now, or on everything.
+    /// The present tenures of this client on `name`, or on all locks.
     pub(super) fn tenures(&self, name: Option<&str>) -> Vec<Arc<Tenure>> {
         let is_named = |found: &str| name.is_none_or(|name| *found == *name);
-        // What is cloned here is not dropped here: it might be the last use of what is being looked through.
+        // The clones are returned and not dropped here: a drop could be the last use of an entry,
+        // and lock the table that is being read.
         let mut tenures = self.locals.collect(|(name, _), local| {
             let current = is_named(name).then(|| local.current()).flatten();
             current.map(|(_, tenure)| tenure)
@@ -200,14 +206,15 @@ impl OwnerTable {
         tenures
     }
 
-    /// Whether `owner` has anything at the lock, or is about to.
+    /// Whether `owner` has a tenure of the lock, or an operation under way.
     pub(super) fn concerns(&self, spec: &LockSpec, owner: OwnerId) -> bool {
         let held = |mode: &HoldMode| self.tenure(spec, *mode, owner).is_some();
         spec.mode.together().iter().any(held)
             || self.enter(&spec.name, owner).op_lock.try_lock().is_err()
     }
 
-    /// What `find` returns in the locks that one owner has at a time. They are locked meanwhile: `find` must not end a use.
+    /// The results of `find` for the local state of each lock. The table is locked meanwhile:
+    /// `find` must not end a use.
     pub(super) fn locals<T, I: IntoIterator<Item = T>>(
         &self,
         find: impl Fn(&Arc<str>, &Local) -> I,
@@ -237,27 +244,27 @@ impl OwnerEntry {
         }
     }
 
-    /// The tenure by which its owner reads.
+    /// The tenure of the owner's read holds.
     pub(super) fn reading(&self) -> Option<Arc<Tenure>> {
         let reading = lock(&self.reading);
         reading.as_ref().map(|reading| reading.tenure.clone())
     }
 
-    /// The read tenure that is sent under its field.
+    /// The read tenure under the owner's field.
     pub(super) fn sent(&self) -> Option<Arc<Tenure>> {
         lock(&self.sent).clone()
     }
 
-    /// Whether other owners rely on what is sent under its field.
+    /// Whether another owner has read holds under this field.
     pub(super) fn is_lent(&self) -> bool {
         self.sent().is_some_and(|tenure| tenure.is_lent())
     }
 
-    /// Completes when the owner's other operations are done.
+    /// Takes the operation lock, when the owner's other operations are done.
     pub(super) async fn take_op_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
         match self.op_lock.try_lock() {
             Ok(op_lock) => op_lock,
-            // Boxed, as it is seldom needed.
+            // Boxed, because it is rare.
             Err(_) => Box::pin(self.op_lock.lock()).await,
         }
     }

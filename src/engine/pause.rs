@@ -1,4 +1,4 @@
-//! What passes between two tries: a wait to be told, or for a lock that is polled, some time.
+//! The wait between two attempts: for a notification, or for a polled kind the back-off.
 
 use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{back_off::Spinning, gauges::WaiterGauge, owner::OwnerId};
 
-/// Boxed: of the tasks of a client that wait for one lock, one has a pause.
+/// The wait between two attempts. Boxed by its owner: of a client's tasks that wait for one lock,
+/// only the asker has one.
 pub(super) enum Pause {
     Listening(Waiting),
     Spinning {
@@ -24,16 +25,16 @@ pub(super) enum Pause {
 }
 
 impl Engine {
-    /// Until when an owner that is about to ask for a lock leaves it to other clients. One that has holds of the lock, or an
-    /// operation on its way, asks at once.
+    /// The end of the yield that an owner waits for before it asks. An owner with holds of the
+    /// lock, or with an operation under way, asks at once.
     fn yields_until(self: &Arc<Self>, request: &AcquireRequest) -> Option<Instant> {
         let until = self.wakeups.yields_until(&request.spec)?;
         let owner = OwnerId::new(self.id, request.owner);
         (!self.owners.concerns(&request.spec, owner)).then_some(until)
     }
 
-    /// Lets neighbours poll: completes at the end of a yield, at the limit, or when the client closes. `None` if there is
-    /// nothing to wait for.
+    /// Leaves the lock to clients that poll: completes at the end of the yield, at the deadline, or
+    /// when the client closes. `None` without a yield, or for a kind that announces its releases.
     pub(super) fn yield_to_pollers(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -52,13 +53,14 @@ impl Engine {
 }
 
 impl Pause {
-    /// What comes before the first try, if anything does.
+    /// Begins the wait before the first attempt, if a yield is due.
     pub(super) fn before(
         engine: &Arc<Engine>,
         request: &AcquireRequest,
         local_entry: Option<&LocalEntry>,
     ) -> Option<Box<Self>> {
-        // Neighbours that poll say nothing: the time for them has passed already.
+        // A kind without announced releases has no message to wait for: `Engine::yield_to_pollers`
+        // has waited already.
         let until = engine
             .yields_until(request)
             .filter(|_| request.spec.announced);
@@ -71,7 +73,7 @@ impl Pause {
         Some(Box::new(Pause::Listening(waiting)))
     }
 
-    /// After the first refusal.
+    /// Begins the wait after the first refusal.
     pub(super) fn begin(
         engine: &Arc<Engine>,
         request: &AcquireRequest,
@@ -112,9 +114,11 @@ impl Pause {
         }
     }
 
-    /// Waits for the next attempt. Returns `false` if the deadline ended the wait without one. A closing client ends the wait at once.
+    /// Waits for the next attempt. Returns `false` if the deadline ended the wait without one. A
+    /// closing client ends the wait at once.
     ///
-    /// Every waiting task stores this future, so what is rarely needed, or not for long, is boxed: timers above all.
+    /// Every waiting task stores this future, so rare or short-lived parts are boxed: timers above
+    /// all.
     pub(super) fn wait_for_next_attempt<'a>(
         &'a mut self,
         engine: &'a Engine,
@@ -128,7 +132,7 @@ impl Pause {
             (Pause::Listening(waiting), Deadline::Until(until)) => {
                 Box::pin(listen_until(waiting, until))
             }
-            // Asked for the last time at the limit.
+            // The last attempt was made at the deadline.
             (Pause::Spinning { .. }, deadline) if deadline.is_over() => Box::pin(ready(false)),
             (
                 Pause::Spinning {
@@ -139,7 +143,7 @@ impl Pause {
                 deadline,
             ) => {
                 let delay = spinning.next_delay();
-                // The server counts in whole milliseconds.
+                // One more millisecond, because the server counts in whole ones.
                 let lease_over = remaining.map(|remaining| remaining + Duration::from_millis(1));
                 let pause = lease_over.map_or(delay, |over| over.min(delay));
                 let until = deadline.earlier(Instant::now() + pause);
@@ -163,7 +167,7 @@ impl Pause {
 
 type BoxedPause<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
-/// A pause of a waiter that is told, without a limit.
+/// The wait of a subscribed waiter without a deadline.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an async fn stores its arguments twice"
@@ -171,7 +175,8 @@ type BoxedPause<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
     async move {
         let yields = waiting.take_yield();
-        // The second try, whenever it is: the lock may have been released before messages were sure to arrive.
+        // The first wait is for the confirmation of the subscription, and not for a message: the
+        // lock may have been released before.
         if yields || !waiting.is_subscribing() {
             waiting.notified().await;
         }
@@ -182,7 +187,8 @@ fn listen(waiting: &mut Waiting) -> impl Future<Output = bool> + Send {
     }
 }
 
-/// The same, with a limit.
+/// As [`listen`], with a deadline. Returns `false` if the deadline ended the wait, unless the
+/// waiter has not asked yet.
 async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
     let yields = waiting.take_yield();
     if (yields || !waiting.is_subscribing()) && timeout_at(until, waiting.notified()).await.is_err()
@@ -195,7 +201,7 @@ async fn listen_until(waiting: &mut Waiting, until: Instant) -> bool {
     true
 }
 
-/// How the asker is notified: as before, if it has waited in the local queue.
+/// The signal of the asker: that of its wait in the local queue, if it has waited there.
 fn signal(request: &AcquireRequest, local_entry: Option<&LocalEntry>) -> Arc<Signal> {
     local_entry
         .and_then(LocalEntry::signal)

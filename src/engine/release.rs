@@ -1,4 +1,10 @@
-//! Releases holds.
+//! Releases of holds, and the release task, which completes what dropped futures and guards leave.
+//!
+//! A release first stops the renewal of its hold (invariant 6). It takes the owner's operation
+//! lock, and is sent until the server answers. A release names the hold count that remains, so a
+//! repetition is harmless (invariant 4). It runs in its caller's future; if that is dropped, it
+//! moves to the release task. The task spawns each job and never waits for it. After the last job
+//! it winds up the client.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -18,10 +24,10 @@ use crate::{
     wire::{Lease, LockSpec, Presence, Refusal, Released, Reply, Request, presence},
 };
 
-/// How often the last reader to leave has ready tasks go first.
+/// How often the last reader to leave yields to ready tasks.
 const MOST_YIELDS: u32 = 4;
 
-/// A job for the release task: it makes its own way to the end once polled.
+/// A job for the release task, which spawns it.
 type Job = BoxFuture<()>;
 
 /// The queue of the release task.
@@ -35,18 +41,19 @@ impl Jobs {
         (Self(sender), receiver)
     }
 
-    /// Says whether there is a release task to do it: not when the client is shut down, or its runtime is gone.
+    /// Queues a job. Returns `false` if there is no release task any more, because the client is
+    /// shut down or its runtime has ended.
     pub(super) fn push(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
         self.0.send(Some(Box::pin(job))).is_ok()
     }
 
-    /// No more jobs after those that are queued.
+    /// Ends the queue behind the jobs that it has.
     pub(super) fn finish(&self) {
         let _ = self.0.send(None);
     }
 }
 
-/// What a release leaves on the server, and how it is sent first.
+/// A release: what it leaves on the server, and how it is sent the first time.
 struct Release<'a> {
     spec: &'a Arc<LockSpec>,
     entry: &'a OwnerEntryRef,
@@ -76,7 +83,7 @@ impl<'a> Release<'a> {
 }
 
 impl Engine {
-    /// Runs the jobs until there are to be no more, then winds up.
+    /// Runs the jobs until the queue ends, then winds up.
     pub(super) async fn keep_releasing(
         self: Arc<Self>,
         _runtime_end: RuntimeEndGuard,
@@ -93,7 +100,7 @@ impl Engine {
         self.wind_up().await;
     }
 
-    /// Runs the jobs that the last jobs make: an attempt that is granted after all is given back.
+    /// Runs the jobs that the last jobs queue: an attempt that is granted late is given back.
     async fn run_rest(&self, jobs: &mut QueuedJobs) {
         loop {
             tokio::select! {
@@ -103,7 +110,7 @@ impl Engine {
                     Some(None) => {}
                     None => return,
                 },
-                // The last of them may have made one meanwhile.
+                // The last task may have queued a job meanwhile.
                 () = self.tasks.wait() => match jobs.try_recv() {
                     Ok(job) => drop(job.map(|job| self.tasks.spawn(job))),
                     // A task may have begun another release since.
@@ -114,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Releases a hold, whether or not the future that is returned is polled to its end.
+    /// Releases a hold, even if the returned future is dropped.
     pub(super) async fn release(
         self: &Arc<Self>,
         tenure: Arc<Tenure>,
@@ -125,7 +132,7 @@ impl Engine {
         if let Some(left) = tenure.leave(id) {
             return Ok(released(left));
         }
-        // Known without a request, and without waiting for those on their way.
+        // A known loss needs no request, and need not wait for requests under way.
         if let Some(reason) = tenure.lost_reason(Instant::now()) {
             let error = tenure.lost_error(reason);
             if tenure.may_outlive_its_holders(Instant::now()) {
@@ -144,7 +151,8 @@ impl Engine {
         }
     }
 
-    /// Asks the server about a tenure that a reader has left, if its last answer is old. A release would have shown a loss.
+    /// Verifies a tenure that a reader has left without a request, if the server's last answer is
+    /// old. A release would have shown a loss.
     pub(super) fn verify_if_stale(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         if tenure.begin_check_if_stale(Instant::now()) {
             let (engine, tenure) = (self.clone(), tenure.clone());
@@ -175,10 +183,12 @@ impl Engine {
         self.release(tenure, id, permit).await
     }
 
-    /// Releases `id`, sending as often as it takes. Renewal has stopped before (invariant 6).
+    /// Releases `id`, and sends the request until it is answered. The renewal has stopped before
+    /// (invariant 6).
     ///
-    /// There is no time limit in here: what has been sent may yet be run, and until its answer is in, or its connection
-    /// is known to be gone, the owner's next operation on the lock must not overtake it (P-A4).
+    /// There is no time limit here: the server may yet execute a request that was sent. The owner's
+    /// next operation on the lock must not overtake it before its answer arrives, or its connection
+    /// is known to be gone (P-A4).
     async fn run_release(
         self: Arc<Self>,
         tenure: Arc<Tenure>,
@@ -222,7 +232,7 @@ impl Engine {
         id: HoldId,
         permit: Option<SendPermit>,
     ) -> Result<Released, Error> {
-        // Other readers may have come since.
+        // Other readers may have joined since.
         if let Some(left) = tenure.leave(id) {
             return Ok(released(left));
         }
@@ -230,7 +240,7 @@ impl Engine {
         if let Some(reason) = tenure.lost_reason(sent) {
             self.lose(tenure, reason);
             if tenure.may_outlive_its_holders(sent) {
-                // Boxed, as it is seldom needed, and large.
+                // Boxed, because it is rare and large.
                 Box::pin(self.give_back(&tenure.spec, tenure.entry())).await;
             }
             return Err(tenure.lost_error(reason));
@@ -239,7 +249,7 @@ impl Engine {
         let left = tenure.begin_release(Some(id), sent);
         let mut release = Release::new(&tenure.spec, tenure.entry(), left.clone());
         if release.holds > 0 {
-            // Those that remain may have to be told earlier than before.
+            // The validity of the remaining holds may end earlier than before.
             self.watch(tenure);
         }
         release.permit = permit;
@@ -265,14 +275,16 @@ impl Engine {
                     self.wakeups.end_hold(&tenure.spec);
                 }
                 if error == Error::Closed {
-                    // The runtime may be ending around this task, with the connection gone before: its final requests are those of
-                    // the tenures, and then those that are added here.
+                    // The runtime may be ending, and the connection may have ended before this
+                    // task. The final requests are the releases of the tenures, and then the
+                    // requests that are added here.
                     self.final_requests
                         .add(release_to(&tenure.spec, tenure.entry(), left.0));
                 }
-                // As far as is known, the server counts it still.
+                // The server still counts the hold, as far as this client knows.
                 let on_server = tenure.on_server();
-                // A shutdown reports what is left when the client closes, unless another task has waited for its release.
+                // A closing client reports the present tenures. This one is reported here if the
+                // client is open, or if the tenure has made way for the next waiter.
                 if !self.is_closed() || !tenure.has_entry() {
                     self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
                     self.record_release(tenure, Some(id), sent, &(on_server, None));
@@ -288,7 +300,7 @@ impl Engine {
         tenure.spec.has_one_holder() && (self.wakeups.is_awaited() || is_queued())
     }
 
-    /// Records a release that was sent at `sent` and has left so many holds with that lease.
+    /// Records a release that was sent at `sent` and has left this many holds, with that lease.
     fn record_release(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
@@ -298,7 +310,8 @@ impl Engine {
     ) {
         tenure.finish_release(id, sent, *holds, lease.as_ref());
         self.watch(tenure);
-        // Their loss may have been told before the release gave the server a new lease for them.
+        // The remaining holds may have been reported as lost before the release gave the server a
+        // new lease for them.
         if *holds > 0 && tenure.may_live_on() && tenure.lost_reason(Instant::now()).is_some() {
             self.give_back_later(tenure.clone());
         }
@@ -322,8 +335,9 @@ impl Engine {
         }
     }
 
-    /// Releases what the owner has dropped and the release task has not reached yet: an owner that drops its guard and
-    /// locks again gives other owners their chance in between. The caller has the operation lock.
+    /// Releases the owner's dropped holds that the release task has not reached yet. An owner that
+    /// drops its guard and locks again must not re-enter: other owners get their chance in between.
+    /// The caller has the operation lock.
     pub(super) async fn release_all_dropped(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -333,13 +347,14 @@ impl Engine {
             return;
         }
         while let Some((tenure, id)) = self.owners.take_dropped(spec, entry) {
-            // Boxed, as it is seldom needed, and large.
+            // Boxed, because it is rare and large.
             Box::pin(self.release_dropped(&tenure, id)).await;
         }
     }
 
-    /// Releases a last hold of a lock with other waiters. Where a later request is sure to be executed after it, the next of
-    /// this client's tasks asks at once, unless a yield to other clients is due.
+    /// Releases a last hold of a lock that other tasks wait for. Where the server is sure to
+    /// execute a later request after the release, this client's next task asks before the answer,
+    /// unless a yield to other clients is due.
     async fn release_to_waiters(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
@@ -350,8 +365,8 @@ impl Engine {
         let waiting = tenure.local().map_or(0, |local| local.waiting());
         let last_release = LastRelease::begin(&self.wakeups, spec, waiting);
         let release = spec.protocol.release(spec, &tenure.entry().owner, None, 0);
-        // The order of a batch is not known beforehand; and a release that waits for replicas has a connection of its own, on which
-        // an attempt could overtake it.
+        // The order of a batch is not known beforehand. An acquisition that waits for replicas
+        // travels on another connection, where it could overtake the release.
         let is_first =
             permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
         let is_ours = !last_release.yields()
@@ -379,7 +394,8 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Sends `release` as often as it takes, unless what is left is `over` anyway; says whether there was anything to release.
+    /// Sends `release` until it is answered. Gives up when the holds are `over`, unless a sending
+    /// is in doubt. Returns whether there was a hold to release.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an async fn has its arguments twice, and it is moved to the heap for every release"
@@ -397,7 +413,7 @@ impl Engine {
                     None => self.send_once(&mut release).await,
                 };
                 let error = match release_presence(answer) {
-                    // An earlier sending may have done it: the lease had not run out then.
+                    // An earlier sending may have released the hold: the lease had not ended then.
                     Ok(Presence::Absent) if retry.is_in_doubt() && release.holds == 0 => {
                         self.wakeups.end_hold(release.spec);
                         return Ok(Presence::Present);
@@ -428,7 +444,8 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Releases what was held until the client closed, if that was asked for. What is not released is reported.
+    /// Releases the holds that are left when the client closes, if the shutdown asks for it.
+    /// Reports the holds that are not released.
     pub(super) async fn release_held(self: &Arc<Self>, tenures: Vec<Arc<Tenure>>) {
         let is_asked_for = self.releases_held.load(Ordering::Acquire);
         let releases = tenures.into_iter().map(|tenure| async move {
@@ -447,7 +464,8 @@ impl Engine {
         join_all(releases).await;
     }
 
-    /// Takes back, in its turn, what the clock has ended on this side of the connection.
+    /// Queues the release of a tenure whose validity has ended by this client's clock: the server
+    /// may keep it for longer.
     pub(super) fn give_back_later(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let engine = self.clone();
         self.jobs.push(async move {
@@ -459,23 +477,25 @@ impl Engine {
         });
     }
 
-    /// Releases what an attempt may have been granted that no caller wants or can rely on. The owner's other holds
-    /// stay. The caller has the operation lock.
+    /// Releases a hold that an attempt may have been granted, and that no caller takes or can rely
+    /// on. The owner's other holds stay. The caller has the operation lock.
     pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, entry: &OwnerEntryRef) {
         let live = self
             .owners
             .sent_by(spec, entry)
             .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         if live.is_some() && spec.protocol.most_holds() == 1 {
-            // There is nothing besides, and its release would take no account of what is to be left.
+            // An owner of this kind has one hold at most, so there is no second one. A release here
+            // ignores the remaining count, and would end the live hold.
             return;
         }
         let sent = Instant::now();
-        // The lease of what is taken back may be longer than theirs.
+        // The hold that is given back may have a longer lease than the live ones.
         let left = live.as_ref().map(|tenure| tenure.begin_release(None, sent));
         let left = left.unwrap_or_default();
         let release = Release::new(spec, entry, left.clone());
-        // A server in passing trouble, such as a failover, is given the time that it has for everybody else.
+        // A server with a transient error, as in a failover, gets as much time as for any other
+        // request.
         let until = Instant::now() + self.config.outage_wait;
         let given_back = self.send_release(release, || Instant::now() >= until);
         match (given_back.await, live) {
@@ -499,8 +519,9 @@ impl Engine {
     }
 }
 
-/// A last release that may have given way to the next waiter, whose tenure is then in no table. Its task is dropped before the answer only
-/// as its runtime ends.
+/// A last release without an answer. Its tenure may have made way for the next waiter, and is in no
+/// table then. The task is dropped before the answer only when its runtime ends: this adds the
+/// final request.
 struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 
 impl Drop for Unanswered<'_> {
@@ -516,7 +537,7 @@ fn release_to(spec: &LockSpec, entry: &OwnerEntryRef, holds: u32) -> Request {
     spec.protocol.release(spec, &entry.owner, None, holds)
 }
 
-/// What the server answered to a release.
+/// The server's answer to a release. A key of another kind has no hold.
 fn release_presence(answer: Result<Reply, CallError>) -> Result<Presence, CallError> {
     match presence(answer?) {
         Err(Refusal::WrongKind { .. }) => Ok(Presence::Absent),
@@ -524,8 +545,9 @@ fn release_presence(answer: Result<Reply, CallError>) -> Result<Presence, CallEr
     }
 }
 
-/// Why `tenure` is lost, if not merely by the release of one of its holds, before which it was counted on until `until`: a
-/// release that is not executed leaves the server the longer lease.
+/// The reason for a loss of `tenure` that the release itself has not caused. A release shortens the
+/// validity before it is sent; a release that is not executed leaves the server the longer lease,
+/// on which holders relied until `until`.
 fn unexpected_loss(tenure: &Tenure, until: Instant) -> Option<LostReason> {
     let now = Instant::now();
     let reason = tenure.lost_reason(now)?;

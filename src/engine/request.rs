@@ -1,4 +1,4 @@
-//! What is asked for, and how long it is waited for.
+//! A request for a lock, and the deadline of its caller.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -12,28 +12,28 @@ use crate::{
     wire::{Lease, LockSpec},
 };
 
-/// What a handle is about.
+/// The lock of a handle, and the options of its acquisitions.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) spec: Arc<LockSpec>,
-    /// Shared by all requests of a client with its own settings.
+    /// Shared by all handles that set no option.
     pub(crate) options: Arc<AcquireOptions>,
 }
 
-/// How a lock is taken.
+/// How a lock is acquired.
 #[derive(Clone)]
 pub(crate) struct AcquireOptions {
     pub(crate) lease: Lease,
-    /// The lease is the watchdog's.
+    /// Whether the lease is the watchdog's, which renews it.
     pub(crate) watched: bool,
-    /// How it is polled, for a lock that is.
+    /// The pauses between polls, for a lock that is polled.
     pub(crate) back_off: Option<BackOff>,
     pub(crate) durability: Durability,
-    /// Why no lock is acquired with these options.
+    /// The error of every acquisition with these options, if one of them is invalid.
     pub(crate) refused: Option<Box<Error>>,
 }
 
-/// What is asked for.
+/// A request for one hold.
 #[derive(Clone)]
 pub(crate) struct AcquireRequest {
     pub(crate) spec: Arc<LockSpec>,
@@ -41,17 +41,17 @@ pub(crate) struct AcquireRequest {
     pub(crate) owner: Owner,
 }
 
-/// What becomes of the renewals of a hold that is extended.
+/// What an extension does to the renewals of its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// They go on, if there are any.
+    /// The renewals continue, if there are any.
     Renewed,
-    /// They end: the hold lasts for the lease.
+    /// The renewals stop: the hold lasts for the lease.
     Fixed,
 }
 
 impl AcquireOptions {
-    /// With another lease, which is not renewed.
+    /// Sets a fixed lease, which is not renewed.
     pub(crate) fn set_lease(&mut self, lease: Result<Lease, Error>) {
         self.watched = false;
         match lease {
@@ -82,17 +82,17 @@ impl Deref for AcquireRequest {
     }
 }
 
-/// How long to wait for a lock that is taken.
+/// How long a caller waits for a lock that another owner holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Deadline {
-    /// Not at all.
+    /// The caller does not wait.
     Once,
     Until(Instant),
     Never,
 }
 
 impl Deadline {
-    /// A wait of that long. What no clock can count has no end.
+    /// The deadline after `wait`; never, if the wait is longer than clocks can count.
     pub(crate) fn after(wait: Duration) -> Self {
         if wait.is_zero() {
             Deadline::Once
@@ -103,7 +103,7 @@ impl Deadline {
         }
     }
 
-    /// Whether the caller waits for a lock that is taken.
+    /// Whether the caller waits for a lock that another owner holds.
     pub(super) fn waits(self) -> bool {
         !matches!(self, Deadline::Once)
     }

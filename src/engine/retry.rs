@@ -1,13 +1,16 @@
-//! When a request that failed is sent again. Pure, but for the pause.
+//! The decision whether a failed request is sent again. Pure, except for the pause.
 //!
-//! Every loop of the engine that sends a request until it is answered asks here what an error means for it:
+//! Every loop of the engine that sends a request until it is answered asks here what an error
+//! means:
 //!
 //! - The client is closed, or the server refuses the request: it is not sent again.
-//! - The server is in passing trouble, such as a failover: nothing was executed, and the request is sent again after a pause.
-//! - The connection broke: the request may have been executed or not. It is sent again at once, and its sender is *in doubt* from
-//!   then on. What it gives up in doubt, it has to take back.
+//! - The server answers a transient error, as in a failover: it has executed nothing, and the
+//!   request is sent again after a pause.
+//! - The connection broke: the server may have executed the request or not. It is sent again at
+//!   once, and its sender is *in doubt* from then on. A sender that gives up in doubt has to undo
+//!   the request.
 //!
-//! A loop says by itself how long it goes on, and what it does in doubt.
+//! Each loop decides by itself how long it goes on, and what it does in doubt.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +20,7 @@ use crate::{
     wire::Refusal,
 };
 
-/// The pause before a server in passing trouble is asked again.
+/// Pause before a request is sent again after a transient error.
 pub(super) const TRANSIENT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The sendings of one request.
@@ -26,7 +29,7 @@ pub(super) struct Retry {
     in_doubt: bool,
 }
 
-/// A request is to be sent again, for this reason.
+/// The request must be sent again, for this reason.
 pub(super) struct Again {
     pub(super) reason: Arc<str>,
     was_refused: bool,
@@ -38,12 +41,12 @@ impl Retry {
         self.in_doubt
     }
 
-    /// Ends the doubt: a later sending has said what became of those before.
+    /// Ends the doubt: the answer to a later sending has shown what became of the earlier ones.
     pub(super) fn settle(&mut self) {
         self.in_doubt = false;
     }
 
-    /// Decides about a sending that failed. It was about the lock, or the synchronizer, `name`.
+    /// Decides about a failed sending of a request about `name`, a lock or a synchronizer.
     pub(super) fn again(&mut self, name: &Arc<str>, error: CallError) -> Result<Again, Error> {
         match error {
             CallError::Unanswered { reason } => {
@@ -72,12 +75,12 @@ impl Again {
         Error::unavailable_by(&*self.reason, cause)
     }
 
-    /// What the server said, if it is in passing trouble.
+    /// The server's message, if it was a transient error.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.was_refused.then_some(&*self.reason)
     }
 
-    /// Gives a server in passing trouble some time.
+    /// Pauses after a transient error.
     pub(super) async fn pause(&self) {
         if self.was_refused {
             tokio::time::sleep(TRANSIENT_PAUSE).await;
@@ -85,14 +88,14 @@ impl Again {
     }
 }
 
-/// The error that a refusal is to the caller.
+/// The caller's error for a refusal.
 pub(super) fn refusal_error(name: &Arc<str>, refusal: Refusal) -> Error {
     match refusal {
         Refusal::WrongKind { found } => Error::WrongKind {
             name: name.clone(),
             found,
         },
-        // Retries have taken all the time that there was.
+        // The retries have used up the caller's time.
         Refusal::Transient { message } => {
             let cause = Cause::server(&*message);
             Error::unavailable_by(message, Some(Arc::new(cause)))

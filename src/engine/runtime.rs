@@ -1,4 +1,4 @@
-//! What a client needs of the runtime that it is used on.
+//! Checks of the runtime that a client is used on.
 
 use std::{net::Ipv4Addr, panic::catch_unwind, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::error::Error;
 
-/// That there is a tokio runtime.
+/// Returns an error outside of a tokio runtime.
 pub(super) fn check() -> Result<(), Error> {
     Handle::try_current().map(drop).map_err(|_| {
         Error::config(
@@ -15,14 +15,15 @@ pub(super) fn check() -> Result<(), Error> {
     })
 }
 
-/// That it has a clock, and connections if they are needed. tokio says what it lacks by a panic only, which the program's
-/// panic hook shows as well.
+/// Returns an error if the runtime has no timers, or no I/O although `connections` need it. tokio
+/// reports either by a panic only, which the program's panic hook shows as well.
 pub(super) fn check_drivers(connections: bool) -> Result<(), Error> {
     check()?;
     if catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_err() {
         return Err(lacks("enable_time"));
     }
-    // One of which nothing is heard. Where no socket can be had, connecting says so.
+    // A listener to which no client connects. Without a socket, the check is left out: connecting
+    // will fail and say so.
     let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();
     let socket = socket.filter(|socket| connections && socket.set_nonblocking(true).is_ok());
     if let Some(socket) = socket

@@ -1,4 +1,5 @@
-//! How an owner stands to a lock at this moment: whether it may ask the server for a hold, and in whose name.
+//! The standing of an owner at a lock: whether it may ask the server for a hold, and under which
+//! owner's field.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use crate::{
 
 /// How an owner asks for a hold.
 pub(super) enum Standing {
-    /// For its first hold.
+    /// The owner asks for its first hold.
     FirstHold,
-    /// For one more hold of its tenure.
+    /// The owner asks for one more hold of its tenure.
     Reentry(Arc<Tenure>),
-    /// By another entry: the tenure stands on the server under another owner's field.
+    /// The owner asks under another entry: its tenure uses another owner's field.
     UnderOtherEntry(OwnerEntryRef),
-    /// Not at all: another owner of this client holds the lock.
+    /// The owner does not ask: another owner of this client holds the lock.
     HeldByOther(Arc<Tenure>),
 }
 
@@ -42,13 +43,13 @@ impl Engine {
         let name = tenure.name().clone();
         match request.spec.protocol.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
-            // The script looks at so many holds under a field, whichever owners have them.
+            // The script looks at that many holds under a field, whichever owners have them.
             most if tenure.on_server() >= most => Err(Error::TooManyHolds { name, most }),
             _ => Ok(()),
         }
     }
 
-    /// Refuses a writer that has a read hold, which it counts on: it would wait for itself (P-RW3).
+    /// Refuses a writer that has a live read hold: it would wait for itself (P-RW3).
     pub(super) fn may_wait(self: &Arc<Self>, spec: &LockSpec, owner: OwnerId) -> Result<(), Error> {
         let shared = spec.mode.beside().filter(|mode| mode.is_shared());
         let reading = shared.and_then(|mode| self.live_tenure(spec, mode, owner));
@@ -113,7 +114,7 @@ impl Engine {
         Standing::FirstHold
     }
 
-    /// The same, of a reader.
+    /// As [`standing`](Self::standing), for a reader.
     fn standing_of_reader(
         self: &Arc<Self>,
         entry: &OwnerEntryRef,

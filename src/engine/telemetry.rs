@@ -1,4 +1,5 @@
-//! What operators see of acquisitions and holds: gauges, and the spans `lock.acquire` and `lock.hold`.
+//! Gauges and spans of acquisitions and holds, for operators. The spans are `lock.acquire` and
+//! `lock.hold`.
 
 use tokio::time::Instant;
 use tracing::{Span, field};
@@ -11,7 +12,8 @@ use crate::{
     wire::LockSpec,
 };
 
-/// An acquisition that is counted or traced. Dropped before it has ended, it was cancelled.
+/// An acquisition that is counted or traced. A drop before [`finish`](Self::finish) counts as
+/// cancelled.
 pub(crate) struct AcquisitionTelemetry<'a> {
     engine: &'a Engine,
     spec: &'a LockSpec,
@@ -31,7 +33,7 @@ impl AcquisitionTelemetry<'_> {
             Err(_) => Outcome::Failed,
         };
         let Ok(Some(hold)) = done else { return };
-        // The clock has been read already, unless this is a re-entry.
+        // The tenure has read the clock already, unless this is a re-entry.
         let since = hold.tenure().since;
         self.ended = (since >= self.began).then_some(since);
         if self.span.is_some() {
@@ -53,10 +55,12 @@ impl Drop for AcquisitionTelemetry<'_> {
 }
 
 impl Engine {
-    /// Begins an acquisition, which ends with [`AcquisitionTelemetry::finish`]. `None` where neither a gauge nor a subscriber sees it: then
-    /// no clock is read and nothing is allocated.
+    /// Begins an acquisition, which ends with [`AcquisitionTelemetry::finish`]. Returns `None`
+    /// where neither a gauge nor a subscriber sees it: then no clock is read and nothing is
+    /// allocated.
     ///
-    /// The span is not entered, which would make the future of every wait larger: no span begins inside.
+    /// The span is not entered: that would make the future of every wait larger, and no span begins
+    /// inside.
     pub(crate) fn acquisition<'a>(
         &'a self,
         request: &'a AcquireRequest,
@@ -83,21 +87,21 @@ impl Engine {
     }
 }
 
-/// What gauges and spans show of a tenure, until it ends.
+/// The gauge and the span of a tenure, until it ends.
 #[derive(Default)]
 pub(super) struct TenureTelemetry(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     is_over: bool,
-    /// Dropped, it says that the tenure is over.
+    /// Its drop ends the tenure in the gauge.
     holder: Option<HolderGauge>,
     /// The span `lock.hold`.
     span: Option<Box<Span>>,
 }
 
 impl TenureTelemetry {
-    /// The tenure begins, unless this is a re-entry.
+    /// Begins the gauge of the tenure, unless this is a re-entry.
     pub(super) fn begin(&self, holder: impl FnOnce() -> Option<HolderGauge>) {
         let mut state = lock(&self.0);
         if !state.is_over && state.holder.is_none() {
@@ -105,7 +109,7 @@ impl TenureTelemetry {
         }
     }
 
-    /// Its span begins, unless an outer hold of the same tenure has one.
+    /// Begins the span, unless an outer hold of the same tenure has one.
     fn trace(&self, spec: &LockSpec) {
         let mut state = lock(&self.0);
         if !state.is_over && state.span.is_none() {

@@ -1,4 +1,10 @@
-//! A tenure: one owner's unbroken time on one lock.
+//! A tenure: one owner's unbroken possession of a lock, from the first hold to the last release or
+//! the loss.
+//!
+//! A tenure has one or more holds ([`HoldSet`]). It keeps the [entry](OwnerEntry) of the owner to
+//! which the server granted the lock, and renews and releases under that owner's field. A hand-off
+//! in memory ends a tenure and begins its successor with the same entry, so the field on the server
+//! stays as it is. A lost tenure never comes back: the owner's next acquisition begins another one.
 
 use std::sync::{
     Arc, OnceLock,
@@ -28,47 +34,52 @@ use crate::{
     wire::{Lease, LockSpec},
 };
 
-/// By what the holders are told that have asked for it.
+/// The signals for holders that watch for a loss.
 #[derive(Debug, Default)]
 struct LossSignals {
-    /// Of the loss.
+    /// Cancelled at the loss.
     token: CancellationToken,
-    /// That it may come earlier.
+    /// Notified when a release shortens the validity: timers for its end must be reset.
     shortened: Arc<Notify>,
 }
 
-/// One owner's unbroken time on one lock: from its first hold to the release of its last, or to the loss of all.
+/// One owner's unbroken possession of a lock.
 pub(crate) struct Tenure {
-    /// Of the owner that took it from the server.
+    /// The entry of the owner to which the server granted the lock. After a hand-off, `owner` is
+    /// another one.
     entry: OwnerEntryRef,
-    /// The present owner; of readers that share it, the one that took it from the server.
+    /// The present owner. For readers that share the tenure, the owner to which the server granted
+    /// it.
     owner: OwnerId,
     pub(super) local: Option<LocalRef>,
     pub(super) readers: Option<ReadersRef>,
     pub(super) spec: Arc<LockSpec>,
     hold_set: Mutex<HoldSet>,
-    /// Cancelled at the loss; made at the first call that asks for it.
+    /// Made for the first holder that watches for a loss; most holders do not.
     loss_signals: Mutex<Option<LossSignals>>,
-    /// Those that its holds were acquired with, each once.
+    /// The durabilities with which its holds were acquired, each once.
     durability: Mutex<SmallVec<[Durability; 1]>>,
-    /// How many replicas had acknowledged its first hold, if they were waited for.
+    /// The number of replicas that acknowledged the first hold, if its acquisition waited for
+    /// replicas.
     pub(super) acknowledged: Option<u32>,
-    /// The fencing token of the first hold that had one.
+    /// The fencing token of the first hold that has one.
     pub(super) fence: OnceLock<i64>,
     pub(super) since: Instant,
-    /// Said to have been waited for by another owner of this client, for so long that it may be waiting itself.
+    /// A deadlock is suspected, because another owner of this client has waited for long. Set once,
+    /// so that the suspicion is logged once.
     is_suspected: AtomicBool,
-    /// Its lease is to end it, also when the client shuts down and releases what it holds.
+    /// A shutdown leaves this tenure to its lease, even if it releases all other holds.
     is_left_to_lease: AtomicBool,
-    /// Different from every other tenure's of this client.
+    /// Unique among the tenures of this client.
     pub(super) number: u64,
-    /// The number of the tenure that was granted by the server, and from which this one has been passed on.
+    /// The number of the tenure that the server granted. Hand-offs copy it from tenure to tenure.
     granted_as: u64,
-    /// When the watchdog looks at it next. Written under the lock of the watchdog's queue.
+    /// The time of the watchdog's next look at this tenure. Written under the mutex of its queue.
     pub(super) next_deadline: Mutex<Option<Instant>>,
-    /// The last renewal was put off, as the turn was taken.
+    /// The last renewal was put off, because another operation had the operation lock.
     put_off: AtomicBool,
-    /// The server may keep it beyond what its holders count on.
+    /// The server may keep the lock for longer than its holders rely on it. When the tenure
+    /// expires, the client then releases it.
     may_live_on: AtomicBool,
     telemetry: TenureTelemetry,
 }
@@ -105,7 +116,8 @@ impl Tenure {
         }
     }
 
-    /// The tenure of the next owner, which is handed the only hold of this one; and its hold.
+    /// Makes the tenure of the owner that is handed the only hold of this one. Returns it with that
+    /// hold, or `None` if [`HoldSet::hand_off`] refuses.
     pub(super) fn make_successor(
         &self,
         id: HoldId,
@@ -133,14 +145,16 @@ impl Tenure {
         }
     }
 
-    /// Lets the next waiter ask: the release has been sent, and later requests follow it.
+    /// Lets the next waiter ask: the release has been sent, and the server executes later requests
+    /// after it.
     pub(super) fn let_next_ask(&self) {
         if let Some(local) = &self.local {
             drop(local.end_tenure(self.number));
         }
     }
 
-    /// Ends the hand-off window of its grant: it is handed off, and joined, no more. Returns the present tenure of that grant.
+    /// Ends the hand-off window: no waiter is handed this grant, and no reader joins it. Returns
+    /// the tenure that has the grant now, which may be a successor of this one.
     pub(super) fn end_hand_off(self: &Arc<Self>) -> Arc<Self> {
         if self.is_shared() {
             self.close_to_readers();
@@ -150,7 +164,8 @@ impl Tenure {
             .unwrap_or_else(|| self.clone())
     }
 
-    /// Whether it is still what its owner has.
+    /// Whether it is still the present tenure of its local lock. Always true for readers, which
+    /// have no local lock.
     pub(super) fn has_entry(&self) -> bool {
         match &self.local {
             Some(local) => local
@@ -164,7 +179,8 @@ impl Tenure {
         self.local.as_ref()
     }
 
-    /// Whether a task with this durability may have what was acquired for another one, where so many replicas are listed.
+    /// Whether a task that requires `durability` may join or take over this tenure, where `listed`
+    /// replicas are known.
     pub(super) fn is_durable_enough(&self, durability: Durability, listed: usize) -> bool {
         let required = lock(&self.durability);
         let strictest = |more: Option<&Durability>| {
@@ -173,7 +189,7 @@ impl Tenure {
         strictest(Some(&durability)) == strictest(None)
     }
 
-    /// The holds, locked.
+    /// Locks the holds.
     pub(super) fn hold_set(&self) -> MutexGuard<'_, HoldSet> {
         lock(&self.hold_set)
     }
@@ -186,7 +202,7 @@ impl Tenure {
         &self.entry
     }
 
-    /// How durable its renewals are to be, where so many replicas are listed.
+    /// The durability of its renewals, where `listed` replicas are known.
     pub(super) fn durability(&self, listed: usize) -> Durability {
         let of_renewals = |durability: &Durability| durability.of_renewals();
         Durability::strictest(lock(&self.durability).iter().map(of_renewals), listed)
@@ -196,7 +212,7 @@ impl Tenure {
         &self.spec.name
     }
 
-    /// The fencing token that all holds of this tenure show.
+    /// The fencing token of all holds of this tenure.
     pub(crate) fn fence(&self) -> Option<i64> {
         self.fence.get().copied()
     }
@@ -213,12 +229,12 @@ impl Tenure {
         }
     }
 
-    /// How many holds the server counts.
+    /// The hold count on the server, or an upper bound of it.
     pub(super) fn on_server(&self) -> u32 {
         self.hold_set().on_server()
     }
 
-    /// Whether readers of several owners may have it.
+    /// Whether readers of several owners may share it.
     pub(super) fn is_shared(&self) -> bool {
         self.readers.is_some()
     }
@@ -227,12 +243,12 @@ impl Tenure {
         self.hold_set().count_of(owner)
     }
 
-    /// The holds of `owner` that a guard, or a leaked hold, relies on.
+    /// Counts the holds of `owner` that have a guard or were leaked.
     pub(super) fn live_count_of(&self, owner: Owner) -> u32 {
         self.hold_set().live_count_of(owner)
     }
 
-    /// Each owner, and how many holds it has.
+    /// The owners, each with its hold count.
     pub(super) fn owners(&self) -> Vec<(Owner, u32)> {
         let hold_set = self.hold_set();
         let owners = hold_set.owners().into_iter();
@@ -241,7 +257,7 @@ impl Tenure {
             .collect()
     }
 
-    /// Each owner that relies on it, and how many holds it has.
+    /// The owners of holds that have a guard or were leaked, each with the count of those.
     pub(super) fn live_owners(&self) -> Vec<(Owner, u32)> {
         let hold_set = self.hold_set();
         let owners = hold_set.owners().into_iter();
@@ -254,8 +270,8 @@ impl Tenure {
         owner.unwrap_or(self.owner.owner())
     }
 
-    /// Ends `id` without a word to the server, if other readers of the client stay by the same tenure. Returns how many holds are left to
-    /// its owner.
+    /// Ends `id` without a request, if the remaining readers of the client keep the tenure. Returns
+    /// the hold count that is left to its owner.
     pub(super) fn leave(&self, id: HoldId) -> Option<u32> {
         // Only readers share a tenure.
         self.readers.as_ref()?;
@@ -266,7 +282,8 @@ impl Tenure {
         Some(left)
     }
 
-    /// Returns whether the caller is to ask the server about the remaining holds, whose last confirmation is old.
+    /// Returns whether the server's last confirmation of the holds is old: the caller then verifies
+    /// them.
     pub(super) fn begin_check_if_stale(&self, now: Instant) -> bool {
         self.hold_set().begin_check_if_stale(now)
     }
@@ -276,7 +293,8 @@ impl Tenure {
         self.hold_set().close();
     }
 
-    /// Whether other readers of the client are about to join it, as far as can be known.
+    /// Whether further readers of the client may be about to join: the tenure is open, and readers
+    /// have joined or wait.
     pub(super) fn is_about_to_be_joined(&self) -> bool {
         let Some(readers) = &self.readers else {
             return false;
@@ -286,13 +304,13 @@ impl Tenure {
         hold_set.is_joined(now) || readers.has_waiters() && hold_set.is_open(now)
     }
 
-    /// Whether readers rely on it whose field is not the one that it is sent under.
+    /// Whether it has holds of an owner other than that of its field.
     pub(super) fn is_lent(&self) -> bool {
         let own = self.entry.key().1.owner();
         self.is_shared() && self.hold_set().owners().iter().any(|owner| *owner != own)
     }
 
-    /// Whether it is sent under the field of another owner.
+    /// Whether its field belongs to an owner other than `owner`.
     pub(super) fn is_lent_to(&self, owner: OwnerId) -> bool {
         self.entry.key().1 != owner
     }
@@ -307,7 +325,8 @@ impl Tenure {
         }
     }
 
-    /// Makes this the tenure by which the owner of `entry` reads. Returns the one before, to be dropped without a lock.
+    /// Makes this the tenure of the read holds of `entry`'s owner. Returns the previous one, to be
+    /// dropped after `reading` is unlocked.
     pub(super) fn attach_reader(
         self: &Arc<Self>,
         entry: &OwnerEntryRef,
@@ -324,7 +343,7 @@ impl Tenure {
         })
     }
 
-    /// Ends the reading of `owner` by this tenure, unless the owner has a hold of it again.
+    /// Detaches `owner` from this tenure, unless the owner has acquired a hold of it again.
     fn detach_reader(&self, owner: Owner) {
         let entry = self.entry_of(owner);
         let mut reading = lock(&entry.reading);
@@ -334,7 +353,7 @@ impl Tenure {
                 && (hold_set.reported_loss.is_some() || hold_set.count_of(owner) == 0)
         });
         drop(reading);
-        // Dropped here, outside of the lock: it may be the last use of the tenure.
+        // Dropped after the mutex is released: this may be the last reference to the tenure.
         drop(old);
     }
 
@@ -342,12 +361,12 @@ impl Tenure {
         self.hold_set().valid_until
     }
 
-    /// Until when the hold `id` lasts by its own lease.
+    /// The end of the validity of hold `id` by its own lease.
     pub(super) fn hold_valid_until(&self, id: HoldId) -> Option<Instant> {
         self.hold_set().hold_valid_until(id)
     }
 
-    /// Whether the holds are gone, by what is known and by the clock.
+    /// The reason of the loss, reported or by the clock; `None` while the holds are valid.
     pub(crate) fn lost_reason(&self, now: Instant) -> Option<LostReason> {
         self.hold_set().lost_reason(now)
     }
@@ -380,7 +399,8 @@ impl Tenure {
         self.hold_set().take(Phase::Leaked, Some(owner))
     }
 
-    /// Marks `id` as being released: it is renewed no more. Readers may still join, and make the release unnecessary.
+    /// Marks `id` as being released: its renewal stops. Readers may still join, and make the
+    /// release unnecessary.
     pub(super) fn mark_leaving(&self, id: HoldId) {
         let phase = match self.is_shared() {
             true => Phase::Leaving,
@@ -403,17 +423,18 @@ impl Tenure {
         self.hold_set().take(Phase::Dropped, None)
     }
 
-    /// Whether `id` is still to be released, which the caller now does.
+    /// Returns whether `id` is dropped and not released yet. The caller then releases it.
     pub(super) fn take_if_dropped(&self, id: HoldId) -> bool {
         self.hold_set().take_if_dropped(id)
     }
 
-    /// The holds that a guard, or a leaked hold, relies on.
+    /// Counts the holds that have a guard or were leaked.
     pub(super) fn live_count(&self) -> u32 {
         self.hold_set().live_count()
     }
 
-    /// What a release is to leave behind, as of `sent`: all but `id`, if there is one.
+    /// Prepares a release that is sent at `sent`. Returns the hold count and the lease that it
+    /// leaves: those of all holds without `id`. From now on, holders may rely on that lease only.
     pub(super) fn begin_release(&self, id: Option<HoldId>, sent: Instant) -> (u32, Option<Lease>) {
         let mut hold_set = self.hold_set();
         let (holds, lease) = hold_set.remaining_without(id, sent);
@@ -430,7 +451,8 @@ impl Tenure {
         (holds, lease)
     }
 
-    /// The release that was sent at `sent` has been done, and has left `holds` and `lease` in force.
+    /// Records that the release sent at `sent` was executed, and has left `holds` and `lease` on
+    /// the server.
     pub(super) fn finish_release(
         &self,
         id: Option<HoldId>,
@@ -444,7 +466,8 @@ impl Tenure {
         if let Some(id) = id {
             hold_set.remove(id);
         }
-        // No replica has been waited for: what it prolongs is not as durable as the hold.
+        // A release waits for no replica. If the holds require replicas, its lease extends no
+        // validity.
         let may_prolong = || self.durability(0) == Durability::Local;
         if let Some(lease) = lease
             && !(may_prolong() && hold_set.finish_shortening(sent, lease, Instant::now()))
@@ -466,25 +489,25 @@ impl Tenure {
         self.hold_set().duty(now)
     }
 
-    /// Whether its lease has ended by this process's clock, which is ahead of the server's, and no holder relies on it any more: the
-    /// server may keep it for another hundredth of the lease.
+    /// Whether its validity has ended and no hold has a guard or was leaked. The server may keep
+    /// the lock for another hundredth of the lease.
     pub(super) fn may_outlive_its_holders(&self, now: Instant) -> bool {
         let hold_set = self.hold_set();
         hold_set.live_count() == 0 && hold_set.lost_reason(now) == Some(LostReason::Expired)
     }
 
-    /// Notes that the server may have a longer lease than the holders count on.
+    /// Records that the server may have a longer lease than the holders rely on.
     pub(super) fn set_may_live_on(&self) {
         self.may_live_on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the server may keep it although its lease is over.
+    /// Whether the server may keep the lock after the end of the validity.
     pub(super) fn may_live_on(&self) -> bool {
         self.may_live_on.load(Ordering::Relaxed)
     }
 
-    /// Whether a renewal may go ahead, given whether it has the operation lock: it is put off once and not twice. A future that
-    /// is kept and never polled keeps the operation lock indefinitely.
+    /// Whether a renewal may be sent. Without the operation lock, it is put off once and not twice:
+    /// a future that is never polled may keep the operation lock indefinitely.
     pub(super) fn may_renew(&self, has_op_lock: bool) -> bool {
         self.put_off.swap(!has_op_lock, Ordering::Relaxed) || has_op_lock
     }
@@ -538,7 +561,7 @@ impl Tenure {
         true
     }
 
-    /// Cancelled when the holds are lost.
+    /// Returns a token that is cancelled at the loss.
     pub(crate) fn token(&self) -> CancellationToken {
         let token = lock(&self.loss_signals)
             .get_or_insert_default()
@@ -550,7 +573,7 @@ impl Tenure {
         token
     }
 
-    /// Completes when the time for which it may be relied upon has become shorter, from now on.
+    /// Completes at the next release that shortens the validity.
     pub(super) fn shortened(&self) -> OwnedNotified {
         let shortened = lock(&self.loss_signals)
             .get_or_insert_default()
@@ -580,7 +603,7 @@ impl Tenure {
                 sent.take_if(|sent| sent.number == self.number)
             }
         };
-        // Dropped here, outside of the lock: it may be the last use of the entry.
+        // Dropped after the mutex is released: this may be the last use of the entry.
         drop(old);
     }
 }

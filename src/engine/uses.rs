@@ -1,4 +1,4 @@
-//! Values by key: each exists once, and for as long as a task uses it.
+//! Shared values by key. Each value exists once, and for as long as a reference to it does.
 
 use std::{hash::Hash, ops::Deref, sync::Arc};
 
@@ -35,7 +35,7 @@ impl<K: Eq + Hash, V> Default for UseTable<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
-    /// Uses the value of `key`, which `value` makes if there is none.
+    /// Returns a reference to the value of `key`, which `value` makes if there is none.
     #[inline]
     pub(super) fn enter(self: &Arc<Self>, key: K, value: impl FnOnce() -> V) -> Use<K, V> {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| {
@@ -53,12 +53,14 @@ impl<K: Eq + Hash + Clone, V> UseTable<K, V> {
         }
     }
 
-    /// What `find` returns in the value of `key`, if it is in use. The map is locked meanwhile: `find` must not end a use.
+    /// The result of `find` for the value of `key`, if it is in use. The map is locked meanwhile:
+    /// `find` must not end a use.
     pub(super) fn peek<T>(&self, key: &K, find: impl FnOnce(&V) -> T) -> Option<T> {
         self.entries.get(key).map(|entry| find(&entry.value))
     }
 
-    /// What `find` returns in the values, in any order. The map is locked meanwhile: `find` must not end a use.
+    /// The results of `find` for all values, in any order. The map is locked meanwhile: `find` must
+    /// not end a use.
     pub(super) fn collect<T, I: IntoIterator<Item = T>>(
         &self,
         find: impl Fn(&K, &V) -> I,
@@ -83,7 +85,7 @@ impl<K: Eq + Hash, V> Use<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> Use<K, V> {
-    /// Uses the value of another key in the same table.
+    /// Returns a reference to the value of another key in the same table.
     pub(super) fn beside(&self, key: K, value: impl FnOnce() -> V) -> Self {
         self.entry.table.enter(key, value)
     }
@@ -111,7 +113,8 @@ impl<K: Eq + Hash, V> Clone for Use<K, V> {
 impl<K: Eq + Hash, V> Drop for Use<K, V> {
     #[inline]
     fn drop(&mut self) {
-        // Only the last use needs the map's lock, under which alone a use can follow it.
+        // Only the last use takes the map's lock. New uses are counted under that lock, so none can
+        // follow it.
         let others = |uses: usize| (uses > 1).then(|| uses - 1);
         let uses = &self.entry.uses;
         if uses
