@@ -1,4 +1,4 @@
-//! What was measured with which versions, and on what.
+//! The head of a report: the versions that were measured, and the machine.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -11,25 +11,25 @@ const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// When it began, such as `2026-11-21T23:05Z`.
+    /// The start of the run, such as `2026-11-21T23:05Z`.
     pub date: String,
     pub commit: String,
     pub versions: BTreeMap<String, String>,
     pub cores: usize,
     pub processor: String,
     pub kernel: String,
-    /// The load average over a minute.
+    /// The load average over one minute, before the run.
     pub load_before: String,
     pub load_after: String,
     pub rounds: usize,
     pub seconds: f64,
-    /// Of the workloads in which processes contend.
+    /// The rounds of the workloads in which processes contend.
     #[serde(default)]
     pub share_rounds: usize,
     #[serde(default)]
     pub share_seconds: f64,
     pub quick: bool,
-    /// How long the whole run took.
+    /// The duration of the whole run.
     pub took_seconds: f64,
 }
 
@@ -61,7 +61,7 @@ impl About {
     }
 }
 
-/// How busy the machine was over the last minute.
+/// The machine's load average over the last minute.
 pub fn load() -> String {
     let load = file("/proc/loadavg");
     load.split(' ').next().unwrap_or_default().to_owned()
@@ -115,7 +115,7 @@ fn versions() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The version of a crate by `Cargo.lock`.
+/// The version of a crate in `Cargo.lock`.
 fn version_of(name: &str) -> &'static str {
     let package = format!("name = \"{name}\"\nversion = \"");
     let version = LOCK_FILE.split_once(&package).map(|(_, rest)| rest);
@@ -123,7 +123,7 @@ fn version_of(name: &str) -> &'static str {
     version.unwrap_or_default()
 }
 
-/// What a peer's own list of dependencies says behind these words.
+/// The version behind the text `before` in a peer's own list of dependencies.
 fn declared(path: &str, before: &str) -> String {
     behind(
         &file(&format!("{}/{path}", peers::folder().display())),
@@ -167,12 +167,12 @@ fn commit() -> String {
     )
 }
 
-/// The first line that it writes; nothing if there is no such program.
+/// The first line that a program writes; empty if there is no such program.
 fn output(program: &str, arguments: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(arguments).output() else {
         return String::new();
     };
-    // Java tells its version to standard error.
+    // Java writes its version to standard error.
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     text.lines().next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! What all charts look like.
+//! The style of all charts.
 
 use plotters::{coord::Shift, prelude::*};
 
@@ -6,7 +6,8 @@ use crate::peers::{self, MIXED};
 
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub const FONT: &str = "sans-serif";
-/// Told apart by colour-blind readers too: by Paul Tol, with ours in the strongest.
+/// Paul Tol's palette, which colour-blind readers can tell apart. This crate has its strongest
+/// colour.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(204, 51, 17),
     RGBColor(0, 119, 187),

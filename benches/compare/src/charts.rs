@@ -19,9 +19,9 @@ use crate::{
 type Line = (String, Vec<(f64, f64)>);
 
 const SIZE: (u32, u32) = (860, 520);
-/// So much further goes the axis than the figures: the names of the peers are there.
+/// The factor by which the axis exceeds the figures: the names of the peers need the space.
 const LEGEND: f64 = 5.0;
-/// Draws what the report has figures for.
+/// Draws the charts for which the report has figures.
 pub fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder)?;
     let own: Vec<_> = [1, 8, 64, 256, 1000]
@@ -102,7 +102,7 @@ fn lines(report: &Report, workloads: &[(usize, Workload)]) -> Vec<Line> {
     all.filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// In microseconds, the quickest first.
+/// The median of each peer in microseconds, the quickest first.
 fn medians(report: &Report, workload: Workload) -> Vec<(String, f64)> {
     let peers = peers::ALL.into_iter();
     let medians =
@@ -159,7 +159,7 @@ fn over_tasks_chart(area: &Area<'_>, title: &str, lines: &[Line]) -> Result<(), 
     Ok(())
 }
 
-/// By logarithms: a lock that polls takes hundreds of times as long as one that is told.
+/// Logarithmic, because a lock that polls takes hundreds of times as long as one that is notified.
 fn bar_chart(area: &Area<'_>, title: &str, bars: &[(String, f64)]) -> Result<(), Failure> {
     let logs = || bars.iter().map(|(_, micros)| micros.log10());
     let low = logs().fold(f64::INFINITY, f64::min).floor();

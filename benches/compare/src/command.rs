@@ -1,10 +1,10 @@
-//! The lines of PROTOCOL.md.
+//! The commands of PROTOCOL.md, one per line.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{kind::Kind, round::Times, turns::Turns};
 
-/// What a peer is asked: see PROTOCOL.md.
+/// A command to a peer: see PROTOCOL.md.
 #[rustfmt::skip]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -27,7 +27,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reads a line; `None` when it makes no sense.
+    /// Reads a line; `None` if it is no command.
     #[rustfmt::skip]
     pub fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -59,7 +59,7 @@ impl Command {
         })
     }
 
-    /// How long it takes by itself.
+    /// The duration that the command itself prescribes.
     pub fn lasts(&self) -> Duration {
         match self {
             Self::Pair { times, .. }

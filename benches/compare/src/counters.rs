@@ -1,4 +1,5 @@
-//! What the server counts: commands, its own processor time, and, by `MONITOR`, which client sent what.
+//! The server's counters: commands, its own processor time, and by `MONITOR` the commands that each
+//! client sends.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use tokio::{
     net::{TcpStream, tcp},
 };
 
-/// A connection that asks for counters, and costs the server as little as it can.
+/// A connection that reads the counters, and costs the server as little as it can.
 #[derive(Clone)]
 pub struct Observer(MultiplexedConnection);
 
@@ -19,19 +20,19 @@ pub struct Counters {
     calls: BTreeMap<String, u64>,
     cpu_seconds: f64,
     reads: u64,
-    /// Bytes that it has allocated.
+    /// The bytes that the server has allocated.
     pub memory: f64,
 }
 
-/// Between two times.
+/// The difference between two readings of the counters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Used {
-    /// `EVALSHA` and `EVAL`.
+    /// The calls of `EVALSHA` and `EVAL`.
     pub scripts: u64,
-    /// Everything else that ran, inside the scripts too; without the questions of this module.
+    /// All other commands, inside scripts too, except those of this module.
     pub others: u64,
     pub cpu_seconds: f64,
-    /// Reads from connections: at least one per round trip.
+    /// The server's reads from connections: at least one per round trip.
     pub reads: u64,
 }
 
@@ -46,7 +47,7 @@ impl Observer {
         Counters::read(&info.query_async::<String>(&mut self.0).await?)
     }
 
-    /// How many listen to a channel.
+    /// The number of listeners of each channel.
     pub async fn listeners(&mut self, channels: &[String]) -> Result<Vec<u64>, Failure> {
         let mut numsub = redis::cmd("PUBSUB");
         numsub.arg("NUMSUB").arg(channels);
@@ -60,7 +61,7 @@ impl Observer {
         Ok(range.query_async(&mut self.0).await?)
     }
 
-    /// Removes what a peer that failed has left.
+    /// Removes the keys that a failed peer has left.
     pub async fn clear(&mut self) -> Result<(), Failure> {
         Ok(redis::cmd("FLUSHALL").query_async(&mut self.0).await?)
     }
@@ -112,13 +113,14 @@ impl Counters {
             scripts,
             others,
             cpu_seconds: later.cpu_seconds - self.cpu_seconds,
-            // Without the question itself.
+            // The reading of the counters is one read itself.
             reads: (later.reads - self.reads).saturating_sub(1),
         }
     }
 }
 
-/// Every command that clients send over TCP while it is open; what runs inside scripts is left out.
+/// The commands that clients send over TCP while the monitor is open. Commands inside scripts are
+/// left out.
 pub struct Monitor {
     lines: Lines<BufReader<tcp::OwnedReadHalf>>,
     _writer: tcp::OwnedWriteHalf,
@@ -141,7 +143,7 @@ impl Monitor {
         }
     }
 
-    /// How often each command was sent.
+    /// Ends the monitor. Returns how often each command was sent.
     pub async fn close(
         mut self,
         observer: &mut Observer,

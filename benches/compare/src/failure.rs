@@ -1,10 +1,10 @@
-//! Why there is no answer.
+//! Failures of peers and of the driver.
 
 use std::fmt;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a peer cannot do, and why.
+/// The reason why a peer does not support a command.
 #[derive(Debug, Clone)]
 pub struct Unsupported(pub String);
 
@@ -16,7 +16,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The answer to what the peer cannot do.
+/// The answer to a command that the peer does not support.
 pub fn unsupported<T>(why: &str) -> Result<T, Failure> {
     Err(Unsupported(why.to_owned()).into())
 }

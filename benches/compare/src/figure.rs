@@ -1,4 +1,4 @@
-//! What a workload's numbers are.
+//! The figures of a workload.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     PerSecond,
-    /// Microseconds, as all times but waits.
+    /// A median in microseconds, as all times except waits.
     P50,
     P99,
-    /// `EVALSHA` and `EVAL`, per pair, third, waiter or taking.
+    /// The calls of `EVALSHA` and `EVAL`, per pair, third of a lease, waiter or acquisition.
     Scripts,
     /// All other commands, inside scripts too.
     Others,
-    /// Microseconds per pair.
+    /// The server's processor time in microseconds per pair.
     ServerCpu,
     ClientCpu,
-    /// Percent of what an equal share would be.
+    /// The least share of a process, in percent of an equal one.
     LeastShare,
-    /// Percent of a core.
+    /// The client's processor time in percent of a core.
     ClientCore,
     ServerCore,
-    /// Bytes per waiter.
+    /// The client's memory in bytes per waiter.
     ClientMemory,
     ServerMemory,
-    /// Reads from clients' connections.
+    /// The server's reads from clients' connections.
     Trips,
     ReleaseScripts,
     ReleaseTrips,
     ReleaseP50,
-    /// Turns per second of each contending process, in the order of the columns.
+    /// The turns per second of each contending process, in the order of the columns.
     First,
     Second,
     Third,
@@ -44,10 +44,11 @@ pub enum Figure {
     /// The wait in milliseconds that 99 of 100 do not exceed, of the tasks of one process.
     FirstWaitP99,
     SecondWaitP99,
-    /// Turns per second without the subscriber or the writer, and the ratio of turns with and without it.
+    /// The turns per second without the subscriber or the writer, and the ratio of turns with and
+    /// without it.
     Alone,
     Ratio,
-    /// Turns per second and the longest wait of the process that writes.
+    /// The turns per second and the longest wait of the process that writes.
     Writes,
     WriterWait,
 }

@@ -1,4 +1,4 @@
-//! A lock that goes from one process to another.
+//! Hand-offs of a lock from one process to another.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,20 @@ use crate::{
     stage::{Stage, asked, until},
 };
 
-/// In each of the two processes of a queue.
+/// The waiters in each of the two processes of a queue.
 const WAITERS: usize = 8;
-/// From when all are in line and listen until the lock is let go: they have tried once more by then, and sleep.
+/// The time between the last waiter's subscription and the release: all waiters have tried once
+/// more by then, and sleep.
 const SETTLED: Duration = Duration::from_millis(3);
-/// A client that polls has to be met at any point between two polls: the lock is let go after a random time within this.
+/// The release comes after a random time of at most this length, so that it meets a client that
+/// polls at any point between two polls.
 const POLLED: Duration = Duration::from_millis(200);
-/// In each round, however long one takes: a lock that polls may need the time of the round for one.
+/// The fewest hand-offs of a round: a lock that polls may need the whole round for one.
 const AT_LEAST: usize = 5;
-/// Waiters that need longer to be seen have failed.
+/// The time within which waiters must be seen on the server.
 const QUEUED_WITHIN: Duration = Duration::from_secs(30);
 
-/// One hand-off after the other until the time is over; the two processes take turns.
+/// Measures one hand-off after the other until the time is over. The two processes alternate.
 pub async fn plain(stage: &mut Stage, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
     let listens = peer.listens();
     let mut both: [&mut Program; 2] = peer.programs().await?;
@@ -74,7 +76,7 @@ async fn one(
     }
 }
 
-/// One queue after the other until the time is over.
+/// Measures one queue after the other until the time is over.
 pub async fn fair(stage: &mut Stage, peer: &mut Peer, times: Times) -> Result<Sample, Failure> {
     let mut both = peer.programs().await?;
     let name = testbed::unique_name("bench:fair-hand-off");
@@ -91,7 +93,7 @@ pub async fn fair(stage: &mut Stage, peer: &mut Peer, times: Times) -> Result<Sa
     Ok(sample)
 }
 
-/// How long each hand-off took: the holder's to the first in line, and so on.
+/// The duration of each hand-off: from the holder to the head of the queue, and so on.
 async fn queue(
     stage: &mut Stage,
     both: &mut [&mut Program; 2],
@@ -119,7 +121,7 @@ async fn queue(
     Ok(pairs.map(|pair| pair[1] - pair[0]).collect())
 }
 
-/// Waits until all have their places, and each listens where its turn is told.
+/// Waits until all waiters are in the queue, and each listens to its channel.
 async fn all_queued(stage: &mut Stage, name: &str) -> Result<(), Failure> {
     let queue = format!("redisson_lock_queue:{{{name}}}");
     until("waiters not queued", QUEUED_WITHIN, async || {

@@ -1,4 +1,4 @@
-//! Many locks that are held, and what it costs to keep them.
+//! The cost of holding many locks.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,12 @@ use crate::{
     workload::HELD,
 };
 
-/// Of the lease of 30 s: both this crate and Redisson renew that often.
+/// A third of the lease of 30 s: this crate and Redisson renew that often.
 const THIRD: Duration = Duration::from_secs(10);
 const THIRDS: usize = 3;
 
-/// By a process of its own. A peer that does nothing in the first third renews nothing, and is not watched any longer.
+/// Measures a process of its own for several thirds of the lease. A peer that sends nothing in the
+/// first third renews nothing: it is measured no longer.
 pub async fn thirds(stage: &mut Stage, peer: &mut Peer) -> Result<Vec<Sample>, Failure> {
     let mut program = peer.program().await?;
     let prefix = testbed::unique_name("bench:held");

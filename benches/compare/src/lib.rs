@@ -1,4 +1,4 @@
-//! What the driver and the peers in Rust share: PROTOCOL.md, and the clock that all of them use.
+//! The parts that the driver and the peers in Rust share: PROTOCOL.md, and a common clock.
 
 pub mod command;
 pub mod failure;

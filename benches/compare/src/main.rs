@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // A task, because what the testbed cannot do makes it panic.
+    // A task, because the testbed panics if it fails.
     let tasks = LocalSet::new();
     let done = tasks
         .run_until(async { spawn_local(run(options)).await })
@@ -59,7 +59,7 @@ async fn main() -> ExitCode {
             eprintln!("compare: {failure}");
             ExitCode::FAILURE
         }
-        // The panic has said why.
+        // The panic has printed the reason.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -91,7 +91,7 @@ async fn compare(plan: Plan) -> Result<(), Failure> {
     rounds::ours_is_there(&report)
 }
 
-/// Only a full run is kept with the sources.
+/// Stores a report. Only a full run is kept with the sources.
 fn store(report: &Report, full: bool) -> Result<PathBuf, Failure> {
     let folder = match full {
         true => peers::folder().join("results"),
@@ -130,7 +130,7 @@ fn render(file: &Path) -> Result<(), Failure> {
     show(&Report::read(&fs::read_to_string(file)?)?, file)
 }
 
-/// One command to one peer, and nothing else: for a profiler.
+/// Sends one command to one peer, for a profiler.
 async fn only(name: &'static str, command: Command) -> Result<(), Failure> {
     let plan = Plan::default();
     let mut stage = Stage::set_up(plan).await;

@@ -21,14 +21,14 @@ use crate::{
     workload::{LOSS_TASKS, MIXED_NAMES, MIXED_TASKS, PROCESS_TASKS, Workload},
 };
 
-/// Taken and released in one sample.
+/// The turns at the multi-lock in one sample.
 const MULTI_TURNS: usize = 5;
 const STARTS: usize = 3;
-/// How long the clients are listened to by `MONITOR`.
+/// The time for which `MONITOR` records the clients' commands.
 const MONITORED: Duration = Duration::from_millis(500);
 const SEGMENTS_LOST: f64 = 0.01;
 impl Stage {
-    /// Everything that one round of the workload tells.
+    /// Runs one round of the workload, and returns its samples and a note of the peer.
     pub async fn samples(
         &mut self,
         peer: &mut Peer,
@@ -198,16 +198,16 @@ impl Stage {
             tasks: LOSS_TASKS,
             times,
         };
-        // What it needs to connect and to be warm, it does without losses.
+        // The peer connects and warms up without losses.
         let without = Times {
             warm_up: Duration::ZERO,
             measured: times.measured / 2,
         };
         program.ask(&pairs(without)).await?;
-        // The same ones for everybody.
+        // A fixed seed, so that all peers lose the same segments.
         faults.seed(1);
         faults.lose_segments(SEGMENTS_LOST);
-        // A loss costs 200 ms: a second would have too few of them.
+        // A longer round, because a loss costs 200 ms: a second would have too few losses.
         let times = Times {
             measured: 2 * times.measured,
             ..times
@@ -252,7 +252,7 @@ fn turned(answered: &Answered) -> Result<Sample, Failure> {
     ]))
 }
 
-/// The ceiling says how many connections did most.
+/// The note of the ceiling: the number of connections with the most operations.
 fn noted(answer: &Value, tasks: usize) -> Option<String> {
     let connections = answer.get("connections")?.as_u64()?;
     let depth = tasks.div_ceil(connections as usize);

@@ -31,7 +31,7 @@ pub enum Options {
     Render(PathBuf),
 }
 
-/// How much is measured.
+/// The extent of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub quick: bool,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub without: Vec<&'static str>,
 }
 
-/// Rounds of the workloads in which processes contend: fewer and longer ones.
+/// The rounds of the workloads in which processes contend: fewer and longer ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shares {
     pub rounds: usize,
@@ -50,7 +50,7 @@ pub struct Shares {
 }
 
 impl Options {
-    /// Reads the arguments behind the program's name; `None` when they make no sense.
+    /// Reads the arguments behind the program's name; `None` if they are invalid.
     pub fn read(words: &[String], quick: bool) -> Option<Self> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -110,14 +110,14 @@ impl Plan {
         Some(plan)
     }
 
-    /// Whether it is all of it, as it is meant to be published.
+    /// Whether this is the full run that is meant to be published.
     pub fn is_full(&self) -> bool {
         Self::default() == *self
     }
 
-    /// When the run has to end, whatever is missing.
+    /// The longest time for all measurements; what is missing then stays unmeasured.
     pub fn limit(&self) -> Duration {
-        // Six minutes and thirty, less the time for the report.
+        // A quick run has six minutes and a full one thirty, less the time for the report.
         Duration::from_secs(if self.quick { 352 } else { 1780 })
     }
 }

@@ -13,10 +13,10 @@ use crate::{
     failure::{Failure, Unsupported, unsupported},
 };
 
-/// What a program says once it can be asked.
+/// The line that a program prints when it is ready for commands.
 pub const READY: &str = "ready";
 
-/// As many as the smallest machine has.
+/// The number of cores of the smallest machine.
 const THREADS: usize = 2;
 
 pub trait Peer: Sized + Send + 'static {
@@ -36,14 +36,14 @@ pub fn serve<P: Peer>() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime can be made");
-    // A task, so that it runs on the threads of the runtime as everything else does.
+    // A task, so that it runs on the threads of the runtime as its own tasks do.
     match runtime.block_on(runtime.spawn(answer_all::<P>(url))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
             eprintln!("{failure}");
             ExitCode::FAILURE
         }
-        // The panic has said why.
+        // The panic has printed the reason.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -69,7 +69,7 @@ fn written(failure: &Failure) -> Value {
     }
 }
 
-/// What a line of a peer says: the answer, or why there is none.
+/// Reads a line of a peer: an answer, or the reason why there is none.
 pub fn read_answer(line: &str) -> Result<Value, Failure> {
     let answer: Value =
         serde_json::from_str(line).map_err(|_| format!("the peer says {line:?}"))?;

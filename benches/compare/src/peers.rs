@@ -10,16 +10,16 @@ use compare::Failure;
 
 use crate::program::Program;
 
-/// The only one that the rest are compared with.
+/// This crate, with which all other peers are compared.
 pub const OURS: &str = "ours";
 pub const REDISSON: &str = "redisson";
-/// The row of workloads in which processes of both contend.
+/// The row of workloads in which processes of this crate and of Redisson contend.
 pub const MIXED: &str = "mixed";
 
 /// A lock of one process, without a server.
 pub const MUTEX: &str = "mutex";
 
-/// In the order of the tables. The raw clients and the mutex are no locks on a server.
+/// All peers, in the order of the tables. The raw clients and the mutex are no locks on a server.
 pub const ALL: [&str; 11] = [
     OURS,
     "fred",
@@ -40,7 +40,7 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The peers that can be asked; and those that cannot, and why.
+/// The peers that are built, and the missing ones, each with the reason.
 pub fn present() -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let (mut present, mut absent) = (Vec::new(), Vec::new());
     for name in ALL {
@@ -68,7 +68,7 @@ fn program(name: &str) -> Result<PathBuf, Failure> {
     Err(why_not_built(name).into())
 }
 
-/// What tools/build-bench-peers.sh has said about it, by `make bench-compare`.
+/// The reason that tools/build-bench-peers.sh gave, in a run of `make bench-compare`.
 fn why_not_built(name: &str) -> String {
     let said = folder().join("../../target/bench-peers.log");
     let said = std::fs::read_to_string(said).unwrap_or_default();
@@ -78,14 +78,14 @@ fn why_not_built(name: &str) -> String {
     why.unwrap_or_else(|| "not built: tools/build-bench-peers.sh says why".to_owned())
 }
 
-/// Redisson's is a folder deeper, by its version.
+/// Whether a peer is built. Redisson's mark is one folder deeper, by its version.
 fn built(target: &Path) -> bool {
     let below = || Some(target.read_dir().ok()?.flatten());
     target.join(".built").is_file()
         || below().is_some_and(|mut all| all.any(|entry| entry.path().join(".built").is_file()))
 }
 
-/// A peer's processes on one server. They are started when they are first asked for.
+/// A peer's processes on one server. Each is started for the first command that needs it.
 pub struct Peer {
     pub name: &'static str,
     url: String,
@@ -104,17 +104,17 @@ impl Peer {
         }
     }
 
-    /// Whether it is a JVM, which compiles what it runs while it runs.
+    /// Whether the peer is a JVM, which compiles its code while it runs.
     pub fn warms_up(&self) -> bool {
         self.name == REDISSON
     }
 
-    /// Whether the server knows the waiters, by the channel that they listen to.
+    /// Whether the server knows the peer's waiters, by the channel that they listen to.
     pub fn listens(&self) -> bool {
         matches!(self.name, OURS | REDISSON)
     }
 
-    /// A process more.
+    /// Starts a further process.
     pub async fn program(&self) -> Result<Program, Failure> {
         self.program_at(&self.url).await
     }
@@ -125,13 +125,13 @@ impl Peer {
         Program::start(process, self.timeout).await
     }
 
-    /// The first so many of the processes that it keeps.
+    /// The first `COUNT` of the kept processes; missing ones are started.
     pub async fn programs<const COUNT: usize>(&mut self) -> Result<[&mut Program; COUNT], Failure> {
         let mut programs = self.first(COUNT).await?.into_iter();
         Ok([(); COUNT].map(|()| programs.next().expect("so many were started")))
     }
 
-    /// The first `count` of the processes that it keeps.
+    /// The first `count` of the kept processes; missing ones are started.
     pub async fn first(&mut self, count: usize) -> Result<Vec<&mut Program>, Failure> {
         while self.main.len() < count {
             self.main.push(self.program().await?);
@@ -139,7 +139,7 @@ impl Peer {
         Ok(self.main.iter_mut().take(count).collect())
     }
 
-    /// Ends all but the first so many of them.
+    /// Ends all kept processes but the first `count`.
     pub fn keep(&mut self, count: usize) {
         self.main.truncate(count);
     }

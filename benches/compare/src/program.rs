@@ -10,12 +10,12 @@ use procfs::process::Process as Stat;
 use serde_json::Value;
 use testbed::{Child, Silence};
 
-/// A JVM that starts on a busy machine.
+/// The time that a JVM may take to start on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 pub struct Program {
     child: Child,
-    /// Beyond what a command lasts by itself.
+    /// The time for an answer, beyond the duration of the command itself.
     timeout: Duration,
 }
 
@@ -46,13 +46,13 @@ impl Program {
         })
     }
 
-    /// Processor time that it has used, in user and system mode together.
+    /// The processor time that the process has used, in user and system mode together.
     pub fn cpu_seconds(&self) -> Result<f64, Failure> {
         let stat = self.stat()?;
         Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
 
-    /// Its resident memory, in bytes.
+    /// The process's resident memory, in bytes.
     pub fn memory(&self) -> Result<f64, Failure> {
         Ok((self.stat()?.rss * procfs::page_size()) as f64)
     }

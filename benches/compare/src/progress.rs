@@ -1,10 +1,10 @@
-//! What is said while it is measured.
+//! The progress of a run.
 
 use std::time::Instant;
 
 use crate::{figure::Figure, results::Row, tables::number, workload::Workload};
 
-/// The line that a round leaves on standard error.
+/// Prints the line about a round on standard error.
 pub fn progress(began: Instant, workload: Workload, row: &Row) {
     let Some(last) = row.samples.last() else {
         return;

@@ -1,4 +1,4 @@
-//! What was measured, as it is stored.
+//! The results of a run, as they are stored.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use crate::{
     workload::Workload,
 };
 
-/// Changes when what was stored earlier can no longer be read.
+/// The version of the format. It changes when earlier results can no longer be read.
 pub const SCHEMA: u32 = 1;
 
-/// What one run found out.
+/// The results of one run.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub schema: u32,
     pub about: About,
-    /// The peers that did not take part, and why.
+    /// The peers that did not take part, each with the reason.
     pub absent: BTreeMap<String, String>,
     pub tables: Vec<Table>,
-    /// What the time did not suffice for.
+    /// The workloads for which there was no time.
     pub unmeasured: Vec<String>,
 }
 
-/// One workload.
+/// The results of one workload.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// [`Workload::name`].
@@ -35,18 +35,18 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// One peer.
+/// The results of one peer.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub peer: String,
-    /// In the order in which they were measured. Stored are their medians alone.
+    /// The samples in the order of their measurement. Only their medians are stored.
     #[serde(skip)]
     pub samples: Vec<Sample>,
     pub medians: BTreeMap<Figure, Spread>,
-    /// Why there is nothing.
+    /// The reason why there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// What else the peer says about it.
+    /// A note of the peer about the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -72,7 +72,7 @@ impl Row {
         self.medians = figures.map(spread).collect();
     }
 
-    /// It cannot be done, or it failed: then nothing of it counts.
+    /// Discards the samples of a peer that failed, or does not support the workload.
     pub fn miss(&mut self, why: String) {
         self.samples.clear();
         self.medians.clear();
@@ -119,7 +119,8 @@ impl Report {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// A row of a table is a line, so that a stored run is a page and its changes can be read.
+    /// Renders the report. A row of a table is a line, so that a change of stored results can be
+    /// read.
     pub fn written(&self) -> Result<String, compare::Failure> {
         let about = serde_json::to_string_pretty(&self.about)?;
         let absent = serde_json::to_string_pretty(&self.absent)?;
@@ -147,7 +148,7 @@ pub mod tests {
     use super::*;
     use crate::workload::pair;
 
-    /// A report in which each of these had that as its only sample.
+    /// A report with one sample for each of these.
     pub fn report(samples: &[(Workload, &str, Figure, f64)]) -> Report {
         let mut report = Report::new(About::default());
         for (workload, peer, figure, value) in samples {

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{failure::Failure, stats};
 
-/// What a task of a round repeats.
+/// The operation that a task of a round repeats.
 pub trait Task: Send + 'static {
-    /// One lock and its unlock.
+    /// Acquires one lock and releases it.
     fn pair(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// How long a round is, after a warm-up that is not measured.
+/// The length of a round, after a warm-up that is not measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
     pub warm_up: Duration,
@@ -37,14 +37,14 @@ impl Times {
     }
 }
 
-/// When a round measures.
+/// The time in which a round measures.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub begin: Instant,
     pub end: Instant,
 }
 
-/// What was done, and how long each thing took, in nanoseconds, that lies within the window.
+/// The operations of a task, and the duration in nanoseconds of each that lies within the window.
 #[derive(Debug, Default)]
 pub struct Measured {
     nanos: Vec<u64>,
@@ -56,7 +56,7 @@ impl Measured {
         self.note_together(window, from, to, 1);
     }
 
-    /// Of so many that began and ended together.
+    /// Notes `count` operations that began and ended together.
     pub fn note_together(&mut self, window: &Window, from: Instant, to: Instant, count: usize) {
         self.all += count as u64;
         if from >= window.begin && to <= window.end {
@@ -71,12 +71,12 @@ impl Measured {
     }
 }
 
-/// How a round went: see PROTOCOL.md.
+/// The result of a round: see PROTOCOL.md.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Within the window.
+    /// The operations within the window.
     pub count: u64,
-    /// Warm-up and stragglers included: what the server's counters saw.
+    /// All operations, warm-up and stragglers included: the server's counters contain them too.
     pub all: u64,
     pub seconds: f64,
     pub p50_us: f64,
@@ -101,7 +101,7 @@ impl Round {
     }
 }
 
-/// Runs pairs by these tasks until the window is over.
+/// Runs pairs in these tasks until the window is over.
 pub async fn pairs<T: Task>(
     tasks: impl IntoIterator<Item = T>,
     times: Times,
@@ -130,7 +130,7 @@ async fn repeat(mut task: impl Task, window: Window) -> Result<Measured, Failure
     Ok(measured)
 }
 
-/// Now, by the clock that all processes share, in nanoseconds since 1970.
+/// The present time by the clock that all processes share, in nanoseconds since 1970.
 pub fn now() -> Result<u64, Failure> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(u64::try_from(since.as_nanos())?)

@@ -13,18 +13,18 @@ use crate::{
     workload::Workload,
 };
 
-/// Of the time of a round, what comes before it and is not measured.
+/// The part of a round's length that precedes it as a warm-up.
 const WARM_UP: f64 = 0.2;
-/// Before the first round of a workload: connections, scripts.
+/// A run before the first round of a workload makes connections and loads scripts.
 const SHORTLY: Duration = Duration::from_millis(200);
-/// Of the time of a round, what a JVM needs before the first one of a workload: it compiles what it runs.
+/// The same run for a JVM, in lengths of a round: it compiles code while it runs.
 const JVM_WARM_UP: u32 = 3;
-/// Likewise, where most of the time is waiting.
+/// The same for workloads that mostly wait.
 const JVM_WARM_UP_OF_WAITING: u32 = 8;
-/// A peer has this long to answer, beyond the time that the command takes by itself.
+/// The time for an answer, beyond the duration of the command itself.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const QUICK_TIMEOUT: Duration = Duration::from_secs(12);
-/// As many processes as a hand-off needs.
+/// The processes that a hand-off needs.
 const KEPT: usize = 2;
 
 pub async fn all(stage: &mut Stage, report: &mut Report) -> Result<(), Failure> {
@@ -66,12 +66,13 @@ async fn measure(
     workload: Workload,
 ) -> Result<Table, Failure> {
     let plan = &stage.plan;
-    // Thirds of a lease, and thousands of waiters: only ours, where there is little time.
+    // A quick run measures only this crate over thirds of a lease, or with thousands of waiters.
     let few = plan.quick && workload.takes_long();
     let count = match workload {
         Workload::Pair { .. } => plan.rounds,
         _ if workload.takes_long() || workload == Workload::Sent => 1,
-        // They take longer, or are less steady than a few rounds more could mend.
+        // The remaining workloads take longer, or vary by more than a few more rounds could
+        // correct.
         _ => plan.rounds.div_ceil(2),
     };
     let measured = plan.measured * workload.stretch(plan.quick);
@@ -105,7 +106,7 @@ async fn measure(
         rows: Vec::new(),
     };
     for (peer, row) in rows {
-        // More would be in the way of what comes next.
+        // Further processes would disturb the next workload.
         peer.keep(KEPT);
         table.rows.push(row);
     }
@@ -130,7 +131,7 @@ async fn warm_up(
     };
     match stage.samples(peer, workload, times).await {
         Err(failure) if failure.is::<Unsupported>() => row.miss(failure.to_string()),
-        // The rounds tell whether it fails for good.
+        // The rounds show whether the peer fails for good.
         Err(failure) => restart(stage, peer, workload, &failure).await?,
         Ok(_) => {}
     }
@@ -158,7 +159,7 @@ async fn sample(
     }
 }
 
-/// A peer that cannot or fails costs its row, and not the run.
+/// Records that a peer failed, or does not support the workload. The run goes on without its row.
 async fn missed(
     stage: &mut Stage,
     peer: &mut Peer,
@@ -177,7 +178,7 @@ async fn missed(
     Ok(())
 }
 
-/// An answer that is late must not be taken for another's.
+/// Ends a failed peer's processes, so that a late answer is not taken for that of a later command.
 async fn restart(
     stage: &mut Stage,
     peer: &mut Peer,
@@ -189,7 +190,7 @@ async fn restart(
     stage.observer.clear().await
 }
 
-/// Without our own figures nothing can be compared: that is a failure.
+/// Fails without figures of this crate: nothing can be compared then.
 pub fn ours_is_there(report: &Report) -> Result<(), Failure> {
     for table in &report.tables {
         for row in &table.rows {

@@ -1,8 +1,9 @@
-//! What the raw clients send: one acquire and one release, as plain as Redisson's own and for one lock per call.
+//! The scripts of the raw clients: one acquire and one release, as plain as Redisson's, for one
+//! lock per call.
 
 use crate::{Command, Failure, Kind, Times, failure::unsupported};
 
-/// KEYS lock; ARGV lease in ms, owner. Replies nil when granted, else the remaining lease.
+/// KEYS lock; ARGV lease in ms, owner. Replies nil if granted, else the remaining lease.
 pub const ACQUIRE: &str = "
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[2], 1)
@@ -11,7 +12,8 @@ if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2])
 end
 return redis.call('pttl', KEYS[1])";
 
-/// KEYS lock; ARGV channel, lease in ms, owner. Replies nil when it was not held, else whether it is free now.
+/// KEYS lock; ARGV channel, lease in ms, owner. Replies nil if the owner did not hold the lock,
+/// else whether it is free now.
 pub const RELEASE: &str = "
 if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then
   return nil
@@ -26,7 +28,8 @@ return 1";
 
 pub const LEASE_MILLIS: &str = "30000";
 
-/// How many tasks are to run the scripts, and when: the one command that peers without a lock can do.
+/// The number of tasks and the times of a `pair`, the one command that peers without a lock
+/// support.
 pub fn pairs_only(command: Command) -> Result<(usize, Times), Failure> {
     match command {
         Command::Pair {
@@ -38,7 +41,7 @@ pub fn pairs_only(command: Command) -> Result<(usize, Times), Failure> {
     }
 }
 
-/// What the scripts must have replied.
+/// Checks that the scripts acquired a free lock, and released it.
 pub fn check(busy: Option<i64>, released: Option<i64>) -> Result<(), Failure> {
     match (busy, released) {
         (None, Some(1)) => Ok(()),
@@ -58,7 +61,7 @@ impl Lock {
         let key = key(task);
         Self {
             channel: format!("redisson_lock__channel:{{{key}}}"),
-            // As long as a client's UUID and a thread's number.
+            // The length is that of a client's UUID and a thread's number.
             owner: format!("00000000-0000-4000-8000-000000000000:{task}"),
             key,
         }

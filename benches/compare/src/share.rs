@@ -9,26 +9,26 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Processes of one task each.
+    /// Several processes of one task each.
     Pair {
         taken: Taken,
         work_ms: u32,
         processes: usize,
     },
-    /// A process of this crate beside a process of Redisson.
+    /// One process of this crate beside one of Redisson.
     Mixed {
         taken: Taken,
         work_ms: u32,
         ours: usize,
         redisson: usize,
     },
-    /// A process of one task beside a process of `CROWD`.
+    /// One process of one task beside one of `CROWD` tasks.
     Lone,
     /// Four processes of many tasks.
     Crowd { work_ms: u32 },
-    /// A process of one task behind a slow network beside a process of `near` tasks.
+    /// One process of one task behind a slow network, beside one of `near` tasks.
     Far { near: usize },
-    /// A process of one task, alone, and beside a subscriber that never asks for the lock.
+    /// One process of one task, alone, and beside a subscriber that never asks for the lock.
     Dead,
     /// Clients that read, without and with a process that writes.
     Readers { clients: usize },
@@ -41,9 +41,9 @@ use Share::{Crowd, Dead, Far, Herd, Lone, Mixed, Pair, Readers};
 const REENTRANT: Taken = Taken::One(Kind::Reentrant);
 const FENCED: Taken = Taken::One(Kind::Fenced);
 const WRITE: Taken = Taken::One(Kind::Write);
-/// The tasks of the process beside the one of a lone task.
+/// The tasks of the process beside that of a lone task.
 const CROWD: usize = 64;
-/// The work of each, unless a workload says otherwise.
+/// The work of each turn, unless a workload says otherwise.
 pub const LONE_WORK_MS: u32 = 10;
 const CROWD_TASKS: usize = 16;
 const CROWD_PROCESSES: usize = 4;
@@ -132,11 +132,11 @@ const fn herd(kind: Kind, clients: usize) -> Share {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Party {
     pub peer: &'static str,
-    /// Whether it is behind the slow network.
+    /// Whether the process is behind the slow network.
     pub far: bool,
     pub taken: Taken,
     pub clients: usize,
-    /// Of each client.
+    /// The tasks of each client.
     pub tasks: usize,
     pub work: Pause,
     pub think: Pause,
@@ -299,7 +299,7 @@ impl Share {
     }
 }
 
-/// The last one writes.
+/// The contending processes of `Readers`: the last one writes.
 fn readers(peer: &'static str, clients: usize) -> Vec<Party> {
     let processes = match clients {
         few if few <= READER_PROCESSES => few,

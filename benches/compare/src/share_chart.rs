@@ -13,13 +13,13 @@ use crate::{
     workload::Workload,
 };
 
-/// Of a bar and the gap beside it, in pixels.
+/// The height of a bar with the gap beside it, in pixels.
 const BAR: u32 = 22;
 const BESIDES: u32 = 110;
-/// Of a row of the chart, above and below its bar.
+/// The part of a row that is above its bar, and below it.
 const GAP: f64 = 0.12;
 
-/// One row of one workload.
+/// The bar of one row of a workload.
 pub struct Bar {
     row: String,
     name: String,
@@ -27,12 +27,12 @@ pub struct Bar {
     target: Option<f64>,
 }
 
-/// One of the charts.
+/// A kind of chart.
 pub struct Kind {
     pub file: &'static str,
     title: &'static str,
     axis: &'static str,
-    /// The least end of the axis: an equal share.
+    /// The least upper end of the axis: an equal share, or the target.
     least_end: f64,
 }
 
@@ -50,7 +50,7 @@ pub const LONE: Kind = Kind {
     least_end: LONE_WAIT_MS,
 };
 
-/// In the order of the workloads.
+/// The bars of the shares, in the order of the workloads.
 pub fn bars(report: &Report) -> Vec<Bar> {
     share::ALL
         .into_iter()
@@ -78,7 +78,7 @@ fn of(report: &Report, share: Share) -> Vec<Bar> {
     rows.filter_map(bar).collect()
 }
 
-/// The waits of lone tasks.
+/// The bars of the waits of lone tasks.
 pub fn lone(report: &Report) -> Vec<Bar> {
     let shares = share::ALL.into_iter();
     let figures = shares.filter_map(|one| Some((one, one.lone_p99()?)));
@@ -109,7 +109,7 @@ pub fn draw(area: &Area<'_>, kind: &Kind, bars: &[Bar]) -> Result<(), Failure> {
         .iter()
         .map(|bar| bar.value)
         .fold(kind.least_end, f64::max);
-    // To the right of the bars are their figures.
+    // The figures are to the right of the bars.
     let before = -longest / 100.0;
     let mut chart = ChartBuilder::on(area)
         .caption(kind.title, (FONT, 20))

@@ -14,11 +14,12 @@ use crate::{
     workload::Workload,
 };
 
-/// A wait of a pair ends within this many critical sections, and a time for messages and timers.
+/// The longest wait of a pair: this many critical sections, and a time for messages and timers.
 const SECTIONS: u32 = 5;
 const BESIDES_MS: u32 = 50;
 
-/// A task that is alone in its process waits for two critical sections, and a time for a message and a script.
+/// The longest wait of a task that is alone in its process: two critical sections, and a time for a
+/// message and a script.
 pub const LONE_WAIT_MS: f64 = (2 * share::LONE_WORK_MS + 5) as f64;
 
 pub fn targets() -> Vec<Target> {
@@ -90,7 +91,7 @@ pub fn least_share(share: Share) -> Option<f64> {
     }
 }
 
-/// As a part of an equal share.
+/// The target for the least share, as a part of an equal one.
 fn least(row: &'static str, share: Share, least: f64) -> Target {
     let what = "least share of a process";
     target(row, share, LeastShare, what, 100.0, AtLeast(least))

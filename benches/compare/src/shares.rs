@@ -34,7 +34,7 @@ const KEPT: usize = 2;
 
 /// The result of one contention for a lock.
 struct Contention {
-    /// In the order of the parties.
+    /// The answers in the order of the parties.
     turned: Vec<Turned>,
     used: Used,
 }
@@ -236,7 +236,7 @@ fn longest_wait(turned: &[Turned]) -> f64 {
     waits.fold(0.0, f64::max)
 }
 
-/// In percent of an equal share.
+/// The least share of a party, in percent of an equal one.
 fn least_share(turned: &[Turned]) -> f64 {
     let all: u64 = turned.iter().map(|one| one.count).sum();
     let least = turned.iter().map(|one| one.count).min().unwrap_or(0);
@@ -278,7 +278,7 @@ fn with_ratio(mut sample: Sample, alone: f64, beside: f64) -> Sample {
     sample
 }
 
-/// The last party writes.
+/// The figures of `Readers`. The last party writes.
 fn readers_and_writer(alone: &Contention, beside: Contention) -> Sample {
     let Some((writer, readers)) = beside.turned.split_last() else {
         return Sample::new();
@@ -322,7 +322,7 @@ impl Listener {
         let mut confirmation = [0; 1];
         stream.read_exact(&mut confirmation).await?;
         Ok(Self(spawn_local(async move {
-            // Read, so that the server has no reason to close it.
+            // The messages are read: the server closes a connection with a full output buffer.
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         })))
     }

@@ -1,4 +1,4 @@
-//! What all peers are measured on, and how they are asked.
+//! The server that all peers are measured on, and the commands to peers.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::{
 /// The latency of a far process, in each direction.
 const ONE_WAY: Duration = Duration::from_millis(5);
 
-/// What all peers are measured on.
+/// The server that all peers are measured on, with its observer and its proxies.
 pub struct Stage {
     pub server: Server,
     pub observer: Observer,
     pub plan: Plan,
     pub began: Instant,
-    /// In front of the server, for the peers whose segments are to be lost.
+    /// A proxy in front of the server that loses segments.
     lossy: Option<Proxy>,
-    /// In front of the server, with a latency.
+    /// A proxy in front of the server with a latency.
     far: Option<Proxy>,
 }
 
-/// A peer's answer, and what it cost.
+/// A peer's answer, and its cost.
 pub struct Answered {
     pub value: Value,
     pub used: Used,
@@ -70,7 +70,7 @@ impl Stage {
         self.far.as_ref().expect("it was just started")
     }
 
-    /// Asks, and looks at the counters before and after.
+    /// Sends a command, and reads the counters before and after it.
     pub async fn ask(
         &mut self,
         program: &mut Program,
@@ -95,7 +95,7 @@ pub async fn asked<T: DeserializeOwned>(
     Ok(serde_json::from_value(program.ask(command).await?)?)
 }
 
-/// Waits until something is so; asks again every millisecond.
+/// Waits until `so` returns a value. Calls it every millisecond.
 pub async fn until<T>(
     what: &str,
     within: Duration,

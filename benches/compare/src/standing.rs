@@ -1,4 +1,4 @@
-//! Holds and waits that outlast a command: the same for every lock in Rust.
+//! Holds and waits that outlast a command: the same code for every lock in Rust.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     round::now,
 };
 
-/// So many are taken or released at a time.
+/// The number of locks that are acquired or released at the same time.
 const AT_A_TIME: usize = 64;
 
-/// A lock by a kind and a name.
+/// A client that locks by kind and name.
 pub trait Locker: Clone + Send + Sync + 'static {
     type Held: Send + 'static;
 
@@ -29,7 +29,7 @@ pub trait Locker: Clone + Send + Sync + 'static {
     fn unlock(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// What a peer holds and waits for.
+/// The holds and the waits of a peer.
 pub struct Standing<L: Locker> {
     locker: L,
     held: Option<L::Held>,
@@ -49,7 +49,7 @@ impl<L: Locker> Standing<L> {
         }
     }
 
-    /// The commands from `hold` to `give-up`.
+    /// Answers the commands from `hold` to `give-up`.
     pub async fn answer(&mut self, command: Command) -> Result<Value, Failure> {
         match command {
             Command::Hold { kind, name } => {

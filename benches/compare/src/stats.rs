@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The median of several rounds, and the extremes.
+/// The median of several rounds, and their extremes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
@@ -11,7 +11,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// The spread of at least one value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ impl Spread {
     }
 }
 
-/// Of sorted values, if there are any.
+/// The quantile of sorted values; `None` if there are none.
 pub fn quantile<T: Copy>(sorted: &[T], quantile: f64) -> Option<T> {
     let at = (quantile * sorted.len() as f64) as usize;
     sorted.get(at).or(sorted.last()).copied()

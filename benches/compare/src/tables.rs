@@ -12,7 +12,7 @@ use crate::{
     workload::Workload,
 };
 
-/// All of it.
+/// The whole report.
 pub fn report(report: &Report) -> String {
     let mut text = about(report);
     for table in &report.tables {
@@ -67,7 +67,7 @@ fn about(report: &Report) -> String {
     text
 }
 
-/// A row per peer, a median and its extremes per cell.
+/// A table with a row per peer, and with a median and its extremes per cell.
 pub fn one(workload: Workload, table: &Table) -> String {
     let columns = workload.columns();
     let mut text = format!("### {}\n\n", workload.title());
@@ -119,7 +119,7 @@ fn footnotes(rows: &[Row]) -> String {
     }
 }
 
-/// The targets, with the measured figures.
+/// The table of the targets, with the measured figures.
 fn reached(outcomes: &[Outcome]) -> String {
     let mut text = "### Targets: our figure, or our figure divided by theirs\n\n".to_owned();
     row(
@@ -162,7 +162,7 @@ fn cell(spread: Spread) -> String {
     }
 }
 
-/// Three digits or so, whatever the size.
+/// A number with about three digits, whatever its size.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 10_000.0 => format!("{:.1} k", value / 1e3),

@@ -2,20 +2,20 @@
 
 use crate::{figure::Figure, workload::Workload};
 
-/// Which way is good.
+/// The limit of a target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reach {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// What our figure is divided by.
+/// The divisor of this crate's figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Over {
     Peer(&'static str),
-    /// The least figure of all locks but ours.
+    /// The least figure of all other locks.
     BestLock,
-    /// Something else than one.
+    /// A unit other than one.
     Unit(f64),
     /// A unit, for the figure of the worst round.
     WorstOf(f64),

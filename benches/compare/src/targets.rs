@@ -14,7 +14,7 @@ use crate::{
     workload::{Workload, of, pair, permits},
 };
 
-/// A target and how it came out; `measured` is `None` without the peer.
+/// A target and the figure that was measured; `None` without the peer.
 pub struct Outcome {
     pub what: String,
     pub reach: Reach,
@@ -40,7 +40,7 @@ fn targets() -> Vec<Target> {
         Target { what: what.to_owned(), row: OURS, workload, figure, over, reach }
     };
     let mut all = vec![
-        // A PING now and then is a thousandth of a command.
+        // The limits allow for an occasional PING, a thousandth of a command.
         target("scripts sent per lock + unlock", Sent, Scripts, ITSELF, AtMost(2.005)),
         target("other commands sent per lock + unlock", Sent, Others, ITSELF, AtMost(0.005)),
         target("pair p50, 1 task / raw fred", pair(1), P50, Peer("fred"), AtMost(1.05)),
@@ -80,7 +80,7 @@ fn targets() -> Vec<Target> {
     all
 }
 
-/// Of the workloads of the report.
+/// The outcomes for the workloads of the report.
 pub fn outcomes(report: &Report) -> Vec<Outcome> {
     let measured = targets()
         .into_iter()

@@ -15,7 +15,7 @@ use crate::{
     stats,
 };
 
-/// The lock that the tasks of `turns` take.
+/// The lock that the tasks of `turns` acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     One(Kind),
@@ -27,19 +27,19 @@ pub enum Taken {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turns {
     pub taken: Taken,
-    /// One, unless it is a multi-lock.
+    /// The names of the lock: one, except for a multi-lock.
     pub names: Vec<String>,
     pub clients: usize,
-    /// Of each client.
+    /// The tasks of each client.
     pub tasks: usize,
-    /// While the lock is held.
+    /// The time for which a turn holds the lock.
     pub work: Pause,
-    /// From a release until the task wants the lock again.
+    /// The time from a release until the task wants the lock again.
     pub think: Pause,
     pub times: Times,
 }
 
-/// Milliseconds; each pause is a random time of the range.
+/// A range in milliseconds, from which each pause is drawn at random.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pause {
     pub least: f64,
@@ -49,18 +49,18 @@ pub struct Pause {
 /// The answer to `turns`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Turned {
-    /// Turns that ended within the window.
+    /// The turns that ended within the window.
     pub count: u64,
-    /// Turns since the command.
+    /// The turns since the command.
     pub all: u64,
     pub seconds: f64,
-    /// Includes waits that last at the end of the window, up to there.
+    /// The longest wait. A wait that lasts at the end of the window counts up to there.
     pub longest_wait_us: f64,
-    /// Of the same waits.
+    /// The 99th percentile of the same waits.
     pub wait_p99_us: f64,
 }
 
-/// A lock that a task takes and releases again and again.
+/// A lock that a task acquires and releases again and again.
 pub trait TurnLock: Send + 'static {
     type Held: Send;
 
@@ -108,11 +108,11 @@ impl Pause {
         Duration::from_secs_f64(millis / 1e3)
     }
 
-    /// On a thread that may block: the timer of tokio would make 2 ms of 1.
+    /// Sleeps on a thread that may block: tokio's timer would make 2 ms of 1.
     async fn sleep(self) {
         if self.most > 0.0 {
             let drawn = self.drawn();
-            // It panics only where the runtime ends.
+            // The thread fails only when the runtime ends.
             let _ = tokio::task::spawn_blocking(move || std::thread::sleep(drawn)).await;
         }
     }
@@ -140,7 +140,7 @@ impl fmt::Display for Pause {
 }
 
 impl Turns {
-    /// Reads the words behind `turns`, without the times.
+    /// Reads the words behind `turns`, except the times.
     pub fn read(words: &[&str], times: Times) -> Option<Self> {
         let [kind, names, tasks, work, think] = words else {
             return None;
@@ -181,7 +181,7 @@ struct Done {
 }
 
 impl Done {
-    /// Notes a wait. It may have lasted beyond the window.
+    /// Notes a wait, which may have lasted beyond the window.
     fn waited(&mut self, window: &Window, asked: Instant, taken: Instant) {
         if taken >= window.begin && asked < window.end {
             self.waits.push(taken.min(window.end) - asked);
@@ -200,7 +200,7 @@ impl Done {
     }
 }
 
-/// Has each of these locks taken and released by a task of its own until the window is over.
+/// Acquires and releases each of these locks in a task of its own until the window is over.
 pub async fn run<L: TurnLock>(locks: Vec<L>, turns: &Turns) -> Result<Turned, Failure> {
     let (work, think) = (turns.work, turns.think);
     let window = turns.times.window();

@@ -1,4 +1,4 @@
-//! Many tasks that wait, and the memory that they take.
+//! The memory of many tasks that wait.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::{
 };
 
 const COUNT: usize = 10_000;
-/// What it takes to connect, to load scripts and to start threads is no part of a waiter.
+/// Warm-up for connections, scripts and threads, whose memory is no part of a waiter.
 const WARM_UP: Times = Times {
     warm_up: Duration::ZERO,
     measured: Duration::from_millis(300),
 };
-/// All wait once the memory stays what it is for this long.
+/// All tasks wait when the memory has been steady for this long.
 const STEADY: Duration = Duration::from_millis(700);
-/// It is what it was if it is within this.
+/// The memory is steady if it changes by no more than this part.
 const SAME: f64 = 0.005;
 
-/// In a process of its own; another process of the same peer holds what it waits for.
+/// Measures a process of its own. Another process of the same peer holds the locks.
 pub async fn memory(stage: &mut Stage, peer: &mut Peer, names: usize) -> Result<Sample, Failure> {
     let prefix = testbed::unique_name("bench:waiting");
     let mut holder = peer.program().await?;
@@ -62,7 +62,7 @@ pub async fn memory(stage: &mut Stage, peer: &mut Peer, names: usize) -> Result<
     Ok(sample)
 }
 
-/// Returns when the memory no longer changes, or when it has been waited for that for long enough.
+/// Waits until the memory is steady, for `within` at most.
 async fn steady(program: &Program, within: Duration) -> Result<(), Failure> {
     let start = Instant::now();
     let (mut was, mut since) = (program.memory()?, Instant::now());

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The workloads.
 
 use compare::Kind;
 
@@ -9,37 +9,37 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// `lock()` and `unlock()` by that many tasks, each on a key of its own.
+    /// Pairs of `lock()` and `unlock()` in that many tasks, each on a key of its own.
     Pair {
         kind: Kind,
         tasks: usize,
     },
-    /// What the client sends for that, by `MONITOR`.
+    /// The commands that a client sends for a pair, by `MONITOR`.
     Sent,
-    /// All on one key.
+    /// Pairs in tasks of one process, all on one key.
     OneKey {
         tasks: usize,
     },
-    /// The read side of one lock.
+    /// Pairs on the read side of one lock.
     Readers {
         tasks: usize,
     },
-    /// The same, by tasks of four processes.
+    /// Pairs in tasks of four processes, all on one key.
     Processes,
-    /// `unlock()` in one process until the `lock()` that waits in another returns.
+    /// The time from `unlock()` in one process until the `lock()` that waits in another returns.
     HandOff,
-    /// From one to the next of the waiters in the queue of a fair lock, in two processes.
+    /// The time from one waiter to the next in the queue of a fair lock, in two processes.
     FairHandOff,
-    /// One write among ten, the rest are reads.
+    /// Read-write locks: one pair in ten writes, and nine read.
     Mixed,
-    /// One semaphore of so many permits.
+    /// Pairs on one semaphore of `permits` permits.
     Permits {
         tasks: usize,
         permits: u32,
     },
-    /// Held until they have been renewed a few times.
+    /// Locks that are held until they have been renewed a few times.
     Held,
-    /// Tasks that wait for locks of so many names.
+    /// Tasks that wait for locks of `names` names.
     Waiting {
         names: usize,
     },
@@ -53,14 +53,14 @@ pub enum Workload {
     Share(Share),
 }
 
-/// In each of the processes that share a key.
+/// The tasks in each of the processes that share a key.
 pub const PROCESS_TASKS: usize = 16;
 pub const MIXED_TASKS: usize = 64;
 pub const MIXED_NAMES: usize = 16;
 pub const HELD: usize = 10_000;
 pub const LOSS_TASKS: usize = 8;
 
-/// In this order, with what may take long at the end: the time is bounded.
+/// The order of the workloads. Long ones are last, because the time of a run is bounded.
 const COSTS: [Workload; 30] = [
     pair(1),
     Workload::Sent,
@@ -94,7 +94,7 @@ const COSTS: [Workload; 30] = [
     Workload::OneKey { tasks: 1000 },
 ];
 
-/// All that there is, in this order.
+/// All workloads, in the order of a run.
 pub fn all() -> impl Iterator<Item = Workload> {
     COSTS.into_iter().chain(shares())
 }
@@ -144,7 +144,7 @@ const SENT: Columns = &[
     (Figure::Others, "other commands/pair"),
 ];
 const HAND_OFF: Columns = &[(Figure::P50, "p50, us"), (Figure::P99, "p99, us")];
-/// Each queue has to form first: the scripts are those of getting in line as well.
+/// Each queue has to form first, so the scripts include those that enqueue.
 const FAIR_HAND_OFF: Columns = &[
     (Figure::P50, "p50, us"),
     (Figure::P99, "p99, us"),
@@ -171,7 +171,7 @@ const MULTI: Columns = &[
 const START: Columns = &[(Figure::P50, "until the first lock, us")];
 
 impl Workload {
-    /// What it is called on the command line, in the results and in the lines about progress.
+    /// The name on the command line, in the results and in the lines about progress.
     pub fn name(self) -> String {
         match self {
             Self::Pair {
@@ -252,7 +252,7 @@ impl Workload {
         }
     }
 
-    /// Whether the time goes into waiting: a JVM gets around to less, and needs longer to be warm.
+    /// Whether a round mostly waits: a JVM executes less in it, and needs a longer warm-up.
     pub fn mostly_waits(self) -> bool {
         matches!(self, Self::HandOff | Self::FairHandOff)
     }
@@ -269,7 +269,8 @@ impl Workload {
         )
     }
 
-    /// How many times as long as the rest its rounds are: in less, few of the many waiters get their turn.
+    /// The length of a round, in lengths of an ordinary one: in less, few of many waiters get a
+    /// turn.
     pub fn stretch(self, quick: bool) -> u32 {
         match self {
             Self::OneKey { tasks: 1000 } => 3,
@@ -278,7 +279,7 @@ impl Workload {
         }
     }
 
-    /// Whether one round is long, and many of its kind: it is the only one.
+    /// Whether a round is long and does many operations: then it is the only one.
     pub fn takes_long(self) -> bool {
         matches!(self, Self::Held | Self::Waiting { .. })
     }
