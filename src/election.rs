@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{Error, LostReason},
-    guard::{Guard, release_after},
+    guard::{Guard, after_release},
     lock::FencedLock,
     owner::Owner,
     wire::fenced::Fenced,
@@ -147,7 +147,7 @@ impl Election {
                 done = async { body(leader).await } => Some(done),
             };
             if let Some(done) = done {
-                return release_after(term.guard, done).await;
+                return after_release(term.guard.unlock().await, done);
             }
             drop(term);
             sleep(pause).await;

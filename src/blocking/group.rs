@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::wait_for;
-use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released};
+use crate::{All, Error, LostReason, Majority, Owner, Quorum, Released, guard::after_release};
 
 /// All of several locks, or none.
 pub type MultiLock = GroupLock<All>;
@@ -63,10 +63,7 @@ impl<Q: Quorum> GroupLock<Q> {
     pub fn run<T: Send + 'static>(&self, body: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
         let guard = self.lock()?;
         let result = body(&guard);
-        match guard.unlock() {
-            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(result)),
-            _ => Ok(result),
-        }
+        after_release(guard.unlock(), result)
     }
 
     /// Releases the latest hold of this thread that has no guard: see [`crate::GroupLock::unlock`].

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{give_back, wait_for};
-use crate::{Error, Fenced, Kind, LostReason, Owner, Released, kind::Dyn};
+use crate::{Error, Fenced, Kind, LostReason, Owner, Released, guard::after_release, kind::Dyn};
 
 /// One hold on a [`DynLock`](super::DynLock).
 pub type DynGuard = Guard<Dyn>;
@@ -94,11 +94,7 @@ impl<K: Kind> Guard<K> {
     /// Runs `body`, then releases the hold.
     pub(super) fn run<T: Send + 'static>(self, body: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let result = body(&self);
-        match self.unlock() {
-            Err(lost @ Error::Lost { .. }) => Err(lost.with_result(result)),
-            // The body has run under the lock, so a failed release does not discard its result.
-            _ => Ok(result),
-        }
+        after_release(self.unlock(), result)
     }
 
     /// Keeps the hold under which `done` was computed until that time.

@@ -36,6 +36,7 @@ type Granted = (Arc<Tenure>, HoldId, Option<Arc<Tenure>>);
 pub(super) struct Grant<'a> {
     pub(super) spec: &'a Arc<LockSpec>,
     pub(super) owner: Owner,
+    /// The local lock; `None` for readers, which hold the lock side by side.
     pub(super) local: Option<&'a LocalRef>,
     /// The readers that may join it.
     pub(super) readers: Option<&'a ReadersRef>,
@@ -50,6 +51,11 @@ pub(super) struct Grant<'a> {
 }
 
 impl Grant<'_> {
+    /// The owner of the hold. Under a lent field, that is not the owner of the entry.
+    fn holder(&self, entry: &OwnerEntryRef) -> OwnerId {
+        OwnerId::new(entry.key().1.client(), self.owner)
+    }
+
     /// Adds a hold to `tenure`. Returns `None` if that has expired, and an error if the grant
     /// cannot be relied upon.
     fn reenter(
@@ -107,10 +113,8 @@ impl OwnerTable {
         tenure: Option<Arc<Tenure>>,
         grant: Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
-        // Under a lent field, the holder is not the owner of the entry.
-        let holder = OwnerId::new(entry.key().1.client(), grant.owner);
-        let spec = grant.spec;
-        let reader = (spec.mode.is_shared()).then(|| self.enter(&spec.name, holder));
+        let enter = || self.enter(&grant.spec.name, grant.holder(entry));
+        let reader = grant.local.is_none().then(enter);
         if let Some(tenure) = tenure
             && let Some(granted) = grant.reenter(tenure, reader.as_ref())?
         {
@@ -119,9 +123,9 @@ impl OwnerTable {
         if Instant::now() >= validity(grant.sent, grant.lease) {
             return Err(None);
         }
-        match reader {
-            Some(reader) => self.begin_shared(entry, &reader, &grant),
-            None => self.begin_exclusive(entry, &grant),
+        match grant.local {
+            Some(local) => self.begin_exclusive(entry, local, &grant),
+            None => self.begin_shared(entry, &grant),
         }
     }
 
@@ -129,10 +133,10 @@ impl OwnerTable {
     fn begin_shared(
         &self,
         entry: &OwnerEntryRef,
-        reader: &OwnerEntryRef,
         grant: &Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let spec = grant.spec;
+        let reader = self.enter(&spec.name, grant.holder(entry));
         let is_writing = (spec.mode.beside())
             .and_then(|exclusive| self.tenure(spec, exclusive, entry.key().1))
             .is_some();
@@ -144,7 +148,7 @@ impl OwnerTable {
             return Err(None);
         }
         let (tenure, id) = self.begin(entry, grant, readers);
-        let read = tenure.attach_reader(reader, &mut reading);
+        let read = tenure.attach_reader(&reader, &mut reading);
         drop(reading);
         let sent = lock(&entry.sent).replace(tenure.clone());
         drop((read, sent));
@@ -160,6 +164,7 @@ impl OwnerTable {
     fn begin_exclusive(
         &self,
         entry: &OwnerEntryRef,
+        local: &LocalRef,
         grant: &Grant<'_>,
     ) -> Result<Granted, Option<Arc<Tenure>>> {
         let (tenure, id) = self.begin(entry, grant, None);
@@ -167,9 +172,6 @@ impl OwnerTable {
             // A grant that excludes readers proves that the shared read tenure has ended.
             self.readers(&grant.spec.name).close();
         }
-        let Some(local) = grant.local else {
-            return Ok((tenure, id, None));
-        };
         let is_over =
             |other: &Arc<Tenure>| other.live_count() == 0 || other.hold_set().seen_at < grant.sent;
         let (notified, old) = local
@@ -192,7 +194,7 @@ impl OwnerTable {
         if readers.is_some() {
             hold_set.open(grant.hand_off_until);
         }
-        let holder = OwnerId::new(entry.key().1.client(), grant.owner);
+        let holder = grant.holder(entry);
         let durability = smallvec![grant.durability];
         let number = self.next_number();
         let mut tenure = Tenure::new(entry, holder, grant.spec, hold_set, durability, number);

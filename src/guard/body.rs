@@ -7,14 +7,12 @@ use crate::{
 };
 
 /// A guard under which a body can run.
-pub(crate) trait Protects: Sized {
+pub(crate) trait Protects {
     /// Completes with the reason when the hold is lost.
     fn loss(&self) -> impl Future<Output = LostReason> + Send;
 
     /// That the hold was lost for this reason.
     fn loss_error(&self, reason: LostReason) -> Error;
-
-    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
 
 /// Runs `body` as `owner` until the hold is lost. The loss is checked before each poll of `body`.
@@ -30,12 +28,12 @@ pub(crate) async fn run_under<G: Protects, T>(
     }
 }
 
-/// Releases the hold under which `done` was made.
-pub(crate) async fn release_after<T: Send + 'static>(
-    guard: impl Protects,
+/// Returns `done`, which a body has made under a hold, given the result of the hold's release. A loss keeps `done` in its error.
+pub(crate) fn after_release<T: Send + 'static>(
+    released: Result<Released, Error>,
     done: T,
 ) -> Result<T, Error> {
-    match guard.release().await {
+    match released {
         Err(lost @ Error::Lost { .. }) => Err(lost.with_result(done)),
         // The body has run under the lock, so a failed release does not discard its result.
         _ => Ok(done),

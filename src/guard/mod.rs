@@ -8,7 +8,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use body::{Protects, release_after, run_under};
+pub(crate) use body::{Protects, after_release, run_under};
 pub use multi_guard::MultiGuard;
 pub(crate) use multi_guard::summed_up;
 
@@ -232,10 +232,6 @@ impl<K: Kind> Protects for Guard<K> {
 
     fn loss_error(&self, reason: LostReason) -> Error {
         self.hold.tenure().lost_error(reason)
-    }
-
-    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {
-        self.unlock()
     }
 }
 

@@ -284,10 +284,6 @@ impl Protects for MultiGuard {
         });
         lost.unwrap_or_else(|| self.parts[0].hold.tenure().lost_error(reason))
     }
-
-    fn release(self) -> impl Future<Output = Result<Released, Error>> + Send {
-        self.unlock()
-    }
 }
 
 /// The result of a group's releases, if `need` locks had to be held. A loss comes before other errors.

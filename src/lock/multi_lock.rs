@@ -11,7 +11,7 @@ use super::{
 use crate::{
     engine::{Deadline, Group, Member, send_permits},
     error::Error,
-    guard::{MultiGuard, release_after, run_under, summed_up},
+    guard::{MultiGuard, after_release, run_under, summed_up},
     owner::Owner,
     wire::{Lease, LockSpec, Released},
 };
@@ -311,7 +311,7 @@ impl<Q: Quorum> GroupLock<Q> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await
+        after_release(guard.unlock().await, done)
     }
 
     /// Releases the latest hold of the owner that has no guard, as [`MultiGuard::leak`] leaves it, on every lock.

@@ -8,7 +8,7 @@ use super::Lock;
 use crate::{
     engine::Then,
     error::Error,
-    guard::{Guard, release_after, run_under},
+    guard::{Guard, after_release, run_under},
     owner::Owner,
     wire::{Kind, Lease},
 };
@@ -51,7 +51,7 @@ impl<K: Kind> Lock<K> {
         let owner = self.owner();
         let guard = self.owned_by(&owner).lock().await?;
         let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await
+        after_release(guard.unlock().await, done)
     }
 
     /// As [`run`](Self::run), if the lock is free. Returns `None` without a call of `body` if another owner holds it.
@@ -90,7 +90,7 @@ impl<K: Kind> Lock<K> {
             return Ok(None);
         };
         let done = run_under(&guard, owner, body).await?;
-        release_after(guard, done).await.map(Some)
+        after_release(guard.unlock().await, done).map(Some)
     }
 
     /// As [`try_run`](Self::try_run), but keeps the lock for at least `least` from its grant. Another instance with a late clock
@@ -191,7 +191,7 @@ impl<K: Kind> Guard<K> {
     ) -> Result<T, Error> {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
-            return release_after(self, done).await;
+            return after_release(self.unlock().await, done);
         }
         let extended = self.hold().extend(keeping(rest)?, Then::Fixed).await;
         if let Err(lost @ Error::Lost { .. }) = extended {
