@@ -3,11 +3,14 @@
 //! A round tries all locks at once. If it gets too few, the group releases them, waits for the lock
 //! that refused, and begins the next round with that one. Locks that are wanted all the time are
 //! seldom free together. From the second round on, a group that needs all its locks therefore keeps
-//! those that it has for a moment ([`KEPT_FOR`]), and waits for the rest meanwhile.
+//! some of those that it has for a moment ([`KEPT_FOR`]), and waits for the rest meanwhile.
 //!
-//! The moment is short and random. Groups that overlap, in whatever order, thus do not wait for
-//! each other for long. It is also a part of the shortest lease, and that part grows from round to
-//! round: a group that has waited for long prevails over one that has just arrived.
+//! All groups have their members in one order. A group keeps the members that precede the first
+//! missing one, and waits for that one next. So whatever it waits for, it holds only members that
+//! precede it, and groups do not wait for each other in a circle. Owners that acquire single locks
+//! in another order end such a circle with the moment, which is short and random. It is also a part
+//! of the shortest lease, and that part grows from round to round: a group that has waited for long
+//! prevails over one that has just arrived.
 
 use std::time::Duration;
 
@@ -278,6 +281,16 @@ impl Group<'_> {
     /// Waits for the missing locks, one after the other, for a moment in all. The caller counts the
     /// result.
     async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline, patience: u32) {
+        // Members beyond the first missing one are given back: a group that waits holds only members
+        // that precede the awaited one, so groups do not wait for each other in a circle.
+        let is_taken = |index| taken.iter().any(|part: &Part| part.index == index);
+        let first_missing = (0..self.members.len()).find(|index| !is_taken(*index));
+        let first_missing = first_missing.unwrap_or(self.members.len());
+        let beyond = taken.extract_if(.., |part| part.index > first_missing);
+        release_all(beyond.collect()).await;
+        if taken.is_empty() {
+            return;
+        }
         let leases = self
             .members
             .iter()
@@ -286,11 +299,7 @@ impl Group<'_> {
         // A random moment, so that two groups that wait for each other do not give up together.
         let moment = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until = Deadline::Until(deadline.earlier(Instant::now() + moment));
-        let is_there = |index| taken.iter().any(|part: &Part| part.index == index);
-        let missing: Vec<_> = (0..self.members.len())
-            .filter(|index| !is_there(*index))
-            .collect();
-        for index in missing {
+        for index in first_missing..self.members.len() {
             let Member { engine, request } = &self.members[index];
             match engine.acquire(request, until).await {
                 Ok(Some(hold)) => taken.push(self.part(index, hold)),

@@ -123,8 +123,9 @@ impl<Q: Quorum> GroupLock<Q> {
     ///
     /// If another owner holds a lock of the group, the group releases its acquired locks, waits for that one as
     /// [`Lock::lock`](crate::Lock::lock) does, and then tries the rest again. From the second round on, a multi-lock first
-    /// keeps its acquired locks for up to 250 ms and waits for the rest: contended locks are seldom free together. It then
-    /// releases them and holds nothing while it waits, so groups that share locks do not wait for each other for ever.
+    /// keeps the acquired locks that precede the missing one for up to 250 ms and waits for the rest: contended locks are seldom
+    /// free together. It then releases them and holds nothing while it waits. All groups have their locks in one order, so groups
+    /// that share locks do not wait for each other in a circle.
     ///
     /// # Errors
     ///
