@@ -44,9 +44,11 @@ const STOPS: Profile = Profile {
     ..MOVES
 };
 
-/// Short leases, so that they can be waited for.
+/// Short leases, so that they can be waited for. If a slot moves and its new node dies with the queue before a client hears of the
+/// move, the client's waiters do not learn it from a connection: only a poll helps.
 const DEATHS: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
+    poll_floor: Duration::from_secs(5),
     ..STOPS
 };
 
