@@ -297,7 +297,7 @@ impl Topology {
                 .and_then(|message| Redirection::read(message, &asked));
             match (redirection, prepared.take()) {
                 (Some(Redirection::Ask(address)), Some(prepared))
-                    if !is_asking && prepared.address == address =>
+                    if prepared.address == address =>
                 {
                     turn = Some(prepared);
                     continue;
