@@ -1,4 +1,5 @@
-//! The contract that every kind of lock keeps, written once. A new kind is a [`Subject`] and one line: see the end.
+//! The contract that every kind of lock keeps, written once. A new kind is a
+//! [`Subject`](subjects::Subject) and one line (see the end).
 
 mod bed;
 mod exclusion;
@@ -25,7 +26,7 @@ mod watchdog;
 
 use subjects::Subject;
 
-/// Runs the contract for a kind: what every kind keeps, and what those of each trait keep.
+/// Runs the contract for a kind: the tests of every kind, and those of each trait.
 macro_rules! contract {
     ($kind:ident: $subject:ident, $($trait:ident)+) => {
         mod $kind {
@@ -77,7 +78,7 @@ macro_rules! contract {
                 the_future_of_a_wait_is_small nothing_shows_a_password;
         }
     };
-    // The holder may take it again.
+    // Kinds with re-entry.
     (@reentrant $subject:ident) => {
         contract! { @tests $subject;
             exclusion: the_branches_of_a_join_share_their_owner a_spawned_task_in_a_scope_is_its_owner;
@@ -96,7 +97,7 @@ macro_rules! contract {
             shutdown: nested_and_leaked_holds_are_counted;
         }
     };
-    // The holder is refused a second hold.
+    // Kinds whose holder is refused a second hold.
     (@once $subject:ident) => {
         contract! { @tests $subject;
             once: every_acquire_method_is_refused_to_the_holder a_refusal_costs_the_hold_nothing
@@ -104,19 +105,19 @@ macro_rules! contract {
                 every_kind_of_end_lets_its_owner_in_again;
         }
     };
-    // Waiters listen for the release.
+    // Kinds whose waiters subscribe to the release.
     (@listening $subject:ident) => {
         contract! { @tests $subject;
             listening: waiters_share_a_connection_and_leave_it;
         }
     };
-    // Waiters ask again and again.
+    // Kinds whose waiters poll.
     (@polling $subject:ident) => {
         contract! { @tests $subject;
             polling: a_silent_release_lets_a_waiter_in no_client_listens a_release_is_announced_all_the_same;
         }
     };
-    // Many may hold it at once.
+    // Kinds with several holders at once.
     (@shared $subject:ident) => {
         contract! { @tests $subject;
             sharing: many_owners_hold_a_shared_lock_at_once a_rival_enters_after_the_last_holder

@@ -1,8 +1,9 @@
-//! What goes wrong between a lock and its server, on purpose: lost replies, cut connections, stopped servers and
-//! processes, dropped and forgotten futures. The names of the tests carry the pitfalls that they stand for.
+//! Faults between a lock and its server: lost replies, cut connections, stopped servers and
+//! processes, dropped and forgotten futures. Test names begin with the pitfalls that they cover
+//! (docs/pitfalls.md).
 //!
-//! A scenario is written once, for any kind of lock. What takes moments runs for every kind that it applies to, what
-//! takes long for four that differ in their data: see the end.
+//! Each scenario is written once, for any kind of lock. A short scenario runs for every kind that
+//! it applies to, a long one for four or five kinds whose data differ (see the end of this file).
 
 mod connections;
 mod drops;
@@ -24,7 +25,7 @@ macro_rules! hazards {
             $(mod $trait { hazards! { @$trait $subject } })+
         }
     };
-    // Short ones.
+    // Short scenarios.
     (@every $subject:ident) => {
         hazards! { @tests $subject;
             connections: many_cuts_while_locks_are_taken refused_connections_are_tried_again_until_they_are_not
@@ -42,7 +43,7 @@ macro_rules! hazards {
             starving: forgotten_futures_hold_no_other_task_up;
         }
     };
-    // The holder may take it again.
+    // Kinds with re-entry.
     (@reentrant $subject:ident) => {
         hazards! { @tests $subject;
             drops: p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays
@@ -51,7 +52,7 @@ macro_rules! hazards {
             starvation: an_unanswered_inner_release_ends_the_outer_hold_in_time;
         }
     };
-    // Waiters listen for the release.
+    // Kinds whose waiters subscribe to the release.
     (@listening $subject:ident) => {
         hazards! { @tests $subject;
             connections: p_w4_both_connections_are_killed_while_waiting
@@ -65,26 +66,26 @@ macro_rules! hazards {
                 p_w3_a_patient_waiter_among_impatient_ones_gets_in;
         }
     };
-    // Every release is announced, with or without a waiter.
+    // Kinds that announce every release, with or without a waiter.
     (@announced $subject:ident) => {
         hazards! { @tests $subject;
             permissions: p_a9_a_user_without_channels_gets_an_error_and_takes_nothing;
         }
     };
-    // Waiters listen to one channel, not each to its own.
+    // Kinds whose waiters share one channel.
     (@one_channel $subject:ident) => {
         hazards! { @tests $subject;
             permissions: a_refused_channel_costs_a_connection_once;
         }
     };
-    // Waiters ask seldom, as they are sure to be told.
+    // Kinds whose waiters poll seldom, because a message is sure to reach them.
     (@patient $subject:ident) => {
         hazards! { @tests $subject;
             starvation: p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait;
             waking: p_a7_a_key_without_expiry_is_polled;
         }
     };
-    // Long ones.
+    // Long scenarios.
     (@slow $subject:ident) => {
         hazards! { @tests $subject;
             connections: p_t1_scripts_are_flushed_in_a_loop;
@@ -110,7 +111,7 @@ macro_rules! hazards {
                 a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal;
         }
     };
-    // The longest, or those that do not depend on the kind.
+    // The longest scenarios, and those that do not depend on the kind.
     (@once $subject:ident) => {
         hazards! { @tests $subject;
             drops: p_a3_a_thousand_futures_dropped_leave_no_renewal;

@@ -1,4 +1,4 @@
-//! Every public type shows itself, travels between threads, and keeps secrets.
+//! Every public type implements `Debug`, is `Send`, and shows no secret.
 
 use std::{fmt::Debug, hash::Hash};
 
@@ -65,12 +65,12 @@ pub async fn futures_travel<S: Subject>() {
     let _ = is_send(bed.client.shutdown()).await;
 }
 
-/// Thousands of tasks may wait, each with a handle and the future of its wait.
+/// Thousands of tasks may wait, each with a handle and a future.
 pub async fn the_future_of_a_wait_is_small<S: Subject>() {
     let bed = Bed::<S>::new().await;
     assert!(size_of_val(&bed.lock) <= 32, "{}", size_of_val(&bed.lock));
     let wait = bed.lock.lock();
-    // A release build makes it smaller.
+    // The future is smaller in a release build.
     assert!(size_of_val(&wait) <= 304, "{}", size_of_val(&wait));
 }
 
