@@ -120,7 +120,7 @@ async fn costs_scripts<K: Kind>(
 
 /// The head of the local queue sends the requests for all waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_of_a_client_asks_for_all_that_arrive_together() {
+async fn one_task_of_a_client_sends_the_requests_of_all_waiters() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let holder_client = connect(&server.url(), woken_only()).await;
@@ -193,7 +193,7 @@ impl Arrivals {
 /// Connections break between a release and the next attempt, with or without the message. No poll
 /// helps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cut_connections_cost_a_crowd_no_wake_up() {
+async fn cut_connections_lose_no_notification() {
     const CUTS: u64 = 40;
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
@@ -306,7 +306,7 @@ async fn a_hold_granted_while_the_client_closes_is_released() {
 
 /// Two thirds of the tasks time out early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_give_up_cost_a_crowd_no_wake_up() {
+async fn waiters_that_time_out_lose_no_notification() {
     const TASKS: usize = 24;
     const TURNS: usize = 200;
     let server = Server::start().await;

@@ -135,7 +135,7 @@ fn garbage() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn garbage_at_the_handshake_ends_nothing_but_the_attempt() {
+async fn garbage_at_the_handshake_fails_only_the_attempt() {
     for garbage in garbage() {
         let shown = String::from_utf8_lossy(&garbage[..garbage.len().min(30)]).into_owned();
         let peer = Impostor::start(None, move |_| Fate::Answer(garbage.clone())).await;
@@ -147,7 +147,7 @@ async fn garbage_at_the_handshake_ends_nothing_but_the_attempt() {
 }
 
 #[tokio::test]
-async fn garbage_in_place_of_an_answer_ends_nothing_but_the_connection() {
+async fn garbage_instead_of_a_reply_ends_only_the_connection() {
     let server = Server::start().await;
     for garbage in garbage() {
         let shown = String::from_utf8_lossy(&garbage[..garbage.len().min(30)]).into_owned();
@@ -249,7 +249,7 @@ async fn no_log_and_no_error_shows_a_password() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_is_unavailable_and_says_so() {
+async fn a_full_server_is_reported_as_unavailable() {
     let server = Server::start().await;
     let mut admin = server.admin().await;
     let mut set = redis::cmd("CONFIG");

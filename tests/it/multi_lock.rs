@@ -29,7 +29,7 @@ async fn exist(server: &Server, names: &[String]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_lock_takes_and_releases_all_members() {
+async fn a_multi_lock_acquires_and_releases_all_members() {
     let (server, client) = bed().await;
     let names = names(3);
     let lock = client.multi_lock(&names);
@@ -203,7 +203,7 @@ async fn p_m3_overlapping_groups_do_not_wait_for_each_other_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_m4_a_hundred_names_take_one_call_and_one_call_back() {
+async fn p_m4_a_hundred_names_are_acquired_and_released_in_one_call_each() {
     let (server, client) = bed().await;
     client
         .multi_lock(["warm"])

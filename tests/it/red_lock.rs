@@ -91,7 +91,7 @@ async fn p_m5_a_minority_is_not_needed_and_a_minority_is_not_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_m5_a_frozen_minority_is_done_without_and_released_later() {
+async fn p_m5_a_frozen_minority_is_not_needed_and_is_released_later() {
     let fleet = Fleet::new(3).await;
     let clients = fleet.clients().await;
     fleet.servers[1].pause();
@@ -211,7 +211,7 @@ async fn p_m5_validity_is_the_lease_less_the_time_spent_and_drift() {
 
 /// P-A11: a call does not wait for dead servers longer than necessary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_a11_dead_servers_do_not_make_the_rest_wait() {
+async fn p_a11_dead_servers_do_not_delay_live_ones() {
     let fleet = Fleet::new(3).await;
     let lock = fleet.lock(&fleet.clients().await);
     let long = lock.with_lease(Duration::from_secs(3600));

@@ -74,7 +74,7 @@ async fn left_clean(set_up: &Watched, new: usize, clients: &[LockClient]) {
     .await;
     for client in clients {
         let report = client.shutdown().await;
-        assert_eq!(report.unreleased, [], "nothing is left unreleased");
+        assert_eq!(report.unreleased, [], "no hold is unreleased");
     }
     for server in [master].into_iter().chain(&set_up.sentinels) {
         eventually("no connection is left", PROMPT, async || {

@@ -32,7 +32,7 @@ impl Latch {
         self.witness.pttl(&self.name).await
     }
 
-    /// `SET name value NX PX lease`, as redis-py, redsync and others do. Returns whether it was
+    /// `SET name value NX PX lease`, as redis-py and redsync do. Returns whether it was
     /// granted.
     async fn foreign_take(&self, value: &str, lease: &str) -> bool {
         let words = ["SET", &self.name, value, "NX", "PX", lease];
@@ -138,7 +138,7 @@ async fn a_release_is_announced_to_waiters_of_this_library() {
 /// A renewal extends only the client's own value. When the value is another's, the hold is lost and
 /// the value unchanged.
 #[tokio::test]
-async fn a_renewal_extends_our_own_value_only() {
+async fn a_renewal_extends_the_clients_own_value_only() {
     let latch = Latch::new().await;
     let lease = Duration::from_millis(600);
     let client = latch.witness.client(watched(lease)).await;

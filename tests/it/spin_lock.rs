@@ -78,7 +78,7 @@ async fn both_back_offs_space_the_attempts() {
 
 /// A pause of zero is raised to a millisecond, so no setting keeps the server busy.
 #[tokio::test]
-async fn a_back_off_of_nothing_is_a_millisecond() {
+async fn a_back_off_of_zero_is_a_millisecond() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.a_client().await;
     turnstile.java_enters("60000").await;
@@ -165,7 +165,7 @@ async fn a_spin_release_is_announced_once() {
 
 /// P-W11: a listening waiter behind Redisson's spin lock retries at the poll floor ..
 #[tokio::test]
-async fn p_w11_behind_a_silent_release_the_poll_floor_brings_waiters_back() {
+async fn p_w11_a_poll_finds_a_silent_release() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(polling(SECOND)).await;
     turnstile.java_enters("600000").await;
@@ -182,7 +182,7 @@ async fn p_w11_behind_a_silent_release_the_poll_floor_brings_waiters_back() {
 
 /// .. and at the end of the lease that its refusal reported, if that is earlier.
 #[tokio::test]
-async fn p_w11_behind_a_lease_that_runs_out_waiters_are_back_at_its_end() {
+async fn p_w11_waiters_retry_when_a_lease_expires() {
     let turnstile = Turnstile::new().await;
     let client = turnstile.witness.client(only_messages()).await;
     turnstile.java_enters("1500").await;

@@ -24,7 +24,7 @@ const WORK: Duration = Duration::from_millis(5);
 /// The turns of all contenders together.
 const TURNS: u64 = 120;
 
-/// Tasks that acquire a lock, work and release it until they are told to stop.
+/// Tasks that acquire a lock, work and release it until the contest is over.
 #[derive(Default)]
 struct Contest {
     tasks: JoinSet<()>,
@@ -162,13 +162,13 @@ async fn pollers_are_let_in<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_spin_are_let_in() {
+async fn clients_of_a_spin_lock_all_acquire_it() {
     let name = unique_name("spin");
     pollers_are_let_in(|client| client.spin_lock(&name)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_a_simple_lock_are_let_in() {
+async fn clients_of_a_simple_lock_all_acquire_it() {
     let name = unique_name("simple");
     pollers_are_let_in(|client| client.simple_lock(&name)).await;
 }
@@ -215,7 +215,7 @@ async fn client_far_from_the_server_acquires_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listener_that_never_asks_costs_a_part_of_the_time_only() {
+async fn idle_listener_costs_a_part_of_the_time_only() {
     let server = Server::start().await;
     let client = client_of(&server).await;
     let lock = client.reentrant_lock(unique_name("dead"));
@@ -297,7 +297,7 @@ async fn try_lock_does_not_yield() {
 
 /// Readers of six clients overlap, so one of them always reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_is_let_in_among_readers_that_overlap() {
+async fn writer_acquires_the_lock_among_overlapping_readers() {
     let server = Server::start().await;
     let name = unique_name("readers");
     let mut readers = Contest::default();
@@ -357,7 +357,7 @@ async fn intent_of_a_writer_concerns_new_readers_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_that_gives_up_or_gets_in_leaves_no_intent() {
+async fn writer_leaves_no_intent_after_its_wait() {
     let server = Server::start().await;
     let (client, other) = (client_of(&server).await, client_of(&server).await);
     let name = unique_name("given-up");

@@ -72,7 +72,7 @@ fn config(sharded: ShardedPubSub) -> Config {
     config
 }
 
-/// Runs `operation` at each tick until it is told to stop.
+/// Runs `operation` at each tick until `stop` is set.
 async fn at_each_tick(stop: Arc<AtomicBool>, mut operation: impl AsyncFnMut(Instant)) {
     let mut due = Instant::now();
     while !stop.load(SeqCst) {

@@ -120,7 +120,7 @@ pub async fn validity_ends_before_the_servers_lease<S: Subject>() {
 
 pub async fn a_lease_is_no_longer_than_asked_for<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
-    // Rounded up to whole milliseconds; the shortest and the longest that there are.
+    // Leases are rounded up to milliseconds. The shortest and the longest allowed are included.
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     for (lease, millis) in [
         (Duration::from_millis(10), 10),

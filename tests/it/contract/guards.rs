@@ -26,7 +26,7 @@ fn not_held<T>(unlocked: &Result<T, Error>, lock: &str) -> bool {
     matches!(unlocked, Err(Error::NotHeld { name, .. }) if **name == *lock)
 }
 
-pub async fn unlock_needs_a_hold_of_ones_own<S: Subject>() {
+pub async fn unlock_needs_a_hold_of_the_same_owner<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let other_client = bed.lock_of_other_client().await;
     assert!(not_held(&bed.lock.unlock().await, &bed.name), "free");
@@ -53,7 +53,7 @@ pub async fn unlock_needs_a_hold_of_ones_own<S: Subject>() {
     );
 }
 
-pub async fn a_hold_in_a_guard_is_not_for_unlock<S: Subject>() {
+pub async fn unlock_does_not_release_a_hold_with_a_guard<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed.lock.lock().await.unwrap();
     assert!(not_held(&bed.lock.unlock().await, &bed.name));
@@ -123,7 +123,7 @@ pub async fn a_guard_may_be_dropped_outside_of_any_runtime<S: Subject>() {
     bed.becomes_free().await;
 }
 
-pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
+pub async fn a_dropped_unlock_completes<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     drop(guard.unlock());
@@ -142,7 +142,7 @@ pub async fn an_unlock_that_is_dropped_goes_on<S: Subject>() {
     }
 }
 
-pub async fn dropped_unlocks_go_on_in_their_order<S: Subject>() {
+pub async fn dropped_unlocks_complete_in_order<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     // The second `unlock` waits for the first, and is sent only after its future was dropped.
     let outer = bed.lock.lock().await.unwrap();

@@ -10,7 +10,7 @@ use super::{
     bed::{Bed, NEVER, SOON, only_messages},
 };
 
-pub async fn a_busy_lock_is_none_at_once<S: Subject>() {
+pub async fn try_lock_on_a_held_lock_returns_none_at_once<S: Subject>() {
     let bed = Bed::<S>::with(only_messages()).await;
     let guard = bed.rival().await.lock().await.unwrap();
     assert!(bed.lock.try_lock().await.unwrap().is_none());
@@ -85,7 +85,7 @@ async fn gets_in_within<S: Subject>(wait: impl Fn() -> Duration + Send + 'static
     assert!(entered.unwrap().unwrap().is_some());
 }
 
-pub async fn a_wait_that_no_clock_can_count_waits<S: Subject>() {
+pub async fn a_wait_longer_than_the_clock_waits<S: Subject>() {
     gets_in_within::<S>(|| Duration::MAX).await;
     gets_in_within::<S>(|| Duration::from_secs(1000 * 365 * 24 * 3600)).await;
 }

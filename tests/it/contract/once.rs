@@ -92,7 +92,7 @@ pub async fn a_hold_that_ended_is_no_obstacle<S: Subject>() {
     assert_eq!(next.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn every_kind_of_end_lets_its_owner_in_again<S: Subject>() {
+pub async fn an_owner_acquires_again_after_every_kind_of_end<S: Subject>() {
     async fn enter<K: Kind>(lock: &Lock<K>) -> Guard<K> {
         lock.try_lock().await.unwrap().expect("the lock is free")
     }

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Java's spin lock is released without a message.
-pub async fn a_silent_release_lets_a_waiter_in<S: Subject>() {
+pub async fn a_poll_finds_a_silent_release<S: Subject>() {
     let bed = Bed::<S>::alone(only_messages()).await;
     bed.hold_as::<S::Rival>("another:1").await;
     bed.server.reset_calls().await;
@@ -37,7 +37,7 @@ pub async fn no_client_listens<S: Subject>() {
 }
 
 /// Another kind of lock on the same name may have waiters that listen.
-pub async fn a_release_is_announced_all_the_same<S: Subject>() {
+pub async fn a_release_is_announced_to_waiters_of_another_kind<S: Subject>() {
     let bed = Bed::<S>::alone_beside::<Reentrant>(only_messages()).await;
     let guard = bed.lock.lock().await.unwrap();
     let client = bed.another_client().await;

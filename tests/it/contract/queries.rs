@@ -64,7 +64,7 @@ pub async fn a_held_lock<S: Subject>() {
 }
 
 /// P-A7: a PTTL of -1 is neither a free lock nor a short wait.
-pub async fn a_strangers_lock_without_expiry<S: Subject>() {
+pub async fn a_foreign_lock_without_expiry<S: Subject>() {
     let mut config = only_messages();
     config.poll_floor = Duration::from_millis(100);
     let bed = Bed::<S>::with(config).await;
@@ -108,7 +108,7 @@ pub async fn queries_leave_nothing<S: Subject>() {
 }
 
 /// A hold that this process must not rely on counts as none, whatever the server has.
-pub async fn a_hold_that_is_known_to_be_lost_is_none<S: Subject>() {
+pub async fn a_lost_hold_counts_as_none<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let guard = bed
         .lock

@@ -16,7 +16,7 @@ fn is_a_key<T: Copy + Hash + Eq>() {}
 fn is_cloned<T: Clone>() {}
 fn is_an_error<T: std::error::Error>() {}
 
-pub async fn every_public_type_shows_itself_and_travels<S: Subject>() {
+pub async fn every_public_type_is_debug_and_send<S: Subject>() {
     travels::<Config>();
     travels::<Error>();
     travels::<Guard<S::Kind>>();
@@ -46,7 +46,7 @@ fn is_send<T: Send>(future: T) -> T {
     future
 }
 
-pub async fn futures_travel<S: Subject>() {
+pub async fn futures_are_send<S: Subject>() {
     let bed = Bed::<S>::new().await;
     let lock = &bed.lock;
     let guard = is_send(lock.lock()).await.unwrap();

@@ -44,7 +44,7 @@ pub async fn a_hold_at_rest_is_renewed_in_time<S: Subject>() {
     assert_eq!(guard.unlock().await, Ok(Released::Fully));
 }
 
-pub async fn a_released_hold_is_renewed_no_more<S: Subject>() {
+pub async fn a_released_hold_is_not_renewed<S: Subject>() {
     let bed = Bed::<S>::with(watched(SHORT)).await;
     let owner = Owner::new();
     let lock = bed.lock.owned_by(&owner);

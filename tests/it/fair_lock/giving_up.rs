@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(60);
 /// A waiter of Redisson that times out lowers the scores of all later entries, so that repeated
 /// timeouts evict live waiters (measured).
 #[tokio::test]
-async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
+async fn p_f5_a_waiter_that_leaves_changes_no_other_score() {
     let line = Line::new().await;
     // No waiter polls while this test compares scores.
     let client = line.witness.client(polling(SOON)).await;
@@ -54,7 +54,7 @@ async fn p_f5_giving_up_leaves_every_other_score_as_it_is() {
 
 /// The head leaves a free lock and notifies the next waiter: the release notified only the head.
 #[tokio::test]
-async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
+async fn p_f5_a_head_that_leaves_notifies_the_next_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(SOON * 10)).await;
     let guard = line.held().await;
@@ -71,7 +71,7 @@ async fn p_f5_a_head_that_gives_up_passes_its_turn_on() {
 
 /// The script that removes the entry is lost, or its reply is, with the connection.
 #[tokio::test]
-async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
+async fn p_f6_a_lost_removal_of_an_entry_is_repeated() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     let client = connect(&proxy.url(), polling(SOON)).await;
@@ -110,7 +110,7 @@ async fn p_f6_a_give_up_that_is_lost_in_a_cut_is_sent_again() {
 
 /// The entry stays while the server cannot be reached, and is removed once it can.
 #[tokio::test]
-async fn p_f6_a_give_up_waits_for_the_connection() {
+async fn p_f6_the_removal_of_an_entry_waits_for_the_connection() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     let client = connect(&proxy.url(), polling(SOON)).await;
@@ -139,7 +139,7 @@ async fn done_or_cancelled<T>(task: tokio::task::JoinHandle<T>) -> bool {
 
 /// Futures dropped at every await point, with the lock held and free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f6_dropped_futures_leave_no_place() {
+async fn p_f6_dropped_futures_leave_no_entry() {
     let line = Line::new().await;
     let proxy = Proxy::start(line.witness.server.port()).await;
     proxy.faults().delay(Duration::from_millis(1));
@@ -171,7 +171,7 @@ async fn p_f6_dropped_futures_leave_no_place() {
 
 /// A wait that ends with an error.
 #[tokio::test]
-async fn p_f6_waits_that_fail_leave_no_place() {
+async fn p_f6_waits_that_fail_leave_no_entry() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
@@ -188,7 +188,7 @@ async fn p_f6_waits_that_fail_leave_no_place() {
 
 /// `shutdown` returns after all queue entries of the client are removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f6_a_shutdown_leaves_no_place() {
+async fn p_f6_a_shutdown_leaves_no_entry() {
     let line = Line::new().await;
     let guard = line.held().await;
     for _ in 0..5 {
@@ -217,7 +217,7 @@ async fn p_f6_a_shutdown_leaves_no_place() {
 
 /// Two waits of one owner share an entry, which stays as long as one of them waits.
 #[tokio::test]
-async fn p_f6_the_place_of_two_waits_stays_for_the_second() {
+async fn p_f6_the_entry_of_two_waits_stays_for_the_second() {
     let line = Line::new().await;
     let client = line.witness.client(polling(SOON)).await;
     let guard = line.held().await;

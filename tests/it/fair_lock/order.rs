@@ -32,7 +32,7 @@ async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came() {
 
 /// An attempt without a wait does not overtake either.
 #[tokio::test]
-async fn trying_once_overtakes_no_waiter_and_takes_no_place() {
+async fn try_lock_overtakes_no_waiter_and_leaves_no_entry() {
     let line = Line::new().await;
     let client = line.witness.a_client().await;
     let java = line.java_joins(1, 60_000).await;
@@ -48,7 +48,7 @@ async fn trying_once_overtakes_no_waiter_and_takes_no_place() {
 
 /// P-F8: a hold that lasts longer than the waiters' entries.
 #[tokio::test]
-async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
+async fn p_f8_a_long_hold_evicts_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;
@@ -75,7 +75,7 @@ async fn p_f8_a_long_hold_costs_no_waiter_its_place() {
 /// The same with entries of Redisson in between: each of its grants lowers the other scores by 300
 /// s.
 #[tokio::test]
-async fn p_f8_redissons_grants_cost_ours_no_place() {
+async fn p_f8_redissons_grants_evict_no_waiter_of_this_crate() {
     let line = Line::new().await;
     let client = line.witness.client(brisk()).await;
     let guard = line.held().await;

@@ -69,7 +69,7 @@ async fn p_f10_a_head_whose_holder_died_is_notified() {
 
 /// An attempt without a wait sends no notification, however often it comes.
 #[tokio::test]
-async fn p_f10_trying_once_tells_no_waiter() {
+async fn p_f10_try_lock_notifies_no_waiter() {
     let line = Line::new().await;
     let client = line.witness.client(polling(FLOOR)).await;
     let java = line.java_joins(1, 60_000).await;

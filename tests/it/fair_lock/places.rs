@@ -41,7 +41,7 @@ async fn dead_waiters(line: &Line, count: usize) -> Vec<String> {
 /// A dead waiter of Redisson blocks a free lock for 300 s (330 s measured). Entries of this crate
 /// are short.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f1_dead_waiters_of_ours_cost_seconds() {
+async fn p_f1_dead_waiters_of_this_crate_delay_by_seconds() {
     let line = Line::new().await;
     let guard = line.held().await;
     let dead = dead_waiters(&line, 3).await;
@@ -59,7 +59,7 @@ async fn p_f1_dead_waiters_of_ours_cost_seconds() {
 
 /// The same for an entry behind one of Redisson's, which gives it a high score.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p_f1_a_dead_waiter_of_ours_behind_redissons_costs_seconds() {
+async fn p_f1_a_dead_waiter_of_this_crate_behind_redissons_delays_by_seconds() {
     let line = Line::new().await;
     let guard = line.held().await;
     let java = line.java_joins(1, PATIENCE).await;
@@ -160,7 +160,7 @@ async fn p_f2_short_places_make_no_waiter_spin_either() {
 
 /// Redisson sends its own time. A clock that is 11 minutes ahead empties the queue (measured).
 #[tokio::test]
-async fn p_f3_no_time_of_a_client_travels_and_scores_are_the_servers() {
+async fn p_f3_scores_use_the_servers_clock_only() {
     let line = Line::new().await;
     let mut monitor = Monitor::start(line.witness.server.port()).await;
     let client = line.witness.client(brisk()).await;

@@ -95,7 +95,7 @@ async fn pairs<S: Subject>(lock: Lock<S::Kind>, room: Arc<Room>, stop: Arc<Atomi
     pairs
 }
 
-/// Eight tasks of two clients acquire two locks until they are told to stop.
+/// Eight tasks of two clients acquire two locks until `stop` is set.
 struct Crowd {
     stop: Arc<AtomicBool>,
     rooms: [Arc<Room>; 2],
@@ -188,7 +188,7 @@ pub async fn many_cuts_while_locks_are_taken<S: Subject>() {
 }
 
 /// The proxy refuses and cuts each new connection. Connections do not pile up.
-pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>() {
+pub async fn refused_connections_are_retried_until_one_succeeds<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(woken_only()).await;
     let name = unique_name("refused");
@@ -215,7 +215,7 @@ pub async fn refused_connections_are_tried_again_until_they_are_not<S: Subject>(
 }
 
 /// A managed service moves a name to another server in this way.
-pub async fn a_server_that_became_a_replica_is_left<S: Subject>() {
+pub async fn the_client_leaves_a_server_that_became_a_replica<S: Subject>() {
     let (server, other) = (Server::start().await, Server::start().await);
     let client = connect(&server.url(), woken_only()).await;
     let lock = client.kind::<S>(unique_name("replica"));

@@ -171,7 +171,7 @@ pub async fn p_a2_a_hold_granted_to_a_timed_out_attempt_is_released<S: Subject>(
 }
 
 /// The same for a dropped future, whose owner has held the lock already.
-pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: Subject>() {
+pub async fn p_a2_a_dropped_inner_hold_is_released_and_the_outer_one_stays<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("late");
@@ -197,7 +197,7 @@ pub async fn p_a2_a_dropped_inner_hold_is_given_back_and_the_outer_one_stays<S: 
 
 /// The reply of an inner acquire with a short lease is lost, and its future is dropped before the
 /// client reconnects. The release of the inner hold must not cut the outer hold's validity (P-R8).
-pub async fn p_r8_an_inner_hold_given_back_in_doubt_leaves_the_outer_its_lease<S: Subject>() {
+pub async fn p_r8_the_release_of_an_unanswered_inner_hold_keeps_the_outer_lease<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     let name = unique_name("doubt");

@@ -159,7 +159,7 @@ async fn expiry(server: &Server, name: &str) -> SystemTime {
 
 /// The holder checks the clock and not a timer. When the key is gone, a later look at the guard
 /// shows the loss.
-pub async fn a_hold_is_never_believed_in_once_its_key_has_expired<S: Subject>() {
+pub async fn a_hold_is_lost_before_its_key_expires<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(seconds(30))).await;
     for _ in 0..10 {
@@ -234,7 +234,7 @@ pub async fn requests_that_arrive_after_a_stall_do_no_harm<S: Subject>() {
 
 /// A foreign script blocks the server, which answers `BUSY`. The client does not take the server
 /// for dead (P-T2).
-pub async fn p_t2_a_busy_server_is_waited_for<S: Subject>() {
+pub async fn p_t2_operations_wait_for_a_busy_server<S: Subject>() {
     let options = ["--busy-reply-threshold", "50"];
     let server = Server::start_with(&options).await;
     let client = super::stage::connect(&server.url(), watched(seconds(30))).await;

@@ -37,7 +37,7 @@ async fn connections_made(server: &Server) -> u64 {
 
 /// No client may subscribe, so waiters poll. A refusal does not shift the replies of other commands
 /// (P-FR7).
-pub async fn p_fr7_refused_subscriptions_mix_nothing_up<S: Subject>() {
+pub async fn p_fr7_refused_subscriptions_shift_no_replies<S: Subject>() {
     let (server, url) = restricted(&NO_SUBSCRIBING).await;
     let mut config = watched(Duration::from_secs(60));
     config.poll_floor = Duration::from_millis(100);
@@ -100,7 +100,7 @@ pub async fn a_refused_channel_costs_a_connection_once<S: Subject>() {
 }
 
 /// Some channels are refused: waiters on the allowed ones are woken by messages.
-pub async fn one_refused_channel_leaves_the_rest_their_messages<S: Subject>() {
+pub async fn one_refused_channel_does_not_stop_messages_on_other_channels<S: Subject>() {
     let allowed = format!("&{}*", S::channel("ok:").trim_end_matches('}'));
     let (server, url) = restricted(&["+@all", "resetchannels", &allowed]).await;
     let client = connect(&url, woken_only()).await;

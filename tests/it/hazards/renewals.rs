@@ -31,7 +31,7 @@ async fn spoil<S: Subject>(server: &Server, name: &str, way: usize) {
 
 const WAYS: usize = 5;
 
-pub async fn p_r1_bad_entries_cost_no_other_lock_a_renewal<S: Subject>() {
+pub async fn p_r1_overwritten_locks_do_not_stop_other_renewals<S: Subject>() {
     let stage = Stage::new().await;
     let lease = Duration::from_secs(2);
     let client = stage.direct(watched(lease)).await;
@@ -97,7 +97,7 @@ pub async fn p_r1_lost_renewals_are_sent_again<S: Subject>() {
 
 /// The verification after a reconnection is lost. Its repetition finds the loss, also for fixed
 /// leases, which no renewal checks later.
-pub async fn a_lost_look_after_a_reconnection_is_repeated<S: Subject>() {
+pub async fn a_lost_verification_after_a_reconnection_is_repeated<S: Subject>() {
     let stage = Stage::new().await;
     let client = stage.client(watched(Duration::from_secs(60))).await;
     for round in 0..8 {
@@ -174,7 +174,7 @@ async fn race_nested<S: Subject>(client: LockClient, server: &Server, mut random
     }
 }
 
-pub async fn p_r2_a_renewal_that_races_a_release_revives_nothing<S: Subject>() {
+pub async fn p_r2_a_renewal_that_races_a_release_restores_no_hold<S: Subject>() {
     let stage: &Stage = Box::leak(Box::new(Stage::new().await));
     let mut random = Random::new();
     stage.faults().delay(Duration::from_millis(3));

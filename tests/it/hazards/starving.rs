@@ -52,7 +52,7 @@ async fn forgotten<S: Subject>(client: &LockClient, random: &mut Random) -> Vec<
     futures
 }
 
-pub async fn forgotten_futures_hold_no_other_task_up<S: Subject>() {
+pub async fn unpolled_futures_delay_no_other_task<S: Subject>() {
     let stage = Stage::new().await;
     let mut random = Random::new();
     let client = stage.client(watched(Duration::from_secs(60))).await;
@@ -77,7 +77,7 @@ pub async fn forgotten_futures_hold_no_other_task_up<S: Subject>() {
 }
 
 /// The first waiter is notified but not polled. The next poll passes over it.
-pub async fn a_forgotten_waiter_holds_the_rest_up_for_a_poll_at_most<S: Subject>() {
+pub async fn an_unpolled_waiter_delays_other_waiters_for_one_poll_at_most<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let name = unique_name("front");
@@ -119,7 +119,7 @@ async fn renewed_beside<S: Subject>(forget: impl AsyncFnOnce(&Lock<S::Kind>) -> 
     clippy::async_yields_async,
     reason = "the closure returns an unpolled future"
 )]
-pub async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+pub async fn an_unpolled_inner_lock_does_not_stop_the_outer_holds_renewal<S: Subject>() {
     renewed_beside::<S>(async |lock| {
         let lock = lock.clone();
         left_alone(async move { drop(lock.lock().await) }, 1).await
@@ -131,7 +131,7 @@ pub async fn a_forgotten_inner_lock_leaves_the_outer_hold_its_renewal<S: Subject
     clippy::async_yields_async,
     reason = "the closure returns an unpolled future"
 )]
-pub async fn a_forgotten_inner_unlock_leaves_the_outer_hold_its_renewal<S: Subject>() {
+pub async fn an_unpolled_inner_unlock_does_not_stop_the_outer_holds_renewal<S: Subject>() {
     renewed_beside::<S>(async |lock| {
         let inner = lock.lock().await.unwrap();
         left_alone(async move { inner.unlock().await }, 1).await
@@ -175,7 +175,7 @@ pub async fn p_r9_after_a_blocked_runtime_the_loss_is_seen_first<S: Subject>() {
     .await;
 }
 
-pub async fn p_r9_a_body_that_blocked_its_runtime_goes_no_further<S: Subject>() {
+pub async fn p_r9_run_stops_a_body_that_blocked_past_its_lease<S: Subject>() {
     on_one_thread(|| async {
         let server = Server::start().await;
         let client = connect(&server.url(), watched(SHORT)).await;

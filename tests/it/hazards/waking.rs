@@ -63,7 +63,7 @@ pub async fn p_w11_with_every_message_muted_waiters_poll<S: Subject>() {
 
 /// Messages are lost while newcomers are refused all the time. They do not delay the poll of an
 /// earlier waiter.
-pub async fn p_w4_newcomers_do_not_put_off_a_waiters_poll<S: Subject>() {
+pub async fn p_w4_newcomers_do_not_delay_a_waiters_poll<S: Subject>() {
     let stage = Stage::new().await;
     stage.faults().mute_messages(true);
     let holder = stage.direct(watched(Duration::from_secs(300))).await;
@@ -122,7 +122,7 @@ pub async fn p_w5_two_waiters_of_one_process_are_both_woken<S: Subject>() {
 }
 
 /// The first of two waiters is notified, but dropped before it is polled.
-pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>() {
+pub async fn p_w3_a_notified_waiter_that_is_dropped_passes_the_notification_on<S: Subject>() {
     let server = Server::start().await;
     let holder = connect(&server.url(), woken_only()).await;
     let client = connect(&server.url(), woken_only()).await;
@@ -145,7 +145,7 @@ pub async fn p_w3_a_woken_waiter_that_gives_up_passes_the_wake_up_on<S: Subject>
 }
 
 /// Waiters that time out around the release do not take the notification from one that waits on.
-pub async fn p_w3_a_patient_waiter_among_impatient_ones_gets_in<S: Subject>() {
+pub async fn p_w3_waiters_that_time_out_take_no_notification_from_a_live_one<S: Subject>() {
     let server = Server::start().await;
     let mut random = Random::new();
     let holder = connect(&server.url(), woken_only()).await;
@@ -219,7 +219,7 @@ pub async fn p_a7_a_key_without_expiry_is_polled<S: Subject>() {
 
 /// A client acquires the lock over and over and releases it without a message, as a spin lock does.
 /// Each refusal reports almost no remaining lease, and the waiter still polls at a bounded rate.
-pub async fn p_f2_leases_about_to_end_are_not_asked_for_in_a_hot_loop<S: Subject>() {
+pub async fn p_f2_short_remaining_leases_cause_no_hot_loop<S: Subject>() {
     let server = Server::start().await;
     let client = connect(&server.url(), watched(Duration::from_secs(300))).await;
     let lock = client.kind::<S>(unique_name("spinning"));

@@ -183,7 +183,7 @@ async fn sentinel(port: u16, count: usize) -> Impostor {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_names_a_stranger_or_a_crowd_has_its_limits() {
+async fn a_hostile_sentinel_causes_a_bounded_number_of_connections() {
     // The impostor answers `OK` to everything, `ROLE` included.
     let stranger = Impostor::start(None, |_| Fate::Pass).await;
     let sentinel = sentinel(stranger.address.port(), 50_000).await;

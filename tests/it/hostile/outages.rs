@@ -171,7 +171,7 @@ async fn calls_that_time_out_in_an_outage_take_no_memory() {
         grown >> 10,
         after >> 10
     );
-    // Other tests run in this process, so the limit is theirs. A leak once took 90 MB.
+    // Other tests run in this process, so the limit allows for their memory. A leak once took 90 MB.
     assert!(grown < 48 << 20, "{grown} bytes in {seconds} s");
     if is_long() {
         assert!(after <= early * 11 / 10);

@@ -68,7 +68,7 @@ async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
     };
     let reported = timeout(PROMPT, lost)
         .await
-        .expect("they are reported at once");
+        .expect("the losses are reported at once");
     let gone = LostReason::Gone;
     assert_eq!(reported, (gone, gone, gone, gone, gone));
     assert!(!kept.is_lost());
@@ -79,7 +79,7 @@ async fn a_hold_that_did_not_reach_the_new_master_is_lost_at_once() {
 /// Holds survive, even if the connection to the master breaks. The client uses the sentinels again
 /// after their return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_sentinels_for_a_while_everything_goes_on() {
+async fn holds_survive_an_outage_of_all_sentinels() {
     let set_up = Watched::start().await;
     let client = connect(&set_up.url(), config()).await;
     let master = &set_up.replicated.servers[0];
