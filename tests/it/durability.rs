@@ -72,7 +72,7 @@ async fn a_single_server_waits_for_no_replica_unless_configured() {
     let client = connect(&alone(&set_up), config(Durability::Auto)).await;
     assert_eq!(acknowledged(&client).await, None);
     assert_eq!(calls(server, "wait").await, 0);
-    let lock = client.reentrant_lock(unique_name("told"));
+    let lock = client.reentrant_lock(unique_name("configured"));
     let guard = lock.with_durability(Durability::All).lock().await.unwrap();
     assert_eq!(guard.acknowledgements(), Some(1));
     assert_eq!(guard.unlock().await, Ok(Released::Fully));

@@ -303,7 +303,7 @@ async fn p_m7_a_counter_that_is_lost_starts_again() {
     assert_eq!(
         lock.lock().await.unwrap().token(),
         2,
-        "1 went to the inner hold"
+        "the inner hold took token 1"
     );
 }
 

@@ -67,18 +67,18 @@ pub async fn an_owner_that_drops_and_locks_again_does_not_starve_another<S: Subj
         .unwrap();
 }
 
-/// Each waiter that tried once saw every release and tried again: a hundred attempts per hand-off.
+/// Once, each release made all trying waiters try again: a hundred attempts per hand-off.
 pub async fn p_w9_a_hand_off_costs_a_few_attempts_however_many_tasks_wait<S: Subject>() {
     const TASKS: u64 = 1_000;
     let server = Server::start().await;
     let client = connect(&server, GENEROUS).await;
     let name = unique_name("crowd");
-    let mut comers = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..TASKS {
         let lock = client.kind::<S>(&name);
-        comers.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+        tasks.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
     }
-    let all = timeout(2 * GENEROUS, comers.join_all()).await;
+    let all = timeout(2 * GENEROUS, tasks.join_all()).await;
     assert_eq!(all.expect("all tasks acquire the lock").len() as u64, TASKS);
     // Each attempt runs one PTTL. A reader's release runs more of them, and one HMGET.
     let counted = if S::SHARED { "hmget" } else { "pttl" };

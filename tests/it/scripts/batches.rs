@@ -88,7 +88,7 @@ async fn a_key_of_another_type_whose_type_must_not_be_asked_for() {
 #[tokio::test]
 async fn every_operation_has_its_own_arguments_and_answer() {
     let bed = Bed::new().await;
-    bed.ask::<u32>(&["HSET", "taken", "somebody", "1"]).await;
+    bed.ask::<u32>(&["HSET", "taken", "another", "1"]).await;
     bed.ask::<u32>(&["HSET", "ours", US, "1"]).await;
     let operations = [
         ("free", owned(&[US, "10000", "1"])),

@@ -22,7 +22,8 @@ pub const FORCE_RELEASE: &str = script!("fair_force_release");
 pub struct Fair<'a>(pub &'a Caller);
 
 impl Fair<'_> {
-    /// Acquires with the usual lease. [`arguments`](Self::arguments) explains the parameters.
+    /// Acquires with the usual lease, without a notification of the head. A negative `waited` stands for
+    /// an attempt that does not wait.
     pub async fn acquire(&self, owner: &str, holds: u32, waited: i64) -> Reply {
         self.acquire_for(LEASE, owner, holds, waited, false).await
     }
@@ -280,7 +281,7 @@ async fn a_nudge_is_sent_when_asked_for_on_a_free_lock() {
         assert!(matches!(answer, Reply::Busy(_)), "{answer:?}");
         assert_eq!(sleeper.messages().await.len(), told);
     }
-    bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
+    bed.ask::<()>(&["HSET", LOCK, "another", "1"]).await;
     assert!(matches!(
         fair.acquire_for(LEASE, A, 1, 10, true).await,
         Reply::Busy(_)
@@ -345,7 +346,7 @@ async fn the_commands_of_each_operation() {
     assert!(inner().await <= 5, "hmget, lindex, pttl, pexpire, hset");
     assert_eq!(fair.release(A, 0).await, Reply::Done);
     assert!(inner().await <= 4, "hmget, time, lindex, del");
-    bed.ask::<()>(&["HSET", LOCK, "somebody", "1"]).await;
+    bed.ask::<()>(&["HSET", LOCK, "another", "1"]).await;
     for number in 0..100 {
         let owner = format!(
             "11111111-1111-4111-8111-111111111111:{}",
@@ -355,9 +356,9 @@ async fn the_commands_of_each_operation() {
     }
     bed.server.reset_calls().await;
     assert_eq!(fair.acquire(C, 1, 0).await, Reply::Busy(-1));
-    assert!(inner().await <= 9, "one more, however many wait");
+    assert!(inner().await <= 9, "a new waiter, however many wait");
     assert_eq!(fair.acquire(C, 1, 5000).await, Reply::Busy(-1));
-    assert!(inner().await <= 9, "asking again, however many wait");
+    assert!(inner().await <= 9, "a poll, however many wait");
     assert_eq!(fair.abandon(C).await, Reply::Done);
     assert!(inner().await <= 4, "lindex, zrem, lrem");
 }

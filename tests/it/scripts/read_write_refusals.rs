@@ -137,7 +137,7 @@ async fn a_plain_lock_and_other_types_are_refused_and_left_alone() {
     }
 }
 
-/// Each operation has its own markers, and some of them are malformed. They affect no other
+/// Each operation has its own markers. One lock has data of another type, which affects no other
 /// operation.
 #[tokio::test]
 async fn many_operations_in_one_call() {
@@ -147,7 +147,7 @@ async fn many_operations_in_one_call() {
     let before = bed.everything().await;
     let locks: Vec<String> = (0..20).map(|number| format!("lock:{number}")).collect();
     let run = async |script: &str, arguments: &[&str]| {
-        // The keys beside a lock are its own.
+        // Each lock has its own markers.
         let operations = locks.iter().map(|lock| {
             let own = |word: &&str| word.replace(BASE, &format!("{{{lock}}}"));
             (lock.as_str(), arguments.iter().map(own).collect())
