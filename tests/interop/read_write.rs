@@ -147,7 +147,7 @@ async fn a_dead_reader(stage: &Stage, dies: &Peer, lives: &Peer, ends: bool) {
     let marker = format!("{{{}}}:{owner}:rwlock_timeout:1", lock.name);
     let what = format!("the dead reader's marker has expired: {marker}");
     let gone = async || stage.server.command::<u64>(&["EXISTS", &marker]).await == 0;
-    assert!(!gone().await, "{marker} still exists");
+    assert!(!gone().await, "{marker} must exist at first");
     if ends {
         eventually(&what, AMPLE, gone).await;
     }

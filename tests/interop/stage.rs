@@ -257,7 +257,7 @@ impl Stage {
     pub async fn waiting_processes(&self, lock: &Lock, processes: u64) {
         self.listening(lock, processes).await;
         // A subscribed waiter tries once more before it parks, which nothing shows. If that takes
-        // longer, it acquires the lock without a message, and the test checks less.
+        // longer, it acquires the lock without a message, and the test cannot fail.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 

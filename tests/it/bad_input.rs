@@ -268,7 +268,7 @@ async fn keys_of_other_types() {
         ("stream", &["XADD", "order:42", "1-1", "x", "y"]),
         (
             "read-write lock",
-            &["HSET", "order:42", "mode", "read", "somebody:1", "1"],
+            &["HSET", "order:42", "mode", "read", "another:1", "1"],
         ),
     ] {
         bed.server.command::<redis::Value>(words).await;

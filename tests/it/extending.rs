@@ -94,14 +94,14 @@ async fn a_lost_hold_is_not_extended() {
     let lock = client.reentrant_lock("a").with_lease(LONG);
     let guard = lock.lock().await.unwrap();
     server.command::<()>(&["DEL", "a"]).await;
-    let told = guard.cancellation_token();
+    let token = guard.cancellation_token();
     let gone = guard.extend(LONG).await;
     let is_gone = |reason| matches!(reason, LostReason::Gone);
     assert!(
         matches!(gone, Err(Error::Lost { reason, .. }) if is_gone(reason)),
         "{gone:?}"
     );
-    assert!(told.is_cancelled() && guard.is_lost());
+    assert!(token.is_cancelled() && guard.is_lost());
     assert_eq!(server.command::<u32>(&["EXISTS", "a"]).await, 0);
 
     let lock = lock.with_lease(Duration::from_millis(50));
@@ -139,8 +139,8 @@ async fn a_silent_server_extends_nothing() {
 #[tokio::test]
 async fn a_group_is_extended_as_far_as_it_needs() {
     let (server, client) = bed().await;
-    let several = client.multi_lock(["a", "b"]).with_lease(LONG / 2);
-    let guard = several.lock().await.unwrap();
+    let group = client.multi_lock(["a", "b"]).with_lease(LONG / 2);
+    let guard = group.lock().await.unwrap();
     let before = guard.valid_until();
     guard.extend(LONG).await.unwrap();
     assert!(guard.valid_until() > before);

@@ -35,7 +35,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// The least number of holds of a history.
+/// The holds after which a history may end.
 const MANY: u64 = 200;
 const ACTORS: usize = 8;
 const CLIENTS: usize = 3;

@@ -171,13 +171,13 @@ async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
         let url = server.url();
         let program = async move {
             let client = connect(&url).await;
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (sender, receiver) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 let _guard = client.reentrant_lock("a").lock().await.unwrap();
-                let _ = tell.send(());
+                let _ = sender.send(());
                 std::future::pending::<()>().await;
             });
-            told.await.unwrap();
+            receiver.await.unwrap();
         };
         tokio::task::spawn_blocking(move || main_of(runtime(), program))
             .await
@@ -191,7 +191,7 @@ async fn a_guard_of_a_task_that_its_runtime_ends_is_released() {
 async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
     let server = Server::start().await;
     let url = server.url();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (stopped, go_on) = mpsc::channel::<()>();
     let program = async move {
         let client = connect(&url).await;
@@ -199,13 +199,13 @@ async fn the_end_of_a_runtime_waits_for_no_server_for_long() {
             client.reentrant_lock("a").lock().await.unwrap(),
             client.reentrant_lock("b").lock().await.unwrap(),
         ];
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         go_on.recv().unwrap();
         drop(guards);
         Instant::now()
     };
     let ends = tokio::task::spawn_blocking(move || main_of(current_thread(), program).elapsed());
-    tokio::task::spawn_blocking(move || told.recv().unwrap())
+    tokio::task::spawn_blocking(move || receiver.recv().unwrap())
         .await
         .unwrap();
     server.pause();

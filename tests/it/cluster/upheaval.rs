@@ -165,7 +165,7 @@ async fn masters_die_in_a_row() {
 }
 
 /// Holders learn of the loss, waiters acquire the locks, and all slots can be used.
-async fn survives_renewal_of_the_cluster(
+async fn survives_a_replacement_of_the_cluster(
     clients: &[LockClient; 2],
     names: &[String],
     cluster: Clustered,
@@ -219,7 +219,7 @@ async fn all_nodes_start_anew() {
         connect(&cluster.url(), long_lease()).await,
         connect(&cluster.url(), long_lease()).await,
     ];
-    survives_renewal_of_the_cluster(&clients, &names, cluster, async |cluster| {
+    survives_a_replacement_of_the_cluster(&clients, &names, cluster, async |cluster| {
         for node in 0..3 {
             cluster.kill(node);
         }
@@ -247,7 +247,7 @@ async fn another_cluster_takes_its_place(masters: usize) {
         connect(&cluster.url(), long_lease()).await,
         connect(&cluster.url(), long_lease()).await,
     ];
-    survives_renewal_of_the_cluster(&clients, &names, cluster, async |mut cluster| {
+    survives_a_replacement_of_the_cluster(&clients, &names, cluster, async |mut cluster| {
         cluster.begin_anew(masters).await;
         cluster
     })

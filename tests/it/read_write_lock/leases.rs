@@ -205,7 +205,7 @@ async fn a_reader_that_leaves_cuts_no_other_lease() {
 }
 
 /// No message follows a lease that expires. A waiter relies on the lease that its refusal reported,
-/// so a shorter one is published.
+/// so a release that leaves only shorter leases is published.
 #[tokio::test]
 async fn a_waiter_is_notified_when_only_shorter_leases_are_left() {
     let shelf = Shelf::new().await;
