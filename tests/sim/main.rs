@@ -4,19 +4,25 @@
 //! drawn from its seed: the same seed gives the same history again, byte for byte. `make simulate SEED=<number>` tells one,
 //! `make simulate` plays many.
 
+mod broken_connections;
 mod campaign;
 mod closings;
 mod clusters;
 mod costs;
 mod differential;
+mod group_members;
 mod groups;
+mod hand_offs;
 mod history;
 mod java;
 mod kit;
 mod leases;
 mod lent_fields;
 mod lines;
-mod moments;
+mod lossy_network;
+mod lost_answers;
+mod nested_leases;
+mod network;
 mod order;
 mod permits;
 #[path = "../histories/mod.rs"]
@@ -24,13 +30,16 @@ mod played;
 mod questions;
 mod queues;
 mod readers;
+mod renewals;
 mod replicas;
 mod shrink;
-mod singles;
+mod shutdowns;
 mod successions;
 mod synchronizers;
 mod takeovers;
 mod upheaval;
+mod waits;
+mod wake_ups;
 mod watch;
 mod weather;
 mod world;
