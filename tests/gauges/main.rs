@@ -1,4 +1,4 @@
-//! Tests that each gauge counts its events and no others, on the page that Prometheus reads, with a server in memory.
+//! Tests that each gauge counts its own events and nothing else, on the page that Prometheus reads, with a server in memory.
 
 mod page;
 mod pages;
