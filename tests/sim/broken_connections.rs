@@ -8,7 +8,7 @@ use crate::network::{SHORT, SOON, client, server};
 
 /// A connection breaks with a command under way. The next connection breaks before it has sent `CLIENT KILL` for the first.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_was_not_killed_is_killed_by_the_connection_after_the_next() {
+async fn second_reconnection_kills_the_first_broken_connection() {
     let (server, network) = server();
     let client = client(&server).await;
     network.0.late.store(1, Relaxed);

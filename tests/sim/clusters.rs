@@ -116,7 +116,7 @@ async fn a_redirection_shows_the_loss_of_holds_in_other_slots() {
 
 /// Some clients use sharded Pub/Sub and some do not. Neither group gets the messages of the other, and the log says so.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_no_message_ended_shows_listeners_elsewhere() {
+async fn wait_that_a_poll_ended_logs_mixed_sharded_pubsub() {
     for (own, others) in [
         (ShardedPubSub::Off, ShardedPubSub::On),
         (ShardedPubSub::On, ShardedPubSub::Off),

@@ -33,7 +33,7 @@ async fn a_majority_does_not_wait_for_a_slow_member() {
 const MOST_SCRIPTS: u64 = 30;
 
 #[tokio::test(start_paused = true)]
-async fn groups_in_opposite_order_do_not_meet_again_and_again() {
+async fn groups_in_opposite_order_need_few_scripts() {
     const TIMES: u64 = 30;
     let (server, network) = (
         InMemoryRedis::new(),
@@ -118,7 +118,7 @@ async fn a_majority_held_by_another_owner_is_busy_although_a_server_is_dead() {
 
 /// One of five servers is down when the process starts.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_starts_lazily_is_a_member_that_cannot_be_reached_until_it_can() {
+async fn lazy_client_is_an_unavailable_member_until_its_server_starts() {
     let (mut locks, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         servers.push(InMemoryRedis::new());

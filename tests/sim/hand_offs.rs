@@ -9,7 +9,7 @@ use crate::network::{LEASE, NEVER, SHORT, SOON, client, of_each, parked, server,
 
 /// A task accepts a hand-off and is not polled. The lock goes to the next waiter, and in the end to the server.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_not_picked_up_is_released() {
+async fn unaccepted_hand_off_is_released() {
     let (server, _) = server();
     let config = Config::default().with_local_hand_off(SOON);
     let client = server.client_with(config).await.unwrap();
@@ -92,7 +92,7 @@ async fn an_owner_has_the_lock_although_one_of_its_tasks_is_not_polled() {
 
 /// A client shuts down while a hand-off waits for its task. The shutdown releases the hold and does not report it.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_releases_a_hand_off_that_was_not_picked_up() {
+async fn shutdown_releases_an_unaccepted_hand_off() {
     let (server, _) = server();
     let client = client(&server).await;
     let [one, two] = of_each(&client);
@@ -157,7 +157,7 @@ async fn lock_is_handed_off_in_memory_within_the_window() {
 
 /// The local queue sends nothing, but it subscribes after a moment. So a forced release by another client wakes its waiters.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_elsewhere_lets_waiters_in_memory_in() {
+async fn forced_release_by_another_client_wakes_the_local_queue() {
     let (server, _) = server();
     let (one, other) = (client(&server).await, client(&server).await);
     // Without renewals, only the message reveals the loss.
@@ -181,7 +181,7 @@ async fn a_forced_release_elsewhere_lets_waiters_in_memory_in() {
 
 /// A shutdown wakes the whole local queue, although the lock is held and the first waiter is not polled.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_tells_waiters_in_memory() {
+async fn shutdown_wakes_the_local_queue() {
     let (server, _) = server();
     let client = client(&server).await;
     let guard = client.reentrant_lock("a").lock().await.unwrap();
@@ -203,7 +203,7 @@ async fn a_client_that_closes_tells_waiters_in_memory() {
 
 /// The message of a release is lost. The message of a later release by another client does not count as its echo.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_never_came_is_not_waited_for_without_end() {
+async fn lost_echo_is_not_awaited_without_end() {
     let (server, network) = server();
     let (one, other) = (client(&server).await, client(&server).await);
     let mine = || one.reentrant_lock("a").owned_by(&Owner::new());

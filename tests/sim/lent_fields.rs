@@ -131,7 +131,7 @@ async fn owner_that_reads_by_two_tenures_is_known_to_read() {
 
 /// A reader times out while it waits for the reader that asks. Other waiting readers still get the answer.
 #[tokio::test(start_paused = true)]
-async fn impatient_reader_costs_no_other_its_wake_up() {
+async fn reader_that_times_out_delays_no_other_reader() {
     let (server, network) = server();
     let client = client(&server).await;
     reader(&client)
@@ -250,7 +250,7 @@ async fn extension_ends_with_the_hold_that_was_extended() {
 
 /// The lock is deleted long after readers began to share it. The release of one reader verifies the hold of the rest.
 #[tokio::test(start_paused = true)]
-async fn reader_that_leaves_late_has_the_hold_looked_up() {
+async fn late_release_of_a_reader_verifies_the_shared_hold() {
     let (server, _) = server();
     let client = client(&server).await;
     let one = reader(&client).lock().await.unwrap();
@@ -263,7 +263,7 @@ async fn reader_that_leaves_late_has_the_hold_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_reports_readers_that_share_each_by_its_owner() {
+async fn shutdown_reports_each_sharing_reader_with_one_hold() {
     let (server, _) = server();
     let client = client(&server).await;
     let one = reader(&client).lock().await.unwrap();
@@ -277,7 +277,7 @@ async fn shutdown_reports_readers_that_share_each_by_its_owner() {
 
 /// The scripts support at most 1,000 holds of a field.
 #[tokio::test(start_paused = true)]
-async fn owners_that_share_a_field_have_its_most_holds_together() {
+async fn owners_that_share_a_field_share_its_hold_limit() {
     let (server, _) = server();
     let client = client(&server).await;
     let (one, other) = (reader(&client), reader(&client));

@@ -267,7 +267,7 @@ async fn a_lock_without_its_kind_is_the_same_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_is_passed_to_a_future_which_is_not_polled_goes_to_the_next() {
+async fn permit_handed_to_an_unpolled_future_goes_to_the_next_waiter() {
     let server = InMemoryRedis::new();
     let (one, other) = (client(&server).await, client(&server).await);
     // The permit is handed off in memory, or by a message of the server.

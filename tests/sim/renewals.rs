@@ -174,7 +174,7 @@ async fn a_write_hold_that_the_clock_has_ended_is_given_back() {
 /// The release of a longer inner hold brings the end of the outer hold nearer. A task on another runtime learns of that end in time,
 /// although the client's own runtime is blocked.
 #[test]
-fn a_loss_that_comes_nearer_is_heard_of_on_another_runtime() {
+fn earlier_loss_after_an_inner_release_is_reported_on_another_runtime() {
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(1).enable_all().build().unwrap()

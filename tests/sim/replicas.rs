@@ -33,7 +33,7 @@ async fn an_inner_release_extends_the_outer_lease_only_without_replication() {
 
 /// A replaced master that only clients can reach still grants locks. A client leaves it when a sentinel names the new one.
 #[tokio::test(start_paused = true)]
-async fn a_master_that_was_replaced_is_left_although_it_answers() {
+async fn client_leaves_a_replaced_master_that_still_answers() {
     let world = Replicated::new(1);
     let client = client(&world, Durability::Auto).await;
     let lock = client.reentrant_lock("a");
@@ -69,7 +69,7 @@ async fn took<T>(acquisition: impl Future<Output = Result<T, Error>>) -> (bool, 
 
 /// `WAIT` blocks its connection, for a second if a replica is down.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_waits_for_a_replica_that_is_down_holds_no_other_up() {
+async fn wait_for_a_dead_replica_delays_no_other_durability() {
     let world = one_replica_down().await;
     let client = client(&world, Durability::Auto).await;
     let strict = client.reentrant_lock("a").with_durability(Durability::All);
@@ -90,7 +90,7 @@ async fn a_lock_that_waits_for_a_replica_that_is_down_holds_no_other_up() {
 
 /// An acquisition queued behind another that waits in vain still ends within its own `replica_wait`.
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_waits_for_replicas_no_longer_than_it_may_behind_another() {
+async fn queued_acquisition_waits_for_replicas_within_its_own_limit() {
     let world = one_replica_down().await;
     let client = client(&world, Durability::All).await;
     let longest = Config::default().replica_wait;
@@ -144,7 +144,7 @@ async fn after_a_failover_the_replicas_that_are_connected_count() {
 
 /// A lost replica counts until the first `WAIT` for it ends.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_has_gone_is_not_missed_where_the_present_ones_are_wanted() {
+async fn durability_auto_grants_without_lost_replicas() {
     let world = Replicated::new(1);
     let client = client(&world, Durability::Auto).await;
     sleep(Duration::from_secs(1)).await;

@@ -159,7 +159,7 @@ async fn is_not_handed_over<K: Kind>(lock: impl Fn(&LockClient) -> Lock<K>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_another_owner_is_not_handed_over() {
+async fn release_of_a_lost_lock_hands_nothing_off() {
     is_not_handed_over(|client| client.reentrant_lock("a")).await;
     is_not_handed_over(|client| client.fenced_lock("a")).await;
     is_not_handed_over(|client| client.simple_lock("a")).await;

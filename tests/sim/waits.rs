@@ -56,7 +56,7 @@ async fn a_writer_enters_between_readers_that_overlap() {
 
 /// Two branches of one task wait for the same lock. When one acquires it, the other enters by re-entry.
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_enters_takes_its_other_waiters_along() {
+async fn waiters_of_one_owner_enter_together() {
     let server = InMemoryRedis::new();
     let (holding, waiting) = (client(&server).await, client(&server).await);
     let (held, owner) = (holding.fair_lock("b").lock().await.unwrap(), Owner::new());
@@ -88,7 +88,7 @@ async fn an_owner_that_enters_takes_its_other_waiters_along() {
 
 /// One branch waits. Another branch of the same owner acquires the lock without a wait.
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_tries_takes_its_waiters_along() {
+async fn try_lock_lets_waiters_of_its_owner_enter() {
     let (server, network) = (InMemoryRedis::new(), Network::default());
     server.set_faults(network);
     let (holding, waiting) = (client(&server).await, client(&server).await);
