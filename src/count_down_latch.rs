@@ -6,7 +6,7 @@ use crate::{
     engine::{Deadline, EngineHandle},
     error::Error,
     semaphore::{name, number},
-    wire::{latch, semaphore, site::Site},
+    wire::{latch, semaphore, sync_spec::SyncSpec},
 };
 
 /// A latch: open while its count is 0, or before the count is set. Its waiters continue when it opens. Made by
@@ -23,16 +23,16 @@ use crate::{
 pub struct CountDownLatch {
     pub(crate) engine: EngineHandle,
     /// Boxed: errors are rare.
-    site: Result<Arc<Site>, Box<Error>>,
+    spec: Result<Arc<SyncSpec>, Box<Error>>,
 }
 
 impl CountDownLatch {
-    pub(crate) fn new(engine: EngineHandle, site: Result<Arc<Site>, Box<Error>>) -> Self {
-        Self { engine, site }
+    pub(crate) fn new(engine: EngineHandle, spec: Result<Arc<SyncSpec>, Box<Error>>) -> Self {
+        Self { engine, spec }
     }
 
-    fn site(&self) -> Result<&Arc<Site>, Error> {
-        self.site.as_ref().map_err(|error| Error::clone(error))
+    fn spec(&self) -> Result<&Arc<SyncSpec>, Error> {
+        self.spec.as_ref().map_err(|error| Error::clone(error))
     }
 
     /// Sets the count of an open latch. Returns whether the latch was open.
@@ -52,7 +52,7 @@ impl CountDownLatch {
     /// `trySetCount(count)`.
     #[doc(alias = "trySetCount")]
     pub async fn try_set_count(&self, count: u64) -> Result<bool, Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         if count > i64::MAX as u64 {
             return Err(Error::config(format!(
                 "the count of a latch is at most {}",
@@ -61,7 +61,7 @@ impl CountDownLatch {
         }
         let begun = self
             .engine
-            .run_at(site, |attempt| latch::begin(site, count, attempt));
+            .run_at(spec, |attempt| latch::begin(spec, count, attempt));
         Ok(begun.await?.is_some())
     }
 
@@ -82,10 +82,10 @@ impl CountDownLatch {
     /// `countDown()`.
     #[doc(alias = "countDown")]
     pub async fn count_down(&self) -> Result<(), Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         let counted = self
             .engine
-            .run_at(site, |attempt| latch::count_down(site, attempt));
+            .run_at(spec, |attempt| latch::count_down(spec, attempt));
         counted.await.map(drop)
     }
 
@@ -104,8 +104,8 @@ impl CountDownLatch {
     /// `getCount()`.
     #[doc(alias = "getCount")]
     pub async fn count(&self) -> Result<u64, Error> {
-        let site = self.site()?;
-        let found = self.engine.ask_of(site, semaphore::inspect(site)).await?;
+        let spec = self.spec()?;
+        let found = self.engine.ask_of(spec, semaphore::inspect(spec)).await?;
         Ok(u64::try_from(number(found)).unwrap_or(0))
     }
 
@@ -159,7 +159,7 @@ impl CountDownLatch {
     }
 
     async fn open_at(&self, deadline: Deadline) -> Result<bool, Error> {
-        self.engine.wait_for_opening(self.site()?, deadline).await
+        self.engine.wait_for_opening(self.spec()?, deadline).await
     }
 
     /// Removes the latch, which opens it. Returns whether it existed.
@@ -176,16 +176,16 @@ impl CountDownLatch {
     ///
     /// `delete()`.
     pub async fn delete(&self) -> Result<bool, Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         let deleted = self
             .engine
-            .run_at(site, |attempt| latch::delete(site, attempt));
+            .run_at(spec, |attempt| latch::delete(spec, attempt));
         Ok(deleted.await?.is_some())
     }
 
     /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
     pub fn name(&self) -> &str {
-        name(&self.site)
+        name(&self.spec)
     }
 }
 

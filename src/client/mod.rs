@@ -24,7 +24,7 @@ use crate::{
         ReadWriteLock, RedLock, ReentrantLock, SimpleLock, SpinLock,
     },
     semaphore::{PermitExpirableSemaphore, Semaphore},
-    wire::{Kind, sealed::Known, site::Site},
+    wire::{Kind, sealed::Known, sync_spec::SyncSpec},
 };
 
 /// A client of Redis or Valkey. It creates the handles of all locks.
@@ -287,7 +287,10 @@ impl LockClient {
     /// ```
     #[doc(alias = "getSemaphore")]
     pub fn semaphore(&self, name: impl Into<String>) -> Semaphore {
-        let site = self.named(name.into()).map(Site::semaphore).map(Arc::new);
+        let site = self
+            .named(name.into())
+            .map(SyncSpec::semaphore)
+            .map(Arc::new);
         Semaphore::new(self.engine.clone(), site)
     }
 
@@ -313,7 +316,7 @@ impl LockClient {
     #[doc(alias = "getPermitExpirableSemaphore")]
     pub fn permit_expirable_semaphore(&self, name: impl Into<String>) -> PermitExpirableSemaphore {
         let site = self.named(name.into());
-        let site = site.map(Site::semaphore).map(Arc::new);
+        let site = site.map(SyncSpec::semaphore).map(Arc::new);
         PermitExpirableSemaphore::new(self.engine.clone(), site)
     }
 
@@ -336,7 +339,7 @@ impl LockClient {
     #[doc(alias = "getCountDownLatch")]
     pub fn count_down_latch(&self, name: impl Into<String>) -> CountDownLatch {
         let site = self.named(name.into());
-        let site = site.map(Site::count_down_latch).map(Arc::new);
+        let site = site.map(SyncSpec::count_down_latch).map(Arc::new);
         CountDownLatch::new(self.engine.clone(), site)
     }
 

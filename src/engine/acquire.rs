@@ -18,7 +18,7 @@ use super::{
     attempt::{AttemptOutcome, PriorAttempt},
     fair_queue::FairQueueEntry,
     hold_guard::HoldGuard,
-    local_queue::{Admission, LocalEntry},
+    local_wait::{Admission, LocalEntry},
     pause::Pause,
     request::{AcquireRequest, Deadline},
     runtime,
@@ -209,7 +209,7 @@ impl Acquisition<'_> {
         let load = engine.batcher.load();
         if load.is_crowded() {
             let limit = engine.answer_deadline(self.deadline);
-            Box::pin(load.lets_answers_come(limit)).await;
+            Box::pin(load.wait_for_capacity(limit)).await;
         }
         if let Some(pause) = &self.pause {
             pause.begin_attempt();
@@ -265,7 +265,7 @@ impl Acquisition<'_> {
         }
         self.was_busy = true;
         let is_asker = self.local_entry.as_ref().is_some_and(LocalEntry::is_asker);
-        if self.request.spec.has_one_holder() && !is_asker {
+        if self.request.spec.has_local_queue() && !is_asker {
             // The task is not the asker: its owner had the lock, or another waiter has become the asker meanwhile. It enqueues again.
             (self.pause, self.local_entry) = (None, None);
             (self.must_enqueue, self.must_pause) = (true, true);
@@ -319,7 +319,7 @@ impl Engine {
         if self.wakeups.is_awaited() {
             let tenure = hold.tenure();
             let spec = &tenure.spec;
-            let listens = spec.protocol.listens_at(spec, &tenure.entry().owner);
+            let listens = spec.protocol.listens_at(spec, &tenure.entry().field);
             self.wakeups.notify_waiters_of_owner(&listens, hold.owner());
         }
     }

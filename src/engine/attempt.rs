@@ -256,9 +256,9 @@ impl Attempt {
             writing.set_may_live_on();
         }
         let args = AcquireArgs {
-            owner: &entry.owner,
+            owner: &entry.field,
             lease: &request.lease,
-            holds: tenure.map_or(0, Tenure::on_server) + 1,
+            holds: tenure.map_or(0, Tenure::most_on_server) + 1,
             fresh,
             writes: writes.is_some(),
             relies: tenure.is_some_and(|tenure| tenure.live_count_of(request.owner) > 0),

@@ -19,7 +19,7 @@ type Pending = SmallVec<[CancellationToken; 1]>;
 
 /// The releases of dropped guards, by lock.
 #[derive(Debug, Default)]
-pub(super) struct DroppedGuards {
+pub(super) struct PendingReleases {
     pending: Mutex<HashMap<Arc<str>, Pending>>,
     /// The number of pending releases. It is usually zero, and then no operation takes the mutex
     /// above.
@@ -28,21 +28,21 @@ pub(super) struct DroppedGuards {
 
 /// The release of one dropped guard. Its drop marks the release as done.
 #[derive(Debug)]
-pub(super) struct DroppedGuard {
-    guards: Arc<DroppedGuards>,
+pub(super) struct PendingRelease {
+    guards: Arc<PendingReleases>,
     name: Arc<str>,
     done: CancellationToken,
 }
 
-impl DroppedGuards {
+impl PendingReleases {
     /// Adds a dropped guard of the lock `name`.
-    pub(super) fn add(self: &Arc<Self>, name: &Arc<str>) -> DroppedGuard {
+    pub(super) fn add(self: &Arc<Self>, name: &Arc<str>) -> PendingRelease {
         let done = CancellationToken::new();
         let mut pending = self.pending();
         pending.entry(name.clone()).or_default().push(done.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
         drop(pending);
-        DroppedGuard {
+        PendingRelease {
             guards: self.clone(),
             name: name.clone(),
             done,
@@ -73,7 +73,7 @@ impl DroppedGuards {
     }
 }
 
-impl Drop for DroppedGuard {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         self.done.cancel();
         let mut pending = self.guards.pending();
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn operation_waits_for_guards_dropped_before_it_and_no_later_ones() {
-        let guards = Arc::<DroppedGuards>::default();
+        let guards = Arc::<PendingReleases>::default();
         let (name, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         assert!(guards.wait_for("a", long()).is_none());
         let (first, second) = (guards.add(&name), guards.add(&name));
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_that_is_never_done_stops_an_operation_for_a_bounded_time() {
-        let guards = Arc::<DroppedGuards>::default();
+        let guards = Arc::<PendingReleases>::default();
         let _never = guards.add(&"a".into());
         let from = tokio::time::Instant::now();
         let released = guards.wait_for("a", from + Duration::from_secs(3));

@@ -29,8 +29,8 @@ impl HoldGuard {
     pub(crate) async fn announce(&self, token: i64, identity: &str) -> Result<(), Error> {
         let (engine, tenure) = (self.engine(), self.tenure());
         let spec = &tenure.spec;
-        let request = election::announce(spec, &tenure.entry().owner, token, identity);
-        let reply = engine.ask(spec, request, true).await?;
+        let request = election::announce(spec, &tenure.entry().field, token, identity);
+        let reply = engine.call(spec, request, true).await?;
         engine.lose_if_absent(
             tenure,
             presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?,
@@ -57,9 +57,9 @@ impl Engine {
         let spec = &tenure.spec;
         let request = spec
             .protocol
-            .renew(spec, &tenure.entry().owner, Some(&lease));
+            .renew(spec, &tenure.entry().field, Some(&lease));
         let durability = tenure.durability(self.batcher.replicas(spec));
-        let answered = self.ask_for(spec, request, true, durability).await?;
+        let answered = self.call_durably(spec, request, true, durability).await?;
         if let Some(short) = answered.acknowledged.filter(|by| !by.is_enough()) {
             return Err(Error::Replication {
                 name: spec.name.clone(),
@@ -93,7 +93,7 @@ impl Engine {
     /// The leader of the election at `spec`: a token and an identity.
     pub(crate) async fn leader(&self, spec: &LockSpec) -> Result<Option<(i64, String)>, Error> {
         self.wait_for_dropped_guards(&spec.name).await;
-        let reply = self.ask(spec, election::leader(spec), true).await?;
+        let reply = self.call(spec, election::leader(spec), true).await?;
         election::led_by(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 }

@@ -29,7 +29,7 @@ impl FairQueueEntry {
     pub(super) fn enter(engine: &Arc<Engine>, request: &AcquireRequest) -> Option<Box<Self>> {
         let abandon = request.spec.protocol.abandon()?;
         let entry = engine.owner_entry(&request.spec, request.owner);
-        let abandon = abandon(&request.spec, &entry.owner);
+        let abandon = abandon(&request.spec, &entry.field);
         entry.queued.fetch_add(1, Ordering::Relaxed);
         Some(Box::new(Self {
             engine: engine.clone(),

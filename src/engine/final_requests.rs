@@ -167,6 +167,6 @@ fn final_release(tenure: &Arc<Tenure>) -> Option<Request> {
         reason.is_none_or(|reason| reason == LostReason::Closed),
     );
     let (spec, entry) = (&tenure.spec, tenure.entry());
-    (is_ours && live < tenure.on_server())
-        .then(|| spec.protocol.release(spec, &entry.owner, None, live))
+    (is_ours && live < tenure.most_on_server())
+        .then(|| spec.protocol.release(spec, &entry.field, None, live))
 }

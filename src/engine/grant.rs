@@ -150,12 +150,12 @@ impl OwnerTable {
         let (tenure, id) = self.begin(entry, grant, readers);
         let read = tenure.attach_reader(&reader, &mut reading);
         drop(reading);
-        let sent = lock(&entry.sent).replace(tenure.clone());
+        let sent = lock(&entry.under_field).replace(tenure.clone());
         drop((read, sent));
         drop(readers.and_then(|readers| readers.share(&tenure)));
         // A loss before this point has not found the references that were set above.
         if tenure.hold_set().reported_loss.is_some() {
-            tenure.leave_entry();
+            tenure.leave_local_lock();
         }
         Ok((tenure, id, None))
     }

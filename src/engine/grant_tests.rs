@@ -84,7 +84,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
     let entry = owners.enter(&"a".into(), OwnerId::new(Uuid::nil(), Owner::new()));
     let (first, first_id) = grant(&owners, &entry, None);
     first.lose(LostReason::Gone);
-    assert!(owners.sent_by(&spec(), &entry).is_none());
+    assert!(owners.tenure_under_field(&spec(), &entry).is_none());
     let (second, _) = grant(&owners, &entry, None);
     first.finish_release(Some(first_id), Instant::now(), 0, None);
     first.lose(LostReason::Expired);
@@ -93,7 +93,7 @@ fn p_a4_the_end_of_one_tenure_does_not_touch_the_next() {
         Some(LostReason::Gone),
         "the first reason stays"
     );
-    let present = owners.sent_by(&spec(), &entry);
+    let present = owners.tenure_under_field(&spec(), &entry);
     assert!(present.is_some_and(|tenure| tenure.number == second.number));
     assert_eq!(second.lost_reason(Instant::now()), None);
 }
@@ -152,7 +152,7 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     );
     assert_eq!(first.owners(), []);
     assert_eq!(second.owners(), [(two.owner(), 1)]);
-    assert_eq!(second.entry().owner, one.field());
+    assert_eq!(second.entry().field, one.field());
     // The state of the table after a hand-off.
     let local = owners.local(&spec()).unwrap();
     let replaced = local.record_grant(second.current(), Instant::now(), |first| {
@@ -162,11 +162,12 @@ fn a_lock_that_is_handed_off_keeps_the_field_of_its_first_owner() {
     assert!(owners.tenure(&spec(), HoldMode::Owner, one).is_none());
     assert!(owners.tenure(&spec(), HoldMode::Owner, two).is_some());
     assert!(
-        owners.sent_by(&spec(), &entry).is_some() && owners.sent_by(&spec(), &of_two).is_none()
+        owners.tenure_under_field(&spec(), &entry).is_some()
+            && owners.tenure_under_field(&spec(), &of_two).is_none()
     );
     // The end of the first tenure does not end the second.
     first.lose(LostReason::Gone);
-    assert!(second.has_entry() && second.lost_reason(Instant::now()).is_none());
+    assert!(second.is_current() && second.lost_reason(Instant::now()).is_none());
     assert_eq!(
         first.end_hand_off().number,
         second.number,
@@ -190,7 +191,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
     let Ok((second, _, Some(old))) = try_grant(&owners, &two, None, later) else {
         panic!("it is later");
     };
-    assert!(old.number == first.number && second.has_entry());
+    assert!(old.number == first.number && second.is_current());
     // The second is being released, and another grant has overtaken the answer.
     first.lose(LostReason::Gone);
     second.mark_ending(id);
@@ -198,7 +199,7 @@ fn grant_beside_a_hold_of_another_owner_is_refused_unless_it_is_later() {
         panic!("the second is over");
     };
     second.finish_release(Some(id), Instant::now(), 0, None);
-    assert!(third.has_entry());
+    assert!(third.is_current());
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn readers_of_one_client_share_a_tenure() {
     assert_eq!(owners.tenures(None).len(), 1, "and not one for each");
     assert_eq!(tenure.leave(first), Some(0));
     // The owner holds nothing, and its field is lent.
-    assert!(!held_by(one) && owners.sent_by(&spec, &entry).is_some());
+    assert!(!held_by(one) && owners.tenure_under_field(&spec, &entry).is_some());
     assert!(join(one).is_some_and(|(shared, id, _)| shared.leave(id) == Some(0)));
     // The reader's own attempt is under way.
     let busy = owners.enter(&spec.name, three);

@@ -59,14 +59,14 @@ pub(crate) struct Member {
 }
 
 /// A hold on one of the locks of a group.
-pub(crate) struct Part {
+pub(crate) struct HeldMember {
     /// The index of the member.
     index: usize,
     pub(crate) hold: HoldGuard,
     engine: EngineHandle,
 }
 
-impl Part {
+impl HeldMember {
     /// The runtime of the client's tasks.
     pub(crate) fn runtime(&self) -> &Handle {
         self.engine.runtime()
@@ -138,7 +138,10 @@ impl Group<'_> {
 
     /// Acquires enough of the locks. Returns `None` if other owners still held too many at the
     /// deadline.
-    pub(crate) async fn acquire(&self, deadline: Deadline) -> Result<Option<Vec<Part>>, Error> {
+    pub(crate) async fn acquire(
+        &self,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<HeldMember>>, Error> {
         runtime::check()?;
         self.wait_for_dropped_guards(deadline).await;
         // The yields of the members began together, so one wait, for the longest, covers them all.
@@ -199,7 +202,7 @@ impl Group<'_> {
         index: usize,
         deadline: Deadline,
         rounds: u32,
-    ) -> Result<Option<Part>, Error> {
+    ) -> Result<Option<HeldMember>, Error> {
         if rounds > 1 {
             // A random pause keeps two groups that have collided from colliding again and again.
             let most = Duration::from_millis(5 << rounds.min(5));
@@ -244,9 +247,9 @@ impl Group<'_> {
         until.max().map(|(_, index)| index)
     }
 
-    fn part(&self, index: usize, hold: HoldGuard) -> Part {
+    fn part(&self, index: usize, hold: HoldGuard) -> HeldMember {
         let engine = self.members[index].engine.clone();
-        Part {
+        HeldMember {
             index,
             hold,
             engine,
@@ -257,14 +260,15 @@ impl Group<'_> {
     /// for a moment and waits for the rest. Releases what it has if that is too little.
     async fn round(
         &self,
-        first: Option<Part>,
+        first: Option<HeldMember>,
         deadline: Deadline,
         patience: u32,
-    ) -> Result<Vec<Part>, Missed> {
+    ) -> Result<Vec<HeldMember>, Missed> {
         let mut missed = Missed::default();
         let mut taken = self.try_all(first, deadline, &mut missed).await;
         if patience > 0 && missed.failures.is_empty() {
-            self.wait_for_rest(&mut taken, deadline, patience).await;
+            self.wait_for_remaining(&mut taken, deadline, patience)
+                .await;
         }
         taken.sort_by_key(|part| part.index);
         if valid_until(&taken, self.need).is_some_and(|until| Instant::now() < until) {
@@ -280,10 +284,15 @@ impl Group<'_> {
 
     /// Waits for the missing locks, one after the other, for a moment in all. The caller counts the
     /// result.
-    async fn wait_for_rest(&self, taken: &mut Vec<Part>, deadline: Deadline, patience: u32) {
+    async fn wait_for_remaining(
+        &self,
+        taken: &mut Vec<HeldMember>,
+        deadline: Deadline,
+        patience: u32,
+    ) {
         // Members beyond the first missing one are given back: a group that waits holds only members
         // that precede the awaited one, so groups do not wait for each other in a circle.
-        let is_taken = |index| taken.iter().any(|part: &Part| part.index == index);
+        let is_taken = |index| taken.iter().any(|part: &HeldMember| part.index == index);
         let first_missing = (0..self.members.len()).find(|index| !is_taken(*index));
         let first_missing = first_missing.unwrap_or(self.members.len());
         let beyond = taken.extract_if(.., |part| part.index > first_missing);
@@ -311,10 +320,10 @@ impl Group<'_> {
     /// Makes all attempts at once. Once there is a majority, the rest has little time left.
     async fn try_all(
         &self,
-        first: Option<Part>,
+        first: Option<HeldMember>,
         deadline: Deadline,
         missed: &mut Missed,
-    ) -> Vec<Part> {
+    ) -> Vec<HeldMember> {
         let skipped = first.as_ref().map(|part| part.index);
         let mut taken = Vec::from_iter(first);
         let began = Instant::now();
@@ -403,7 +412,7 @@ fn majority_wait(engine: &Engine, lease: &Lease) -> Duration {
 }
 
 /// The end of the time in which `need` of the holds are valid; `None` if fewer are valid now.
-pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
+pub(crate) fn valid_until(parts: &[HeldMember], need: usize) -> Option<Instant> {
     let now = Instant::now();
     let live = parts
         .iter()
@@ -414,7 +423,7 @@ pub(crate) fn valid_until(parts: &[Part], need: usize) -> Option<Instant> {
 }
 
 /// Releases every hold, also after a failure, and returns the result of each.
-pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>> {
+pub(crate) async fn release_all(parts: Vec<HeldMember>) -> Vec<Result<Released, Error>> {
     let names: Vec<_> = parts
         .iter()
         .map(|part| part.hold.tenure().name().clone())
@@ -426,7 +435,7 @@ pub(crate) async fn release_all(parts: Vec<Part>) -> Vec<Result<Released, Error>
             .map(|(part, name)| (&part.engine, &**name)),
     );
     let releases = parts.into_iter().zip(send_permits).map(|(part, permit)| {
-        let Part { hold, engine, .. } = part;
+        let HeldMember { hold, engine, .. } = part;
         async move {
             let released = hold.release_from(permit).await;
             drop(engine);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Engine, dropped::DroppedGuard, hold_set::HoldId, runtime, tenure::Tenure};
+use super::{Engine, dropped::PendingRelease, hold_set::HoldId, runtime, tenure::Tenure};
 use crate::{error::Error, owner::Owner, redis::SendPermit, wire::Released};
 
 /// One hold of a tenure. Its drop releases the hold.
@@ -53,7 +53,7 @@ impl HoldGuard {
 
     /// Hands the hold to another task of the client, or leaves it to the readers that share its
     /// tenure. Returns what is left to its owner, or `None` if a release must be sent.
-    fn hand_off(&mut self) -> Option<Released> {
+    fn end_without_request(&mut self) -> Option<Released> {
         let left = match self.tenure.leave(self.id) {
             Some(left) => {
                 self.engine.verify_if_stale(&self.tenure);
@@ -80,7 +80,7 @@ impl HoldGuard {
     ) -> Result<Released, Error> {
         // Without a runtime, the guard is dropped here: a drop needs none.
         runtime::check()?;
-        if let Some(released) = self.hand_off() {
+        if let Some(released) = self.end_without_request() {
             return Ok(released);
         }
         self.armed = false;
@@ -89,7 +89,7 @@ impl HoldGuard {
     }
 
     /// Marks the hold as dropped: the owner's next operation releases it. Keep the returned entry until the guard is dropped.
-    pub(super) fn mark_dropped(&self) -> DroppedGuard {
+    pub(super) fn mark_dropped(&self) -> PendingRelease {
         let dropped = self.engine.dropped.add(self.tenure.name());
         self.tenure.mark_dropped(self.id);
         dropped
@@ -104,7 +104,7 @@ impl HoldGuard {
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        if !self.armed || self.hand_off().is_some() {
+        if !self.armed || self.end_without_request().is_some() {
             return;
         }
         let (engine, tenure, id) = (self.engine.clone(), self.tenure.clone(), self.id);

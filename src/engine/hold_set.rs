@@ -103,7 +103,7 @@ pub(super) struct HoldSet {
     ids: u64,
     /// Upper bound of the server's count. Holds that joined do not count. Only an answered release lowers it: a cancelled release may be
     /// unsent.
-    on_server: u32,
+    most_on_server: u32,
     /// The end of the time in which further readers of the client may join.
     open_until: Option<Instant>,
     /// Whether a reader has joined.
@@ -141,7 +141,7 @@ impl HoldSet {
         Self {
             holds: SmallVec::new(),
             ids: 0,
-            on_server: 0,
+            most_on_server: 0,
             open_until: None,
             is_joined: false,
             valid_until: now,
@@ -162,7 +162,7 @@ impl HoldSet {
         watched: bool,
     ) -> HoldId {
         self.ids += 1;
-        self.on_server += 1;
+        self.most_on_server += 1;
         let id = HoldId(self.ids);
         let until = validity(sent, lease);
         self.holds.push(Hold {
@@ -246,7 +246,7 @@ impl HoldSet {
         let remaining = others().filter(|hold| hold.phase != Phase::Ending);
         let stays = |phase: Phase| phase.is_live() || phase == Phase::Leaving;
         let stays = others().any(|hold| hold.watched && stays(hold.phase));
-        if !watched || !stays || (remaining.count() as u32) < self.on_server {
+        if !watched || !stays || (remaining.count() as u32) < self.most_on_server {
             return None;
         }
         self.holds.remove(index);
@@ -298,8 +298,8 @@ impl HoldSet {
         self.holds.len() as u32
     }
 
-    pub(super) fn on_server(&self) -> u32 {
-        self.on_server
+    pub(super) fn most_on_server(&self) -> u32 {
+        self.most_on_server
     }
 
     pub(super) fn live_count(&self) -> u32 {
@@ -369,12 +369,12 @@ impl HoldSet {
         let lease = rest()
             .map(|hold| hold.lease_at(now))
             .max_by_key(|lease| lease.duration);
-        (self.on_server.min(rest().count() as u32), lease)
+        (self.most_on_server.min(rest().count() as u32), lease)
     }
 
     /// Sets the server's count, after a release.
-    pub(super) fn set_on_server(&mut self, on_server: u32) {
-        self.on_server = on_server;
+    pub(super) fn set_on_server(&mut self, most_on_server: u32) {
+        self.most_on_server = most_on_server;
     }
 
     /// Prepares a release that is sent at `sent` and leaves `lease` in force: from now on, holders

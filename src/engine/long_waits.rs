@@ -5,7 +5,7 @@ use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Engine, local_queue::Signal};
+use super::{Engine, local_wait::Signal};
 use crate::{owner::Owner, wire::LockSpec};
 
 /// The most waits that one check logs: each of them costs a request.

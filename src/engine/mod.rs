@@ -43,8 +43,8 @@ mod group;
 mod hold_guard;
 mod hold_set;
 mod intents;
-mod local;
-mod local_queue;
+mod local_lock;
+mod local_wait;
 mod long_waits;
 mod loss;
 mod own_thread;
@@ -81,7 +81,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-pub(crate) use group::{Group, Member, Part, release_all, send_permits, valid_until};
+pub(crate) use group::{Group, HeldMember, Member, release_all, send_permits, valid_until};
 pub(crate) use hold_guard::HoldGuard;
 pub(crate) use loss::{cancel_at_the_end, elsewhere, loss_of, loss_of_group, lost_reason};
 pub(crate) use request::{AcquireOptions, AcquireRequest, Deadline, Subject, Then};
@@ -95,8 +95,8 @@ use crate::{
     gauges::Gauges,
     held_lock::{HeldLock, ShutdownReport, Unreleased},
     owner::{Owner, OwnerId},
+    rate_limit::RateLimit,
     redis::{self, Answered, Batcher, BoxFuture, CallError, Event, Events, Target},
-    seldom::Seldom,
     sync::lock,
     wire::{
         Inspection, Lease, LockProtocol, LockSpec, Presence, Refusal, Reply, Request,
@@ -105,12 +105,12 @@ use crate::{
     },
 };
 use detach::DetachOnDrop;
-use dropped::DroppedGuards;
+use dropped::PendingReleases;
 use final_requests::{FinalRequests, RuntimeEndGuard};
-use local_queue::ContendedLocks;
+use local_wait::ContendedLocks;
 use own_thread::OwnThread;
 use owners::{OwnerEntryRef, OwnerTable};
-use release::Jobs;
+use release::ReleaseQueue;
 use retry::{Retry, refusal_error};
 use synchronizers::Synchronizers;
 use wakeup::Wakeups;
@@ -133,11 +133,11 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     contended: ContendedLocks,
     synchronizers: Synchronizers,
-    jobs: Jobs,
+    jobs: ReleaseQueue,
     final_requests: FinalRequests,
     lines: LogLines,
     gauges: Gauges,
-    dropped: Arc<DroppedGuards>,
+    dropped: Arc<PendingReleases>,
     closed: CancellationToken,
     /// A copy of `closed` without a mutex: the token has one, for which all tasks would contend.
     is_closed: AtomicBool,
@@ -154,23 +154,23 @@ pub(crate) struct Engine {
 
 /// Limits of log lines about events that may concern many holds at once.
 struct LogLines {
-    lost: Seldom,
-    refused: Seldom,
-    left: Seldom,
-    deadlocks: Seldom,
-    slow_waits: Seldom,
-    elsewhere: Seldom,
+    lost: RateLimit,
+    refused: RateLimit,
+    left: RateLimit,
+    deadlocks: RateLimit,
+    slow_waits: RateLimit,
+    elsewhere: RateLimit,
 }
 
 impl Default for LogLines {
     fn default() -> Self {
         Self {
-            lost: Seldom::new(2),
-            refused: Seldom::new(1),
-            left: Seldom::new(1),
-            deadlocks: Seldom::new(1),
-            slow_waits: Seldom::new(60),
-            elsewhere: Seldom::new(1),
+            lost: RateLimit::new(2),
+            refused: RateLimit::new(1),
+            left: RateLimit::new(1),
+            deadlocks: RateLimit::new(1),
+            slow_waits: RateLimit::new(60),
+            elsewhere: RateLimit::new(1),
         }
     }
 }
@@ -178,9 +178,9 @@ impl Default for LogLines {
 /// A reference to the engine. After the drop of the last one, the background tasks run the queued
 /// releases and end.
 #[derive(Clone)]
-pub(crate) struct EngineHandle(Arc<Life>);
+pub(crate) struct EngineHandle(Arc<EngineLifetime>);
 
-struct Life(Arc<Engine>, Option<OwnThread>);
+struct EngineLifetime(Arc<Engine>, Option<OwnThread>);
 
 impl Deref for EngineHandle {
     type Target = Arc<Engine>;
@@ -190,7 +190,7 @@ impl Deref for EngineHandle {
     }
 }
 
-impl Drop for Life {
+impl Drop for EngineLifetime {
     fn drop(&mut self) {
         self.0.jobs.finish();
         // Waits for the thread, if there is one.
@@ -242,7 +242,7 @@ impl EngineHandle {
         watchdog_lease: Lease,
         thread: Option<OwnThread>,
     ) -> Self {
-        let (jobs, queued) = Jobs::new();
+        let (jobs, queued) = ReleaseQueue::new();
         let options = AcquireOptions {
             lease: watchdog_lease,
             watched: true,
@@ -279,7 +279,7 @@ impl EngineHandle {
         // must be dropped then too.
         let runtime_end = RuntimeEndGuard(engine.clone());
         tokio::spawn(engine.clone().keep_releasing(runtime_end, queued));
-        Self(Arc::new(Life(engine, thread)))
+        Self(Arc::new(EngineLifetime(engine, thread)))
     }
 }
 
@@ -338,13 +338,18 @@ impl Engine {
 
     /// Sends a request until it is answered, for at most `command_wait`. If an answer is lost and
     /// the request may not be `repeated`, returns an error that says so.
-    async fn ask(&self, spec: &LockSpec, request: Request, repeated: bool) -> Result<Reply, Error> {
-        let answered = self.ask_for(spec, request, repeated, Durability::Local);
+    async fn call(
+        &self,
+        spec: &LockSpec,
+        request: Request,
+        repeated: bool,
+    ) -> Result<Reply, Error> {
+        let answered = self.call_durably(spec, request, repeated, Durability::Local);
         Ok(answered.await?.reply)
     }
 
-    /// As [`ask`](Self::ask), and waits for the replicas that `durability` requires.
-    async fn ask_for(
+    /// As [`call`](Self::call), and waits for the replicas that `durability` requires.
+    async fn call_durably(
         &self,
         spec: &LockSpec,
         request: Request,
@@ -420,16 +425,16 @@ impl Engine {
         let tenure = match spec.mode.is_shared() {
             true => {
                 let entry = self.owners.enter(&spec.name, id);
-                entry.reading().or_else(|| entry.sent())
+                entry.reading().or_else(|| entry.tenure_under_field())
             }
             false => self.owners.tenure(spec, spec.mode, id),
         };
         let field = match &tenure {
-            Some(tenure) => tenure.entry().owner.clone(),
+            Some(tenure) => tenure.entry().field.clone(),
             None => id.field(),
         };
         let reply = self
-            .ask(spec, spec.protocol.inspect(spec, &field), true)
+            .call(spec, spec.protocol.inspect(spec, &field), true)
             .await?;
         let mut inspection = spec
             .protocol
@@ -447,7 +452,7 @@ impl Engine {
     /// Returns the holders of the lock, from the server.
     pub(crate) async fn holders(&self, spec: &LockSpec) -> Result<Vec<Holder>, Error> {
         self.wait_for_dropped_guards(&spec.name).await;
-        let reply = self.ask(spec, spec.protocol.holders(spec), true).await?;
+        let reply = self.call(spec, spec.protocol.holders(spec), true).await?;
         holders::holders(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
@@ -456,7 +461,7 @@ impl Engine {
         let Some(request) = spec.protocol.waiters(spec) else {
             return Ok(Vec::new());
         };
-        let reply = self.ask(spec, request, true).await?;
+        let reply = self.call(spec, request, true).await?;
         holders::waiters(reply).map_err(|refusal| refusal_error(&spec.name, refusal))
     }
 
@@ -532,7 +537,7 @@ impl Engine {
         // Not repeated: a second sending could free the lock of an owner that acquired it in
         // between.
         let reply = self
-            .ask(spec, spec.protocol.force_release(spec), false)
+            .call(spec, spec.protocol.force_release(spec), false)
             .await?;
         let freed = presence(reply).map_err(|refusal| refusal_error(&spec.name, refusal))?
             == Presence::Present;

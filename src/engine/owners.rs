@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::{
     hold_guard::HoldGuard,
     hold_set::HoldId,
-    local::LocalLock,
+    local_lock::LocalLock,
     readers::{Readers, ReadersRef},
     request::AcquireRequest,
     tenure::Tenure,
@@ -36,14 +36,14 @@ use crate::{
 
 /// One owner at one lock: its operations follow each other, and so do its tenures.
 pub(crate) struct OwnerEntry {
-    /// The owner as the name of its field on the server.
-    pub(super) owner: Bytes,
+    /// The name of the owner's field on the server.
+    pub(super) field: Bytes,
     /// Held while an operation is under way (invariant 4).
     pub(super) op_lock: tokio::sync::Mutex<()>,
     /// The tenure of the owner's read holds, while it has any.
     pub(super) reading: Mutex<Option<Reading>>,
     /// The read tenure under the owner's field: its own, or that of other readers of the client.
-    pub(super) sent: Mutex<Option<Arc<Tenure>>>,
+    pub(super) under_field: Mutex<Option<Arc<Tenure>>>,
     /// The number of the owner's acquisitions that may have an entry in the fair queue.
     pub(super) queued: AtomicUsize,
     /// The server may have an entry of the owner in the fair queue.
@@ -160,9 +160,13 @@ impl OwnerTable {
     }
 
     /// The tenure under the field of this entry, whichever owner has it.
-    pub(super) fn sent_by(&self, spec: &LockSpec, entry: &OwnerEntryRef) -> Option<Arc<Tenure>> {
+    pub(super) fn tenure_under_field(
+        &self,
+        spec: &LockSpec,
+        entry: &OwnerEntryRef,
+    ) -> Option<Arc<Tenure>> {
         if spec.mode.is_shared() {
-            return entry.sent();
+            return entry.tenure_under_field();
         }
         let key = (spec.name.clone(), spec.mode);
         let (_, tenure) = self.locals.enter(key, Local::default).current()?;
@@ -177,7 +181,7 @@ impl OwnerTable {
     ) -> Option<(Arc<Tenure>, HoldId)> {
         let held = spec.mode.together().iter().filter_map(|mode| {
             if mode.is_shared() {
-                return entry.sent();
+                return entry.tenure_under_field();
             }
             let key = (spec.name.clone(), *mode);
             let (_, tenure) = self.locals.enter(key, Local::default).current()?;
@@ -200,7 +204,7 @@ impl OwnerTable {
             current.map(|(_, tenure)| tenure)
         });
         tenures.extend(self.table.collect(|(name, _), entry| {
-            let sent = || entry.sent();
+            let sent = || entry.tenure_under_field();
             is_named(name).then(sent).flatten()
         }));
         tenures
@@ -235,10 +239,10 @@ impl OwnerTable {
 impl OwnerEntry {
     pub(super) fn new(owner: OwnerId) -> Self {
         Self {
-            owner: owner.field(),
+            field: owner.field(),
             op_lock: tokio::sync::Mutex::new(()),
             reading: Mutex::default(),
-            sent: Mutex::default(),
+            under_field: Mutex::default(),
             queued: AtomicUsize::new(0),
             may_be_queued: AtomicBool::new(false),
         }
@@ -251,13 +255,14 @@ impl OwnerEntry {
     }
 
     /// The read tenure under the owner's field.
-    pub(super) fn sent(&self) -> Option<Arc<Tenure>> {
-        lock(&self.sent).clone()
+    pub(super) fn tenure_under_field(&self) -> Option<Arc<Tenure>> {
+        lock(&self.under_field).clone()
     }
 
     /// Whether another owner has read holds under this field.
     pub(super) fn is_lent(&self) -> bool {
-        self.sent().is_some_and(|tenure| tenure.is_lent())
+        self.tenure_under_field()
+            .is_some_and(|tenure| tenure.is_lent())
     }
 
     /// Takes the operation lock, when the owner's other operations are done.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     BoxFuture, Engine,
-    local_queue::{LocalEntry, Signal},
+    local_wait::{LocalEntry, Signal},
     request::{AcquireRequest, Deadline},
     wakeup::Waiting,
 };

@@ -68,13 +68,13 @@ pub(super) struct Queue<S> {
     /// Whether a waiter has subscribed, or has failed to.
     pub(super) has_subscribed: bool,
     /// Whether this client stays subscribed without a waiter.
-    pub(super) stays: Stays,
+    pub(super) keeps_subscribed: KeepsSubscribed,
 }
 
 /// Whether a client stays subscribed without a waiter. A client that comes back to a contended lock
 /// again and again then receives the messages of all releases by other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stays {
+pub(super) enum KeepsSubscribed {
     No,
     /// The client stays subscribed for as long as it holds the lock.
     WhileHeld,
@@ -132,17 +132,17 @@ impl<S> Queue<S> {
             rest_until: None,
             listens: false,
             has_subscribed: false,
-            stays: Stays::No,
+            keeps_subscribed: KeepsSubscribed::No,
         }
     }
 
     /// Whether there is no waiter, and this client need not stay subscribed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.waiters.is_empty()
-            && match self.stays {
-                Stays::No => true,
-                Stays::WhileHeld => false,
-                Stays::Until(until) => until <= now,
+            && match self.keeps_subscribed {
+                KeepsSubscribed::No => true,
+                KeepsSubscribed::WhileHeld => false,
+                KeepsSubscribed::Until(until) => until <= now,
             }
     }
 

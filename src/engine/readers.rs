@@ -208,7 +208,11 @@ impl Engine {
         }
         let ask = || self.try_until(request, self.answer_deadline(deadline), prior, None);
         let entry = self.owner_entry(&request.spec, request.owner);
-        if entry.reading().or_else(|| entry.sent()).is_some() {
+        if entry
+            .reading()
+            .or_else(|| entry.tenure_under_field())
+            .is_some()
+        {
             // A re-entry adds to a tenure that was shared before, and does not share it anew.
             return ask().await;
         }

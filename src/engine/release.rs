@@ -16,7 +16,7 @@ use crate::{
     durability::Durability,
     engine::{
         final_requests::RuntimeEndGuard, hold_guard::released, hold_set::HoldId,
-        owners::OwnerEntryRef, retry::Retry, tenure::Tenure, wakeup::LastRelease,
+        owners::OwnerEntryRef, retry::Retry, tenure::Tenure, wakeup::FreeingRelease,
     },
     error::{Error, LostReason},
     owner::{Owner, OwnerId},
@@ -31,11 +31,11 @@ const MOST_YIELDS: u32 = 4;
 type Job = BoxFuture<()>;
 
 /// The queue of the release task.
-pub(super) struct Jobs(mpsc::UnboundedSender<Option<Job>>);
+pub(super) struct ReleaseQueue(mpsc::UnboundedSender<Option<Job>>);
 
 pub(super) type QueuedJobs = mpsc::UnboundedReceiver<Option<Job>>;
 
-impl Jobs {
+impl ReleaseQueue {
     pub(super) fn new() -> (Self, QueuedJobs) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -93,7 +93,7 @@ impl Engine {
             self.tasks.spawn(job);
         }
         self.tasks.close();
-        let rest = self.run_rest(&mut jobs);
+        let rest = self.run_remaining(&mut jobs);
         if tokio::time::timeout(SHUTDOWN_WAIT, rest).await.is_err() {
             tracing::warn!("a lock client closes although not all releases were answered");
         }
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Runs the jobs that the last jobs queue: an attempt that is granted late is given back.
-    async fn run_rest(&self, jobs: &mut QueuedJobs) {
+    async fn run_remaining(&self, jobs: &mut QueuedJobs) {
         loop {
             tokio::select! {
                 biased;
@@ -282,12 +282,12 @@ impl Engine {
                         .add(release_to(&tenure.spec, tenure.entry(), left.0));
                 }
                 // The server still counts the hold, as far as this client knows.
-                let on_server = tenure.on_server();
+                let most_on_server = tenure.most_on_server();
                 // A closing client reports the present tenures. This one is reported here if the
                 // client is open, or if the tenure has made way for the next waiter.
-                if !self.is_closed() || !tenure.has_entry() {
+                if !self.is_closed() || !tenure.is_current() {
                     self.record_unreleased(tenure, [(tenure.owner_of(id), 1)]);
-                    self.record_release(tenure, Some(id), sent, &(on_server, None));
+                    self.record_release(tenure, Some(id), sent, &(most_on_server, None));
                 }
                 Err(error)
             }
@@ -297,7 +297,7 @@ impl Engine {
     /// Whether other tasks wait for the lock of `tenure`.
     fn is_awaited(&self, tenure: &Tenure) -> bool {
         let is_queued = || tenure.local().is_some_and(|local| local.waiting() > 0);
-        tenure.spec.has_one_holder() && (self.wakeups.is_awaited() || is_queued())
+        tenure.spec.has_local_queue() && (self.wakeups.is_awaited() || is_queued())
     }
 
     /// Records a release that was sent at `sent` and has left this many holds, with that lease.
@@ -363,13 +363,13 @@ impl Engine {
         let spec = &tenure.spec;
         let mut unanswered = Unanswered(Some((self, tenure)));
         let waiting = tenure.local().map_or(0, |local| local.waiting());
-        let last_release = LastRelease::begin(&self.wakeups, spec, waiting);
-        let release = spec.protocol.release(spec, &tenure.entry().owner, None, 0);
+        let freeing_release = FreeingRelease::begin(&self.wakeups, spec, waiting);
+        let release = spec.protocol.release(spec, &tenure.entry().field, None, 0);
         // The order of a batch is not known beforehand. An acquisition that waits for replicas
         // travels on another connection, where it could overtake the release.
         let is_first =
             permit.is_none() && tenure.durability(self.batcher.replicas(spec)) == Durability::Local;
-        let is_ours = !last_release.yields()
+        let is_ours = !freeing_release.yields()
             && tenure
                 .local()
                 .is_none_or(|local| local.begin_release(Instant::now()));
@@ -389,7 +389,7 @@ impl Engine {
         unanswered.0 = None;
         let reply = answer?.reply;
         if reply.is_done() {
-            last_release.finish(&reply);
+            freeing_release.finish(&reply);
         }
         Ok(reply)
     }
@@ -432,7 +432,7 @@ impl Engine {
 
     async fn send_once(&self, release: &mut Release<'_>) -> Result<Reply, CallError> {
         let (spec, holds) = (release.spec, release.holds);
-        let owner = &release.entry.owner;
+        let owner = &release.entry.field;
         let request = (spec.protocol).release(spec, owner, release.lease.as_ref(), holds);
         let sending = self
             .batcher
@@ -471,7 +471,11 @@ impl Engine {
         self.jobs.push(async move {
             let entry = tenure.entry();
             let _op_lock = entry.take_op_lock().await;
-            if engine.owners.sent_by(&tenure.spec, entry).is_none() {
+            if engine
+                .owners
+                .tenure_under_field(&tenure.spec, entry)
+                .is_none()
+            {
                 engine.give_back(&tenure.spec, entry).await;
             }
         });
@@ -482,7 +486,7 @@ impl Engine {
     pub(super) async fn give_back(self: &Arc<Self>, spec: &Arc<LockSpec>, entry: &OwnerEntryRef) {
         let live = self
             .owners
-            .sent_by(spec, entry)
+            .tenure_under_field(spec, entry)
             .filter(|tenure| tenure.lost_reason(Instant::now()).is_none());
         if live.is_some() && spec.protocol.most_holds() == 1 {
             // An owner of this kind has one hold at most, so there is no second one. A release here
@@ -526,7 +530,7 @@ struct Unanswered<'a>(Option<(&'a Arc<Engine>, &'a Arc<Tenure>)>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.has_entry()) {
+        if let Some((engine, tenure)) = self.0.filter(|(_, tenure)| !tenure.is_current()) {
             engine.add_final_request(release_to(&tenure.spec, tenure.entry(), 0));
         }
     }
@@ -534,7 +538,7 @@ impl Drop for Unanswered<'_> {
 
 /// A release that leaves `holds`.
 fn release_to(spec: &LockSpec, entry: &OwnerEntryRef, holds: u32) -> Request {
-    spec.protocol.release(spec, &entry.owner, None, holds)
+    spec.protocol.release(spec, &entry.field, None, holds)
 }
 
 /// The server's answer to a release. A key of another kind has no hold.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     queue::WaiterId,
-    waiters::{Rest, Waiters},
+    waiters::{ParkDecision, Waiters},
 };
 use crate::{
     owner::Owner,
@@ -266,7 +266,8 @@ impl<O> WaitingRoom<O> {
         remaining: Option<Duration>,
         now: Instant,
     ) -> bool {
-        self.change(|waiters| waiters.record_refusal(spec, id, remaining, now)) == Rest::TryAgain
+        self.change(|waiters| waiters.record_refusal(spec, id, remaining, now))
+            == ParkDecision::TryAgain
     }
 
     /// Removes a waiter, which was `granted` the lock until that time, or gives up. After a grant,

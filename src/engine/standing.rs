@@ -44,7 +44,7 @@ impl Engine {
         match request.spec.protocol.most_holds() {
             1 => Err(Error::AlreadyHeld { name }),
             // The script looks at that many holds under a field, whichever owners have them.
-            most if tenure.on_server() >= most => Err(Error::TooManyHolds { name, most }),
+            most if tenure.most_on_server() >= most => Err(Error::TooManyHolds { name, most }),
             _ => Ok(()),
         }
     }
@@ -108,7 +108,7 @@ impl Engine {
             };
         }
         // A fair lock enqueues on the server. An owner whose field another task's tenure uses must wait instead.
-        if request.spec.has_one_holder() || is_lent {
+        if request.spec.has_local_queue() || is_lent {
             return Standing::HeldByOther(tenure);
         }
         Standing::FirstHold
@@ -125,7 +125,7 @@ impl Engine {
         let tenure = match live(own.reading()) {
             Some(tenure) => Some(tenure),
             // Another reader's tenure may use this owner's field. A new hold then adds to that tenure.
-            None => live(own.sent()),
+            None => live(own.tenure_under_field()),
         };
         match tenure {
             Some(tenure) if tenure.entry().key() == entry.key() => Standing::Reentry(tenure),

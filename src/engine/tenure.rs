@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     hold_set::{Duty, HoldId, HoldSet, Phase},
-    local::Current,
+    local_lock::Current,
     owners::{LocalRef, OwnerEntry, OwnerEntryRef, Reading},
     readers::ReadersRef,
     request::{AcquireRequest, Then},
@@ -166,7 +166,7 @@ impl Tenure {
 
     /// Whether it is still the present tenure of its local lock. Always true for readers, which
     /// have no local lock.
-    pub(super) fn has_entry(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         match &self.local {
             Some(local) => local
                 .current()
@@ -230,8 +230,8 @@ impl Tenure {
     }
 
     /// The hold count on the server, or an upper bound of it.
-    pub(super) fn on_server(&self) -> u32 {
-        self.hold_set().on_server()
+    pub(super) fn most_on_server(&self) -> u32 {
+        self.hold_set().most_on_server()
     }
 
     /// Whether readers of several owners may share it.
@@ -478,7 +478,7 @@ impl Tenure {
         drop(hold_set);
         if over {
             self.telemetry.end(End::Released);
-            self.leave_entry();
+            self.leave_local_lock();
         }
         if let Some(owner) = owner.filter(|_| self.readers.is_some()) {
             self.detach_reader(owner);
@@ -554,7 +554,7 @@ impl Tenure {
         hold_set.reported_loss = Some(reason);
         drop(hold_set);
         self.telemetry.end(End::Lost(reason.into()));
-        self.leave_entry();
+        self.leave_local_lock();
         if let Some(signals) = &*lock(&self.loss_signals) {
             signals.token.cancel();
         }
@@ -584,7 +584,7 @@ impl Tenure {
 
     /// Separates the tenure from its entry: the owner's next operation on this lock begins a new tenure, and waiters of this client may
     /// ask the server.
-    pub(super) fn leave_entry(&self) {
+    pub(super) fn leave_local_lock(&self) {
         let old = match &self.local {
             Some(local) => {
                 drop(local.end_tenure(self.number));
@@ -599,7 +599,7 @@ impl Tenure {
                 owners
                     .into_iter()
                     .for_each(|owner| self.detach_reader(owner));
-                let mut sent = lock(&self.entry.sent);
+                let mut sent = lock(&self.entry.under_field);
                 sent.take_if(|sent| sent.number == self.number)
             }
         };

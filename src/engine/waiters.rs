@@ -15,7 +15,7 @@ use super::{
     deadline_queue::DeadlineQueue,
     echoes::Ticket,
     intents::Intents,
-    queue::{Key, Queue, State, Stays, Waiter, WaiterId},
+    queue::{KeepsSubscribed, Key, Queue, State, Waiter, WaiterId},
     yielding::{Neighbours, Yields},
 };
 use crate::{
@@ -57,7 +57,7 @@ pub(super) struct Waiters<S> {
 
 /// Whether a refused waiter may park.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum ParkDecision {
     /// The waiter is parked until it is notified.
     Parked,
     /// An event has arrived since the attempt began.
@@ -124,7 +124,7 @@ impl<S: Clone> Waiters<S> {
             Some(queue) => queue,
             None => self.begin(spec),
         };
-        queue.stays = Stays::WhileHeld;
+        queue.keeps_subscribed = KeepsSubscribed::WhileHeld;
         !queue.listens
     }
 
@@ -191,8 +191,10 @@ impl<S: Clone> Waiters<S> {
         let Some(queue) = self.queue(spec) else {
             return Vec::new();
         };
-        if queue.stays == Stays::WhileHeld {
-            queue.stays = heard.map_or(Stays::No, |heard| Stays::Until(heard.listen_until));
+        if queue.keeps_subscribed == KeepsSubscribed::WhileHeld {
+            queue.keeps_subscribed = heard.map_or(KeepsSubscribed::No, |heard| {
+                KeepsSubscribed::Until(heard.listen_until)
+            });
         }
         let notified =
             match ticket.is_some_and(|ticket| queue.echoes.record_answer(ticket, published, now)) {
@@ -240,13 +242,13 @@ impl<S: Clone> Waiters<S> {
         id: WaiterId,
         remaining: Option<Duration>,
         now: Instant,
-    ) -> Rest {
+    ) -> ParkDecision {
         let Some(queue) = self.queue(spec) else {
-            return Rest::TryAgain;
+            return ParkDecision::TryAgain;
         };
         match queue.waiter(id) {
             Some(waiter) if waiter.state == State::Trying => waiter.state = State::Parked,
-            _ => return Rest::TryAgain,
+            _ => return ParkDecision::TryAgain,
         }
         queue.echoes.forget();
         if spec.protocol.intend().is_some() {
@@ -254,11 +256,11 @@ impl<S: Clone> Waiters<S> {
             self.intents.add_writer(&writers, now);
         }
         let Some(queue) = self.queue(spec) else {
-            return Rest::TryAgain;
+            return ParkDecision::TryAgain;
         };
         let at = now + pause(remaining, queue.polls, queue.poll_floor);
         self.poll_by(spec, at, now);
-        Rest::Parked
+        ParkDecision::Parked
     }
 
     /// Schedules a poll of the queue at `at`, or earlier.
@@ -298,18 +300,18 @@ impl<S: Clone> Waiters<S> {
         // The event during the attempt concerned the hold that is granted now, or a later one.
         let outdated = state == Some(State::Outdated);
         // A grant of a shared lock lets the next waiter acquire too.
-        let used = granted && !spec.shared && !outdated;
+        let used = granted && !spec.grant_wakes_next && !outdated;
         let passed_on = if used || parked {
             Vec::new()
         } else {
             queue.wake(Wake::One)
         };
         if granted && stays && queue.listens {
-            queue.stays = Stays::WhileHeld;
+            queue.keeps_subscribed = KeepsSubscribed::WhileHeld;
         }
         let (is_empty, spec) = (queue.waiters.is_empty(), queue.key.arc().clone());
         let polls = queue.polls;
-        if granted && outdated && spec.has_one_holder() {
+        if granted && outdated && spec.has_local_queue() {
             self.contradicted.push(spec.clone());
         }
         if granted && polls > 0 && spec.announced {
@@ -331,18 +333,18 @@ impl<S: Clone> Waiters<S> {
     pub(super) fn record_grant(&mut self, spec: &LockSpec, now: Instant) {
         self.yields.record_grant(spec, now);
         if let Some(queue) = self.queue(spec)
-            && let Stays::Until(_) = queue.stays
+            && let KeepsSubscribed::Until(_) = queue.keeps_subscribed
         {
-            queue.stays = Stays::WhileHeld;
+            queue.keeps_subscribed = KeepsSubscribed::WhileHeld;
         }
     }
 
     /// Records the end of a hold without a message.
     pub(super) fn end_hold(&mut self, spec: &LockSpec, now: Instant) {
         if let Some(queue) = self.queue(spec)
-            && queue.stays == Stays::WhileHeld
+            && queue.keeps_subscribed == KeepsSubscribed::WhileHeld
         {
-            queue.stays = Stays::No;
+            queue.keeps_subscribed = KeepsSubscribed::No;
             self.forget_if_unused(spec, now);
         }
     }
@@ -354,7 +356,7 @@ impl<S: Clone> Waiters<S> {
         };
         if queue.is_over(now) {
             self.forget(spec);
-        } else if let Stays::Until(until) = queue.stays
+        } else if let KeepsSubscribed::Until(until) = queue.keeps_subscribed
             && queue.waiters.is_empty()
         {
             self.poll_by(spec, until, now);
@@ -437,13 +439,13 @@ impl<S: Clone> Waiters<S> {
             if !all && queue.absorb_echo(now) {
                 continue;
             }
-            if queue.stays == Stays::WhileHeld {
+            if queue.keeps_subscribed == KeepsSubscribed::WhileHeld {
                 self.contradicted.push(key.arc().clone());
             }
             let until = self.yields.record_foreign_release(spec, now);
             queue.end_rest();
             match until {
-                Some(until) if spec.has_one_holder() => {
+                Some(until) if spec.has_local_queue() => {
                     queue.rest(until);
                     stand_back.push((key, until));
                 }
@@ -526,7 +528,7 @@ impl<S: Clone> Waiters<S> {
                     continue;
                 }
                 let mut next = now + queue.poll_floor;
-                if let Stays::Until(until) = queue.stays
+                if let KeepsSubscribed::Until(until) = queue.keeps_subscribed
                     && queue.waiters.is_empty()
                 {
                     next = next.min(until);
@@ -535,7 +537,7 @@ impl<S: Clone> Waiters<S> {
                 let polls = queue.polls;
                 // Without a parked waiter, one with an attempt under way tries again after its
                 // refusal.
-                let wake = match rested && key.spec().shared {
+                let wake = match rested && key.spec().grant_wakes_next {
                     true => Wake::All,
                     false => Wake::One,
                 };

@@ -20,7 +20,7 @@ fn park(waiters: &mut Waiters<u32>, spec: &Arc<LockSpec>, signal: u32, now: Inst
     waiters.begin_attempt(spec, id);
     assert_eq!(
         waiters.record_refusal(spec, id, seconds(30), now),
-        Rest::Parked
+        ParkDecision::Parked
     );
     id
 }
@@ -78,12 +78,21 @@ fn p_w2_a_message_during_attempts_makes_one_waiter_or_all_try_again() {
         [0; 0],
         "no waiter rests"
     );
-    assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::Parked]);
+    assert_eq!(
+        rests(&mut waiters),
+        [ParkDecision::TryAgain, ParkDecision::Parked]
+    );
     ids.iter().for_each(|id| waiters.begin_attempt(&spec, *id));
     waiters.handle_message(&spec.channel, Wake::All, now);
-    assert_eq!(rests(&mut waiters), [Rest::TryAgain, Rest::TryAgain]);
+    assert_eq!(
+        rests(&mut waiters),
+        [ParkDecision::TryAgain, ParkDecision::TryAgain]
+    );
     ids.iter().for_each(|id| waiters.begin_attempt(&spec, *id));
-    assert_eq!(rests(&mut waiters), [Rest::Parked, Rest::Parked]);
+    assert_eq!(
+        rests(&mut waiters),
+        [ParkDecision::Parked, ParkDecision::Parked]
+    );
 }
 
 #[test]
@@ -221,7 +230,7 @@ proptest! {
                     let at = index.index(present.len());
                     let (id, began) = present[at];
                     if let Some(began) = began {
-                        if waiters.record_refusal(&spec, id, seconds(30), now) == Rest::Parked {
+                        if waiters.record_refusal(&spec, id, seconds(30), now) == ParkDecision::Parked {
                             // The attempt began after the message: the lock is held.
                             open &= began != messages;
                         }

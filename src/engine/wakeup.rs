@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     BoxFuture, CallError, Engine, Event, Events, echoes::Ticket, hold_guard::HoldGuard,
-    local_queue::Signal, queue::WaiterId, request::Deadline, room::WaitingRoom, waiters::Waiters,
+    local_wait::Signal, queue::WaiterId, request::Deadline, room::WaitingRoom, waiters::Waiters,
     yielding::Neighbours,
 };
 use crate::{
@@ -204,13 +204,13 @@ pub(super) struct Waiting {
     spec: Arc<LockSpec>,
     id: WaiterId,
     signal: Arc<Signal>,
-    hearing: Hearing,
+    subscription: SubscriptionState,
     /// The end of the validity of the waiter's grant.
     granted: Option<Instant>,
 }
 
 /// The state of a waiter's subscription.
-enum Hearing {
+enum SubscriptionState {
     Sure,
     /// The subscription is confirmed when this completes. The waiter waits for it once.
     Subscribing(BoxFuture<Result<(), CallError>>),
@@ -228,7 +228,13 @@ impl Waiting {
             // subscriptions and their ends in the order of joins and leaves.
             (id, wakeups.redis.subscribe(spec.channel.clone()))
         });
-        Self::new(engine, spec, id, signal, Hearing::Subscribing(subscribed))
+        Self::new(
+            engine,
+            spec,
+            id,
+            signal,
+            SubscriptionState::Subscribing(subscribed),
+        )
     }
 
     fn new(
@@ -236,7 +242,7 @@ impl Waiting {
         spec: &Arc<LockSpec>,
         id: WaiterId,
         signal: Arc<Signal>,
-        hearing: Hearing,
+        subscription: SubscriptionState,
     ) -> Self {
         engine.gauges.add_waiter(spec.protocol.kind());
         Self {
@@ -244,7 +250,7 @@ impl Waiting {
             spec: spec.clone(),
             id,
             signal,
-            hearing,
+            subscription,
             granted: None,
         }
     }
@@ -262,40 +268,43 @@ impl Waiting {
             Some((id, subscribed))
         };
         let (id, subscribed) = wakeups.room.change(join)?;
-        let hearing = Hearing::Yielding(subscribed);
-        Some(Self::new(engine, spec, id, signal, hearing))
+        let subscription = SubscriptionState::Yielding(subscribed);
+        Some(Self::new(engine, spec, id, signal, subscription))
     }
 
     /// Returns whether the waiter has not asked yet, and must wait for the end of a yield. True
     /// once.
     pub(super) fn take_yield(&mut self) -> bool {
-        let hearing = std::mem::replace(&mut self.hearing, Hearing::Sure);
-        let (yields, hearing) = match hearing {
-            Hearing::Yielding(Some(subscribed)) => (true, Hearing::Subscribing(subscribed)),
-            Hearing::Yielding(None) => (true, Hearing::Sure),
-            hearing => (false, hearing),
+        let subscription = std::mem::replace(&mut self.subscription, SubscriptionState::Sure);
+        let (yields, subscription) = match subscription {
+            SubscriptionState::Yielding(Some(subscribed)) => {
+                (true, SubscriptionState::Subscribing(subscribed))
+            }
+            SubscriptionState::Yielding(None) => (true, SubscriptionState::Sure),
+            subscription => (false, subscription),
         };
-        self.hearing = hearing;
+        self.subscription = subscription;
         yields
     }
 
     /// Whether the waiter still has to wait for [`subscribed`](Self::subscribed).
     pub(super) fn is_subscribing(&self) -> bool {
-        matches!(self.hearing, Hearing::Subscribing(_))
+        matches!(self.subscription, SubscriptionState::Subscribing(_))
     }
 
     /// Whether the subscription is confirmed, or has failed and polling has to do.
     pub(super) fn hears(&self) -> bool {
-        matches!(self.hearing, Hearing::Sure)
+        matches!(self.subscription, SubscriptionState::Sure)
     }
 
     /// Completes when the subscription is confirmed or refused, and after the poll floor at the
     /// latest. Polling, which needs no subscription, has to do then.
     pub(super) async fn subscribed(&mut self, deadline: Deadline) {
         let wakeups = &self.engine.wakeups;
-        let subscribed = match std::mem::replace(&mut self.hearing, Hearing::Sure) {
-            Hearing::Sure | Hearing::Yielding(None) => return,
-            Hearing::Subscribing(subscribed) | Hearing::Yielding(Some(subscribed)) => subscribed,
+        let subscribed = match std::mem::replace(&mut self.subscription, SubscriptionState::Sure) {
+            SubscriptionState::Sure | SubscriptionState::Yielding(None) => return,
+            SubscriptionState::Subscribing(subscribed)
+            | SubscriptionState::Yielding(Some(subscribed)) => subscribed,
         };
         let longest = Instant::now() + self.engine.config.poll_floor;
         // A refused subscription is like a slow one: polling has to do.
@@ -357,7 +366,7 @@ impl Drop for Waiting {
 /// The release of a last hold of a lock with waiters.
 ///
 /// After a drop without an answer, the release may not have been published.
-pub(super) struct LastRelease<'a> {
+pub(super) struct FreeingRelease<'a> {
     wakeups: &'a Wakeups,
     spec: &'a Arc<LockSpec>,
     ticket: Option<Ticket>,
@@ -366,7 +375,7 @@ pub(super) struct LastRelease<'a> {
     due: Option<bool>,
 }
 
-impl<'a> LastRelease<'a> {
+impl<'a> FreeingRelease<'a> {
     /// Begins a release that is about to be sent: its message may arrive at any time from then on.
     /// `waiting` tasks wait for the lock in the local queue.
     pub(super) fn begin(wakeups: &'a Wakeups, spec: &'a Arc<LockSpec>, waiting: usize) -> Self {
@@ -400,7 +409,7 @@ impl<'a> LastRelease<'a> {
     }
 }
 
-impl Drop for LastRelease<'_> {
+impl Drop for FreeingRelease<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let leaving = (Some(false), false);
@@ -537,8 +546,8 @@ impl Engine {
 
     /// Verifies holds that another client may have forced open: they are not handed off before the
     /// server has confirmed them.
-    fn verify_contradicted(self: &Arc<Self>, places: Vec<Arc<LockSpec>>) {
-        for spec in places {
+    fn verify_contradicted(self: &Arc<Self>, specs: Vec<Arc<LockSpec>>) {
+        for spec in specs {
             let current = self.owners.local(&spec).and_then(|local| local.current());
             let shared = || self.owners.readers(&spec.name).shared();
             let held = current.map(|(_, tenure)| tenure).or_else(shared);

@@ -71,7 +71,7 @@ impl Engine {
             self.gauges.record_loss(tenure.spec.protocol.kind(), reason);
         }
         self.watchdog.forget(tenure);
-        if tenure.spec.has_one_holder() {
+        if tenure.spec.has_local_queue() {
             self.wake_after_loss(&tenure.spec);
         }
         if reason == LostReason::Expired && tenure.may_live_on() {
@@ -285,6 +285,6 @@ impl Renewal {
         tenure
             .spec
             .protocol
-            .renew(&tenure.spec, &tenure.entry().owner, lease.as_ref())
+            .renew(&tenure.spec, &tenure.entry().field, lease.as_ref())
     }
 }

@@ -319,7 +319,7 @@ impl Yields {
 
     /// Whether this client stays subscribed when a waiter is granted the lock.
     pub(super) fn may_stay(&self, spec: &LockSpec) -> bool {
-        self.on && spec.announced && spec.has_one_holder()
+        self.on && spec.announced && spec.has_local_queue()
     }
 
     /// The end of the present yield.

@@ -12,7 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Protects;
 use crate::{
-    engine::{Part, Tenure, Then, elsewhere, loss_of_group, lost_reason, release_all, valid_until},
+    engine::{
+        HeldMember, Tenure, Then, elsewhere, loss_of_group, lost_reason, release_all, valid_until,
+    },
     error::{Error, LostReason},
     wire::{Lease, Released},
 };
@@ -23,7 +25,7 @@ use crate::{
 /// [`Guard`](crate::Guard), a group's guard keeps its owner, can move to another task, and releases in the background when dropped.
 #[must_use = "a guard that is dropped releases its holds"]
 pub struct MultiGuard {
-    parts: Vec<Part>,
+    parts: Vec<HeldMember>,
     need: usize,
     /// Cancelled when the guard is dropped.
     ended: CancellationToken,
@@ -33,7 +35,7 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) fn new(parts: Vec<Part>, need: usize) -> Self {
+    pub(crate) fn new(parts: Vec<HeldMember>, need: usize) -> Self {
         let ended = CancellationToken::new();
         Self {
             parts,

@@ -16,7 +16,7 @@ use crate::{
     error::{Cause, Error},
     gauges::Connections,
     hash::HashMap,
-    seldom::Seldom,
+    rate_limit::RateLimit,
 };
 
 /// The pause after the first failed attempt. Each further pause is twice as long.
@@ -45,14 +45,14 @@ fn pause(number: u32, longest: Duration) -> Duration {
 /// The servers that one client connects to.
 pub(crate) struct Servers {
     known: Mutex<HashMap<Endpoint, Arc<Attempts>>>,
-    lines: Seldom,
+    lines: RateLimit,
 }
 
 impl Servers {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             known: Mutex::default(),
-            lines: Seldom::new(MOST_LINES),
+            lines: RateLimit::new(MOST_LINES),
         })
     }
 
@@ -138,7 +138,7 @@ impl Trouble {
 }
 
 /// The fate of the connections of one purpose.
-pub(super) struct Fortune {
+pub(super) struct ConnectLog {
     purpose: &'static str,
     servers: Arc<Servers>,
     pub(super) trouble: Trouble,
@@ -152,7 +152,7 @@ pub(super) struct Fortune {
     gauges: Connections,
 }
 
-impl Fortune {
+impl ConnectLog {
     pub(super) fn new(purpose: &'static str, servers: &Arc<Servers>) -> Self {
         Self {
             purpose,
@@ -291,18 +291,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_that_prove_nothing_are_made_ever_more_seldom() {
-        let mut fortune = Fortune::new("scripts", &Servers::new());
+        let mut connect_log = ConnectLog::new("scripts", &Servers::new());
         let pauses: Vec<_> = (0..20)
-            .map(|_| fortune.lost(&"server", "closed", false))
+            .map(|_| connect_log.lost(&"server", "closed", false))
             .collect();
         assert!(pauses[0] < Duration::from_millis(20));
         assert!(
             pauses[10..].iter().all(|pause| *pause >= LONGEST_REST),
             "{pauses:?}"
         );
-        assert!(fortune.trouble.cause().is_some());
-        fortune.is_proven(&"server");
-        assert!(fortune.trouble.cause().is_none());
-        assert_eq!(fortune.lost(&"server", "closed", true), Duration::ZERO);
+        assert!(connect_log.trouble.cause().is_some());
+        connect_log.is_proven(&"server");
+        assert!(connect_log.trouble.cause().is_none());
+        assert_eq!(connect_log.lost(&"server", "closed", true), Duration::ZERO);
     }
 }

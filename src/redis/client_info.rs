@@ -12,7 +12,7 @@ pub(super) struct Identity {
 
 /// The result of a request for a connection's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ConnIdentity {
     Known(Identity),
     /// The server is busy: ask again later.
     NotNow,
@@ -20,7 +20,7 @@ pub(super) enum Asked {
     Never,
 }
 
-impl Asked {
+impl ConnIdentity {
     pub(super) fn read(answer: &Frame) -> Self {
         match frame::error(answer).map(Refusal::from_message) {
             Some(Refusal::Transient { .. }) => Self::NotNow,
@@ -86,10 +86,13 @@ mod tests {
         );
         assert_eq!(Identity::read("id=7 addr=/run/redis.sock:0 laddr="), None);
         assert_eq!(Identity::read("ERR unknown subcommand"), None);
-        let asked = |message: &str| Asked::read(&Frame::Error(message.into()));
-        assert_eq!(asked("BUSY Redis is busy running a script"), Asked::NotNow);
-        assert_eq!(asked("NOPERM no permission"), Asked::Never);
-        let known = Asked::read(&Frame::Text(info.into()));
-        assert_eq!(known, Asked::Known(identity));
+        let asked = |message: &str| ConnIdentity::read(&Frame::Error(message.into()));
+        assert_eq!(
+            asked("BUSY Redis is busy running a script"),
+            ConnIdentity::NotNow
+        );
+        assert_eq!(asked("NOPERM no permission"), ConnIdentity::Never);
+        let known = ConnIdentity::read(&Frame::Text(info.into()));
+        assert_eq!(known, ConnIdentity::Known(identity));
     }
 }

@@ -39,8 +39,8 @@ use crate::{
     },
 };
 use seeds::ANSWER_WAIT;
-use topology::Node;
 pub(super) use topology::Topology;
+use topology::{AskingConn, Node};
 
 /// The most redirections that one call follows.
 const MOST_HOPS: usize = 5;
@@ -241,6 +241,13 @@ enum Redirection {
     Ask(Address),
 }
 
+/// The open connection to the target of an `ASK`.
+struct AskingTurn {
+    address: Address,
+    conn: Arc<AskingConn>,
+    open: Arc<Open>,
+}
+
 impl Redirection {
     /// Reads `MOVED 3999 127.0.0.1:6381` or `ASK ..`. Without a host, the host is that of the answering node.
     fn read(message: &str, asked: &Address) -> Option<Self> {
@@ -271,15 +278,16 @@ impl Topology {
     ) -> Result<Vec<Answered>, CallError> {
         let slot = operations.first().and_then(|parts| parts.first());
         let slot = slot.map_or(0, |key| hash_slot(key));
-        let mut ask = None;
+        let mut prepared: Option<AskingTurn> = None;
+        let mut turn = None;
         let mut hops = 0;
         loop {
-            let asking = ask.take();
+            let asking = turn.take();
             let is_asking = asking.is_some();
             let (asked, answered) = match asking {
                 None => self.run(slot, script, &operations, durability).await?,
-                Some(address) => {
-                    self.run_asking(address, script, &operations, durability)
+                Some(turn) => {
+                    self.run_asking(turn, script, &operations, durability)
                         .await?
                 }
             };
@@ -287,12 +295,23 @@ impl Topology {
             let redirection = message
                 .as_deref()
                 .and_then(|message| Redirection::read(message, &asked));
-            hops += 1;
-            match redirection {
-                Some(Redirection::Moved(address)) if hops < MOST_HOPS => self.moved(slot, &address),
+            match (redirection, prepared.take()) {
+                (Some(Redirection::Ask(address)), Some(prepared))
+                    if prepared.address == address =>
+                {
+                    turn = Some(prepared);
+                    continue;
+                }
+                (Some(Redirection::Moved(address)), _) if hops < MOST_HOPS => {
+                    self.moved(slot, &address);
+                }
                 // A node that has only some keys of the slot does not know where the rest are. Its owner does.
-                Some(Redirection::Ask(_)) if hops < MOST_HOPS && is_asking => {}
-                Some(Redirection::Ask(address)) if hops < MOST_HOPS => ask = Some(address),
+                (Some(Redirection::Ask(_)), _) if hops < MOST_HOPS && is_asking => {}
+                // A redirection is outdated if the slot has returned and leaves again: the target would not know the keys that
+                // the owner has. The owner is therefore asked once more when the connection to the target is open.
+                (Some(Redirection::Ask(address)), _) if hops < MOST_HOPS => {
+                    prepared = Some(self.asking_turn(address).await?);
+                }
                 _ => {
                     if message.is_some() {
                         self.request_refresh();
@@ -300,6 +319,7 @@ impl Topology {
                     return answered.answers(operations.len());
                 }
             }
+            hops += 1;
         }
     }
 
@@ -346,25 +366,40 @@ impl Topology {
         }
     }
 
-    /// Runs operations at a node that has received some keys of a slot, but not yet the slot.
-    async fn run_asking(
-        &self,
-        address: Address,
-        script: &'static Script,
-        operations: &[Operation],
-        durability: Durability,
-    ) -> Result<(Address, Answered<Frame>), CallError> {
-        let Some(asking) = self.asking_conn(&address) else {
+    /// Opens the connection to the target of an `ASK`.
+    async fn asking_turn(&self, address: Address) -> Result<AskingTurn, CallError> {
+        let Some(conn) = self.asking_conn(&address) else {
             let message = "ASK: the redirections name more nodes than a cluster has".into();
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
-        let _op_lock = asking.op_lock.lock().await;
-        asking.is_used();
-        let Ok(open) = timeout(ANSWER_WAIT, asking.line.opened()).await else {
+        conn.is_used();
+        let Ok(open) = timeout(ANSWER_WAIT, conn.line.opened()).await else {
             let message = format!("ASK: no connection to {}:{}", address.0, address.1);
             return Err(CallError::Refused(Refusal::Transient { message }));
         };
         let open = open?;
+        Ok(AskingTurn {
+            address,
+            conn,
+            open,
+        })
+    }
+
+    /// Runs operations at a node that has received some keys of a slot, but not yet the slot.
+    async fn run_asking(
+        &self,
+        turn: AskingTurn,
+        script: &'static Script,
+        operations: &[Operation],
+        durability: Durability,
+    ) -> Result<(Address, Answered<Frame>), CallError> {
+        let AskingTurn {
+            address,
+            conn,
+            open,
+        } = turn;
+        let _op_lock = conn.op_lock.lock().await;
+        conn.is_used();
         // Sends the text: after a NOSCRIPT, another ASKING would be needed.
         let text = script.text_arriving(self.publishing);
         let (key, rest) = script.arriving(operations);
@@ -386,7 +421,7 @@ impl Topology {
         match answered.await {
             Ok(answered) => Ok((address, answered)),
             Err(reason) => {
-                let _ = timeout(ANSWER_WAIT, asking.line.replaced(&open)).await;
+                let _ = timeout(ANSWER_WAIT, conn.line.replaced(&open)).await;
                 Err(CallError::Unanswered { reason })
             }
         }

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BoxFuture,
-    attempts::Fortune,
-    client_info::{Asked, Identity, Subscriptions},
+    attempts::ConnectLog,
+    client_info::{ConnIdentity, Identity, Subscriptions},
     connect_error::{ConnectError, ConnectErrorKind},
     connection::{ConnectOptions, Connection, Frame, Opened, ServerConfig, Version},
     endpoint::Address,
@@ -167,8 +167,8 @@ impl Connector {
     }
 
     /// The fate of connections for `purpose`.
-    pub(super) fn fortune(&self, purpose: &'static str) -> Fortune {
-        Fortune::new(purpose, &self.server.servers)
+    pub(super) fn connect_log(&self, purpose: &'static str) -> ConnectLog {
+        ConnectLog::new(purpose, &self.server.servers)
     }
 
     async fn connect_to(&self, server: &ServerConfig) -> Result<Conn, Error> {
@@ -189,7 +189,7 @@ impl Connector {
     pub(super) async fn connect_until(
         &self,
         closed: &CancellationToken,
-        fortune: &mut Fortune,
+        connect_log: &mut ConnectLog,
     ) -> Option<Conn> {
         let connecting = async {
             loop {
@@ -203,7 +203,7 @@ impl Connector {
                         error
                     }
                 };
-                fortune.failed(&self.endpoint(), &error);
+                connect_log.failed(&self.endpoint(), &error);
             }
         };
         closed.run_until_cancelled(connecting).await
@@ -225,7 +225,7 @@ impl Connector {
             info,
             greeting,
         } = server.transport.connect(server, options).await?;
-        let identity = Asked::read(&info);
+        let identity = ConnIdentity::read(&info);
         let info = frame::text(&info);
         let greeting = frame::map(&greeting);
         let said = |name: &str| greeting.get(name).cloned().unwrap_or_default();
@@ -343,7 +343,7 @@ pub(super) async fn command(
 /// An open connection. Dropping it ends it.
 pub(super) struct Conn {
     pub(super) connection: Arc<dyn Connection>,
-    pub(super) identity: Asked,
+    pub(super) identity: ConnIdentity,
     /// Whether the server can report the number of subscriptions.
     pub(super) counts_subscriptions: bool,
     /// How long a `PING` may stay unanswered.
@@ -372,7 +372,7 @@ impl Conn {
     }
 
     /// Refuses a server of another kind than the URL names: a sentinel, a node of a cluster or a replica.
-    pub(super) fn check_sort(&self) -> Result<(), Error> {
+    pub(super) fn check_role(&self) -> Result<(), Error> {
         match (&*self.mode, &*self.role) {
             ("sentinel", _) => Err(Error::config(
                 "the URL names a sentinel, which stores no locks: use redis-sentinel://host:port/service",
@@ -411,11 +411,11 @@ impl Conn {
     }
 
     /// Requests the identity of the connection.
-    pub(super) async fn identify(connection: &dyn Connection) -> Result<Asked, String> {
+    pub(super) async fn identify(connection: &dyn Connection) -> Result<ConnIdentity, String> {
         let asking = command(connection, "CLIENT", &["INFO"]);
         match timeout(PING_WAIT, asking).await {
-            Err(_) => Ok(Asked::NotNow),
-            Ok(answer) => Ok(Asked::read(&answer?)),
+            Err(_) => Ok(ConnIdentity::NotNow),
+            Ok(answer) => Ok(ConnIdentity::read(&answer?)),
         }
     }
 

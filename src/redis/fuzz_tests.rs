@@ -12,7 +12,7 @@ use std::{
 use bytes::BytesMut;
 
 use super::{
-    client_info::{Asked, Identity, Subscriptions},
+    client_info::{ConnIdentity, Identity, Subscriptions},
     cluster::fuzz as slots,
     connection::Frame,
     frame,
@@ -146,7 +146,7 @@ fn read(frame: Frame) {
     black_box(frame::maps(&frame));
     black_box(frame::acknowledgements(&frame));
     black_box(frame::list_len_at(&frame, 2));
-    black_box(Asked::read(&frame));
+    black_box(ConnIdentity::read(&frame));
     sentinels::read(&frame);
     for operations in [1, 3] {
         if let Ok(replies) = frame::replies(frame.clone(), operations) {

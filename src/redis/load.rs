@@ -33,7 +33,7 @@ impl Load {
     }
 
     /// Completes, in order of arrival, when an operation is answered; after a while, or at `limit`, without an answer.
-    pub(crate) async fn lets_answers_come(&self, limit: Instant) {
+    pub(crate) async fn wait_for_capacity(&self, limit: Instant) {
         let mut answered = pin!(self.answered.notified());
         answered.as_mut().enable();
         let _behind = Behind::one_more(self);
@@ -106,15 +106,15 @@ mod tests {
         let mut on_their_way = crowd(&load);
         on_their_way.pop();
         assert!(!load.is_crowded());
-        assert!(load.lets_answers_come(soon()).now_or_never().is_some());
+        assert!(load.wait_for_capacity(soon()).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_answer_lets_one_attempt_go_in_turn() {
         let load = Load::default();
         let mut on_their_way = crowd(&load);
-        let mut first = pin!(load.lets_answers_come(soon()));
-        let mut second = pin!(load.lets_answers_come(soon()));
+        let mut first = pin!(load.wait_for_capacity(soon()));
+        let mut second = pin!(load.wait_for_capacity(soon()));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
         on_their_way.pop();
@@ -130,8 +130,8 @@ mod tests {
     async fn an_attempt_that_is_given_up_leaves_its_answer_to_the_next() {
         let load = Load::default();
         let mut on_their_way = crowd(&load);
-        let mut first = Box::pin(load.lets_answers_come(soon()));
-        let mut second = pin!(load.lets_answers_come(soon()));
+        let mut first = Box::pin(load.wait_for_capacity(soon()));
+        let mut second = pin!(load.wait_for_capacity(soon()));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
         on_their_way.pop();
@@ -144,11 +144,11 @@ mod tests {
         let load = Load::default();
         let _on_their_way = crowd(&load);
         let began = Instant::now();
-        load.lets_answers_come(soon()).await;
+        load.wait_for_capacity(soon()).await;
         assert_eq!(began.elapsed(), LONGEST_IN_CROWD);
         let deadline = Duration::from_millis(7);
         let began = Instant::now();
-        load.lets_answers_come(began + deadline).await;
+        load.wait_for_capacity(began + deadline).await;
         assert_eq!(began.elapsed(), deadline);
     }
 }

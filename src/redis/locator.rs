@@ -43,7 +43,7 @@ pub(super) enum Locator {
     /// At the address of the configuration.
     Fixed,
     /// By requests to sentinels or servers.
-    Asked(Arc<Nodes>),
+    Lookup(Arc<Nodes>),
 }
 
 /// The nodes that know the master.
@@ -193,7 +193,7 @@ impl Locate for Locator {
         // Boxed: connections to the nodes use this code recursively.
         match self.clone() {
             Locator::Fixed => Box::pin(std::future::ready(Ok(None))),
-            Locator::Asked(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
+            Locator::Lookup(nodes) => Box::pin(async move { nodes.locate().await.0.map(Some) }),
         }
     }
 
@@ -203,7 +203,7 @@ impl Locate for Locator {
         };
         let nodes = match self.clone() {
             Locator::Fixed => return Box::pin(std::future::pending()),
-            Locator::Asked(nodes) => nodes,
+            Locator::Lookup(nodes) => nodes,
         };
         let mut view = nodes.view.subscribe();
         Box::pin(async move {
@@ -221,14 +221,14 @@ impl Locate for Locator {
     }
 
     fn is_asked(&self) -> bool {
-        matches!(self, Locator::Asked(_))
+        matches!(self, Locator::Lookup(_))
     }
 }
 
 impl Locator {
     /// Keeps asking until `closed` is cancelled.
     pub(super) async fn watch(self, closed: CancellationToken) {
-        let Locator::Asked(nodes) = self else { return };
+        let Locator::Lookup(nodes) = self else { return };
         let watching = async {
             let mut pause = LOOK_EVERY;
             loop {
@@ -245,7 +245,7 @@ impl Locator {
     /// The number of the master's replicas, including replicas that are down, as far as sentinels or nodes know.
     pub(super) fn replicas(&self) -> usize {
         match self {
-            Locator::Asked(nodes) => nodes.replicas.load(Ordering::Relaxed),
+            Locator::Lookup(nodes) => nodes.replicas.load(Ordering::Relaxed),
             Locator::Fixed => 0,
         }
     }
@@ -255,13 +255,13 @@ impl fmt::Debug for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Locator::Fixed => f.write_str("Fixed"),
-            Locator::Asked(nodes) => {
+            Locator::Lookup(nodes) => {
                 let known: Vec<_> = nodes
                     .known()
                     .iter()
                     .map(|node| node.address.clone())
                     .collect();
-                f.debug_tuple("Asked")
+                f.debug_tuple("Lookup")
                     .field(&nodes.question)
                     .field(&known)
                     .finish()

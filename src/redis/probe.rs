@@ -91,7 +91,7 @@ impl Probe {
     /// # Errors
     ///
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
-    pub async fn master(&self) -> Result<Asked, Error> {
+    pub async fn master(&self) -> Result<ProbedNode, Error> {
         if self.set_up == SetUp::Cluster {
             let mut failed = Error::unavailable("the URL names no node");
             for address in &self.given {
@@ -110,7 +110,7 @@ impl Probe {
     /// # Errors
     ///
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
-    pub async fn at(&self, address: &Address) -> Result<Asked, Error> {
+    pub async fn at(&self, address: &Address) -> Result<ProbedNode, Error> {
         open(Connector::new(self.server.at(address.clone()), 1)).await
     }
 
@@ -119,33 +119,33 @@ impl Probe {
     /// # Errors
     ///
     /// Those of [`LockClient::connect`](crate::LockClient::connect).
-    pub async fn sentinel_at(&self, address: &Address) -> Result<Asked, Error> {
+    pub async fn sentinel_at(&self, address: &Address) -> Result<ProbedNode, Error> {
         let server = self.sentinels.as_ref().unwrap_or(&self.server);
         open(Connector::new(server.at(address.clone()), 1)).await
     }
 }
 
-async fn open(connector: Connector) -> Result<Asked, Error> {
+async fn open(connector: Connector) -> Result<ProbedNode, Error> {
     let conn = connector.clone().within(OPEN_WAIT).connect().await?;
-    Ok(Asked {
+    Ok(ProbedNode {
         conn,
         endpoint: connector.endpoint(),
     })
 }
 
 /// A connection to one server.
-pub struct Asked {
+pub struct ProbedNode {
     conn: Conn,
     endpoint: Endpoint,
 }
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for ProbedNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Asked({})", self.endpoint)
+        write!(f, "ProbedNode({})", self.endpoint)
     }
 }
 
-impl Asked {
+impl ProbedNode {
     /// The server's address, for display.
     pub fn place(&self) -> String {
         self.endpoint.to_string()

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallError, Event, Tasks,
-    attempts::{Fortune, PROVEN_AFTER, Trouble},
-    client_info::Asked,
+    attempts::{ConnectLog, PROVEN_AFTER, Trouble},
+    client_info::ConnIdentity,
     conn::{Conn, Connector, Router},
     connection::{Connection, Frame},
     frame,
@@ -67,17 +67,17 @@ impl ScriptConn {
         closed: CancellationToken,
         tasks: &Tasks,
     ) -> Self {
-        let fortune = connector.fortune("scripts");
+        let connect_log = connector.connect_log("scripts");
         let line = ScriptConn {
             states: watch::Sender::new(State::Down),
-            trouble: fortune.trouble.clone(),
+            trouble: connect_log.trouble.clone(),
         };
         let reconnector = Reconnector {
             connector,
             line: line.clone(),
             events,
             closed,
-            fortune,
+            connect_log,
         };
         let first = first.map(|conn| reconnector.open(conn));
         tasks.spawn(reconnector.keep(first));
@@ -156,7 +156,7 @@ pub(super) struct Open {
     connection: Arc<dyn Connection>,
     /// The identity of the connection. Requested again until the server tells it, because it is needed when the connection
     /// breaks.
-    identity: Mutex<Asked>,
+    identity: Mutex<ConnIdentity>,
     /// How long a `PING` may stay unanswered.
     ping_wait: Duration,
     /// Whether a script was answered.
@@ -240,7 +240,7 @@ impl Open {
         self.ended.cancelled().await;
     }
 
-    fn identity(&self) -> Asked {
+    fn identity(&self) -> ConnIdentity {
         lock(&self.identity).clone()
     }
 
@@ -327,7 +327,7 @@ struct Reconnector {
     line: ScriptConn,
     events: mpsc::UnboundedSender<Event>,
     closed: CancellationToken,
-    fortune: Fortune,
+    connect_log: ConnectLog,
 }
 
 impl Reconnector {
@@ -355,7 +355,7 @@ impl Reconnector {
         let mut opened = Instant::now();
         while let Some((open, mut router)) = up.take() {
             let endpoint = self.connector.endpoint();
-            let broken = broken(&open, &mut router, || self.fortune.is_proven(&endpoint));
+            let broken = broken(&open, &mut router, || self.connect_log.is_proven(&endpoint));
             let Some(reason) = self.closed.run_until_cancelled(broken).await else {
                 self.line.states.send_replace(State::Closed);
                 // A closing connection waits only briefly for answers.
@@ -364,7 +364,7 @@ impl Reconnector {
                 return;
             };
             let is_proven = open.proven.load(Ordering::Relaxed) || opened.elapsed() >= PROVEN_AFTER;
-            let rest = self.fortune.lost(&endpoint, &reason, is_proven);
+            let rest = self.connect_log.lost(&endpoint, &reason, is_proven);
             self.line.states.send_replace(State::Down);
             drop(router);
             open.ended.cancel();
@@ -380,13 +380,13 @@ impl Reconnector {
     /// Connects, and has the server kill the previous connection.
     async fn connect(&mut self, old: Option<&Open>) -> Option<(Arc<Open>, Router)> {
         let identity = match old.map(Open::identity) {
-            Some(Asked::Known(identity)) => Some(identity),
+            Some(ConnIdentity::Known(identity)) => Some(identity),
             _ => None,
         };
         let conn = loop {
             let connecting = self
                 .connector
-                .connect_until(&self.closed, &mut self.fortune);
+                .connect_until(&self.closed, &mut self.connect_log);
             let mut conn = connecting.await?;
             let Some(identity) = &identity else {
                 break conn;
@@ -397,7 +397,7 @@ impl Reconnector {
                 break conn;
             };
             let rest = self
-                .fortune
+                .connect_log
                 .lost(&self.connector.endpoint(), &reason, false);
             let resting = tokio::time::sleep(rest);
             self.closed.run_until_cancelled(resting).await?;
@@ -435,7 +435,7 @@ async fn broken(open: &Open, router: &mut Router, mut is_proven: impl FnMut()) -
             () = open.wrong_server.notified() => return "the server is a replica".into(),
             _ = looks.tick() => {}
         }
-        if open.identity() == Asked::NotNow {
+        if open.identity() == ConnIdentity::NotNow {
             match router.run(Conn::identify(&*open.connection)).await {
                 Ok(asked) => *lock(&open.identity) = asked,
                 Err(reason) => return reason,

@@ -69,7 +69,7 @@ impl SingleServer {
             ),
         };
 
-        first.iter().try_for_each(Conn::check_sort)?;
+        first.iter().try_for_each(Conn::check_role)?;
         let (events, receiver) = mpsc::unbounded_channel();
         let (wants, wanted) = Wants::new();
         let (closed, tasks) = (CancellationToken::new(), Tasks::here());

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Event,
     attempts::PROVEN_AFTER,
-    client_info::Asked,
+    client_info::ConnIdentity,
     conn::{Conn, Connector},
     connection::{Connection, Pushed},
 };
@@ -60,11 +60,11 @@ impl Subscriber {
     /// Subscribes and unsubscribes by `wants` and passes on the messages, over one connection after the other.
     pub(super) async fn serve(self, first: Option<Conn>, mut wants: mpsc::UnboundedReceiver<Want>) {
         let mut wanted = Wanted::default();
-        let mut fortune = self.connector.fortune("subscriptions");
+        let mut connect_log = self.connector.connect_log("subscriptions");
         let mut next = match first {
             Some(first) => Some(first),
             None => {
-                let connecting = self.connector.connect_until(&self.closed, &mut fortune);
+                let connecting = self.connector.connect_until(&self.closed, &mut connect_log);
                 connecting.await
             }
         };
@@ -74,7 +74,7 @@ impl Subscriber {
             let listener = listen(&*conn.connection, self.events.clone());
             let (opened, endpoint) = (Instant::now(), self.connector.endpoint());
             let used = self.use_conn(&mut conn, &mut wanted, &mut wants, || {
-                fortune.is_proven(&endpoint);
+                connect_log.is_proven(&endpoint);
             });
             let ended = self.closed.run_until_cancelled(used).await;
             listener.abort();
@@ -83,10 +83,10 @@ impl Subscriber {
                 None | Some(None) => return conn.connection.quit().await,
                 Some(Some(Ended { reason, is_proven })) => {
                     let is_proven = is_proven || opened.elapsed() >= PROVEN_AFTER;
-                    fortune.lost(&endpoint, &reason, is_proven)
+                    connect_log.lost(&endpoint, &reason, is_proven)
                 }
             };
-            if let Asked::Known(identity) = &conn.identity {
+            if let ConnIdentity::Known(identity) = &conn.identity {
                 alive.truncate(MOST_ALIVE - 1);
                 alive.push_front(identity.clone());
             }
@@ -95,7 +95,7 @@ impl Subscriber {
             let again = async {
                 tokio::time::sleep(rest).await;
                 self.connector
-                    .connect_until(&self.closed, &mut fortune)
+                    .connect_until(&self.closed, &mut connect_log)
                     .await
             };
             next = self.closed.run_until_cancelled(again).await.flatten();

@@ -20,7 +20,7 @@ pub(crate) type Credentials = (String, String);
 pub(crate) struct Target {
     pub(super) server: ServerConfig,
     /// The nodes that know the master, if the configuration does not name it.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<MasterLookup>,
     /// Nodes of the cluster, if it is one.
     pub(super) seeds: Option<Vec<Address>>,
     pub(super) map: Option<AddressMap>,
@@ -32,7 +32,7 @@ pub(crate) struct Target {
 
 /// The nodes that know the master.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct MasterLookup {
     pub(super) question: Question,
     /// The credentials for them.
     pub(super) server: ServerConfig,
@@ -82,7 +82,7 @@ impl Target {
         asking: ServerConfig,
         addresses: Vec<Address>,
     ) -> Self {
-        let asked = Asked {
+        let asked = MasterLookup {
             question,
             server: ServerConfig {
                 database: None,
@@ -182,7 +182,7 @@ impl Target {
     pub(super) fn locator(&mut self) -> Locator {
         match self.asked.take() {
             None => Locator::Fixed,
-            Some(asked) => Locator::Asked(Arc::new(Nodes::new(
+            Some(asked) => Locator::Lookup(Arc::new(Nodes::new(
                 asked.question,
                 asked.server,
                 asked.addresses,

@@ -9,7 +9,7 @@ pub use permit_expirable_semaphore::{ExpirablePermit, PermitExpirableSemaphore};
 use crate::{
     engine::{Deadline, EngineHandle, PermitGuard},
     error::Error,
-    wire::{reply::Detail, semaphore, site::Site},
+    wire::{reply::Detail, semaphore, sync_spec::SyncSpec},
 };
 
 /// A semaphore: a number of permits that processes acquire and release. Made by
@@ -30,16 +30,16 @@ use crate::{
 pub struct Semaphore {
     pub(crate) engine: EngineHandle,
     /// Boxed: errors are rare.
-    site: Result<Arc<Site>, Box<Error>>,
+    spec: Result<Arc<SyncSpec>, Box<Error>>,
 }
 
 impl Semaphore {
-    pub(crate) fn new(engine: EngineHandle, site: Result<Arc<Site>, Box<Error>>) -> Self {
-        Self { engine, site }
+    pub(crate) fn new(engine: EngineHandle, spec: Result<Arc<SyncSpec>, Box<Error>>) -> Self {
+        Self { engine, spec }
     }
 
-    fn site(&self) -> Result<&Arc<Site>, Error> {
-        self.site.as_ref().map_err(|error| Error::clone(error))
+    fn spec(&self) -> Result<&Arc<SyncSpec>, Error> {
+        self.spec.as_ref().map_err(|error| Error::clone(error))
     }
 
     /// Sets the number of permits of a semaphore that does not exist yet. Returns whether it did.
@@ -58,10 +58,10 @@ impl Semaphore {
     /// `trySetPermits(permits)`.
     #[doc(alias = "trySetPermits")]
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         let begun = self
             .engine
-            .run_at(site, |attempt| semaphore::begin(site, permits, attempt));
+            .run_at(spec, |attempt| semaphore::begin(spec, permits, attempt));
         Ok(begun.await?.is_some())
     }
 
@@ -194,7 +194,7 @@ impl Semaphore {
     }
 
     async fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<Permit>, Error> {
-        let taken = self.engine.acquire_permits(self.site()?, permits, deadline);
+        let taken = self.engine.acquire_permits(self.spec()?, permits, deadline);
         let engine = || self.engine.clone();
         Ok(taken.await?.map(|held| Permit {
             held,
@@ -221,7 +221,7 @@ impl Semaphore {
             0 => Ok(()),
             _ => {
                 self.engine
-                    .release_permits(self.site()?, permits.into())
+                    .release_permits(self.spec()?, permits.into())
                     .await
             }
         }
@@ -242,7 +242,7 @@ impl Semaphore {
     /// `addPermits(permits)`.
     #[doc(alias = "addPermits")]
     pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
-        self.engine.release_permits(self.site()?, permits).await
+        self.engine.release_permits(self.spec()?, permits).await
     }
 
     /// Acquires all available permits, and returns their number.
@@ -260,10 +260,10 @@ impl Semaphore {
     /// `drainPermits()`.
     #[doc(alias = "drainPermits")]
     pub async fn drain_permits(&self) -> Result<i64, Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         let drained = self
             .engine
-            .run_at(site, |attempt| semaphore::drain(site, attempt));
+            .run_at(spec, |attempt| semaphore::drain(spec, attempt));
         Ok(number(drained.await?))
     }
 
@@ -282,14 +282,14 @@ impl Semaphore {
     /// `availablePermits()`.
     #[doc(alias = "availablePermits")]
     pub async fn available_permits(&self) -> Result<i64, Error> {
-        let site = self.site()?;
-        let found = self.engine.ask_of(site, semaphore::inspect(site)).await?;
+        let spec = self.spec()?;
+        let found = self.engine.ask_of(spec, semaphore::inspect(spec)).await?;
         Ok(number(found))
     }
 
     /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
     pub fn name(&self) -> &str {
-        name(&self.site)
+        name(&self.spec)
     }
 }
 
@@ -312,9 +312,9 @@ pub(crate) fn number(detail: Option<Detail>) -> i64 {
 }
 
 /// The name of a semaphore whose name may be invalid.
-pub(crate) fn name(site: &Result<Arc<Site>, Box<Error>>) -> &str {
-    match site {
-        Ok(site) => &site.name,
+pub(crate) fn name(spec: &Result<Arc<SyncSpec>, Box<Error>>) -> &str {
+    match spec {
+        Ok(spec) => &spec.name,
         Err(error) => match &**error {
             Error::InvalidName { name, .. } => name,
             _ => "",
@@ -364,7 +364,7 @@ impl Permit {
 
     /// The name of the semaphore.
     pub fn name(&self) -> &str {
-        &self.held.site().name
+        &self.held.spec().name
     }
 
     /// The runtime of the client's tasks.

@@ -17,7 +17,7 @@ use crate::{
         permit::{self, Id},
         reply::Detail,
         semaphore,
-        site::{Attempt, Site},
+        sync_spec::{Attempt, SyncSpec},
     },
 };
 
@@ -35,15 +35,15 @@ use crate::{
 pub struct PermitExpirableSemaphore {
     pub(crate) engine: EngineHandle,
     /// Boxed: errors are rare.
-    site: Result<Arc<Site>, Box<Error>>,
+    spec: Result<Arc<SyncSpec>, Box<Error>>,
     is_renewed: bool,
 }
 
 impl PermitExpirableSemaphore {
-    pub(crate) fn new(engine: EngineHandle, site: Result<Arc<Site>, Box<Error>>) -> Self {
+    pub(crate) fn new(engine: EngineHandle, spec: Result<Arc<SyncSpec>, Box<Error>>) -> Self {
         Self {
             engine,
-            site,
+            spec,
             is_renewed: false,
         }
     }
@@ -84,8 +84,8 @@ impl PermitExpirableSemaphore {
         }
     }
 
-    fn site(&self) -> Result<&Arc<Site>, Error> {
-        self.site.as_ref().map_err(|error| Error::clone(error))
+    fn spec(&self) -> Result<&Arc<SyncSpec>, Error> {
+        self.spec.as_ref().map_err(|error| Error::clone(error))
     }
 
     /// Sets the number of permits of a semaphore that does not exist yet. Returns whether it did.
@@ -104,9 +104,9 @@ impl PermitExpirableSemaphore {
     /// `trySetPermits(permits)`.
     #[doc(alias = "trySetPermits")]
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
-        let site = self.site()?;
-        let begin = |attempt: &Attempt| semaphore::begin(site, permits, attempt);
-        Ok(self.engine.run_at(site, begin).await?.is_some())
+        let spec = self.spec()?;
+        let begin = |attempt: &Attempt| semaphore::begin(spec, permits, attempt);
+        Ok(self.engine.run_at(spec, begin).await?.is_some())
     }
 
     /// Sets the number of permits, those including the acquired ones.
@@ -124,8 +124,8 @@ impl PermitExpirableSemaphore {
     /// `setPermits(permits)`.
     #[doc(alias = "setPermits")]
     pub async fn set_permits(&self, permits: u32) -> Result<(), Error> {
-        let site = self.site()?;
-        let set = self.engine.ask_of(site, permit::set(site, permits));
+        let spec = self.spec()?;
+        let set = self.engine.ask_of(spec, permit::set(spec, permits));
         set.await.map(drop)
     }
 
@@ -295,11 +295,11 @@ impl PermitExpirableSemaphore {
         lease: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<ExpirablePermit>>, Error> {
-        let (site, lease) = (self.site()?, lease_of(lease)?);
+        let (spec, lease) = (self.spec()?, lease_of(lease)?);
         check_many(permits as usize)?;
         let taken = self
             .engine
-            .acquire_ids(site, permits, lease, self.is_renewed, deadline);
+            .acquire_ids(spec, permits, lease, self.is_renewed, deadline);
         let guard = |held: ExpirablePermitGuard| ExpirablePermit {
             id: shown(held.id()),
             held,
@@ -325,7 +325,7 @@ impl PermitExpirableSemaphore {
     /// `tryRelease(permitId)`; `release(permitId)` throws where this returns `false`.
     #[doc(alias = "tryRelease")]
     pub async fn release(&self, id: &str) -> Result<bool, Error> {
-        self.engine.release_ids(self.site()?, &[read(id)?]).await
+        self.engine.release_ids(self.spec()?, &[read(id)?]).await
     }
 
     /// Releases the permits with these ids, whichever process acquired them. Returns whether all existed and had not ended;
@@ -348,7 +348,7 @@ impl PermitExpirableSemaphore {
         &self,
         ids: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<bool, Error> {
-        let site = self.site()?;
+        let spec = self.spec()?;
         let ids = ids.into_iter().map(|id| read(id.as_ref()));
         let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
         // An id that is given twice is one permit.
@@ -357,7 +357,7 @@ impl PermitExpirableSemaphore {
         check_many(ids.len())?;
         match ids.is_empty() {
             true => Ok(true),
-            false => self.engine.release_ids(site, &ids).await,
+            false => self.engine.release_ids(spec, &ids).await,
         }
     }
 
@@ -376,9 +376,9 @@ impl PermitExpirableSemaphore {
     /// `updateLeaseTime(permitId, leaseTime, unit)`.
     #[doc(alias = "updateLeaseTime")]
     pub async fn update_lease(&self, id: &str, lease: Duration) -> Result<bool, Error> {
-        let (site, lease) = (self.site()?, lease_of(lease)?);
-        let request = permit::extend(site, &read(id)?, lease.as_ref());
-        Ok(self.engine.ask_of(site, request).await?.is_some())
+        let (spec, lease) = (self.spec()?, lease_of(lease)?);
+        let request = permit::extend(spec, &read(id)?, lease.as_ref());
+        Ok(self.engine.ask_of(spec, request).await?.is_some())
     }
 
     /// How long the permit with this id lasts, [`Duration::MAX`] without an end; `None` if there is none.
@@ -396,8 +396,8 @@ impl PermitExpirableSemaphore {
     /// `getLeaseTime(permitId)`, which throws where this returns `None`.
     #[doc(alias = "getLeaseTime")]
     pub async fn lease_left(&self, id: &str) -> Result<Option<Duration>, Error> {
-        let site = self.site()?;
-        let found = self.engine.ask_of(site, permit::left(site, &read(id)?));
+        let spec = self.spec()?;
+        let found = self.engine.ask_of(spec, permit::left(spec, &read(id)?));
         let found = found.await?.map(|detail| number(Some(detail)));
         Ok(found.map(|left| match u64::try_from(left) {
             Ok(left) => Duration::from_millis(left),
@@ -420,7 +420,7 @@ impl PermitExpirableSemaphore {
     /// `addPermits(permits)`.
     #[doc(alias = "addPermits")]
     pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
-        self.engine.release_permits(self.site()?, permits).await
+        self.engine.release_permits(self.spec()?, permits).await
     }
 
     /// The number of available permits.
@@ -479,8 +479,8 @@ impl PermitExpirableSemaphore {
     }
 
     async fn counts(&self) -> Result<[i64; 3], Error> {
-        let site = self.site()?;
-        match self.engine.ask_of(site, permit::count(site)).await? {
+        let spec = self.spec()?;
+        match self.engine.ask_of(spec, permit::count(spec)).await? {
             Some(Detail::Numbers(numbers)) => Ok(numbers.try_into().unwrap_or_default()),
             _ => Ok([0; 3]),
         }
@@ -488,7 +488,7 @@ impl PermitExpirableSemaphore {
 
     /// The name, with [`Config::name_prefix`](crate::Config::name_prefix).
     pub fn name(&self) -> &str {
-        name(&self.site)
+        name(&self.spec)
     }
 }
 
@@ -611,7 +611,7 @@ impl ExpirablePermit {
 
     /// The name of the semaphore.
     pub fn name(&self) -> &str {
-        &self.held.site().name
+        &self.held.spec().name
     }
 
     /// The runtime of the client's tasks.

@@ -116,7 +116,7 @@ impl LockProtocol for FairProtocol {
         Arc::new(LockSpec {
             channel,
             // Its waiters are tasks of one owner.
-            shared: true,
+            grant_wakes_next: true,
             ..LockSpec::clone(spec)
         })
     }

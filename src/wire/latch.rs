@@ -6,7 +6,7 @@ use super::{
     Request,
     script::{Script, script},
     semaphore,
-    site::{Attempt, Site},
+    sync_spec::{Attempt, SyncSpec},
 };
 
 static COUNT_DOWN: Script = script!(keys = 2, "attempts", "number", "latch_count_down");
@@ -14,25 +14,25 @@ static DELETE: Script = script!(keys = 2, "attempts", "number", "latch_delete");
 static LOOK: Script = script!(keys = 1, "number", "latch_look");
 
 /// Set the count of a latch that is open.
-pub(crate) fn begin(site: &Site, count: u64, attempt: &Attempt) -> Request {
-    semaphore::begin_telling(site, count, b"1", attempt)
+pub(crate) fn begin(spec: &SyncSpec, count: u64, attempt: &Attempt) -> Request {
+    semaphore::begin_telling(spec, count, b"1", attempt)
 }
 
 /// Count down.
-pub(crate) fn count_down(site: &Site, attempt: &Attempt) -> Request {
-    semaphore::attempted(&COUNT_DOWN, site, [site.channel.clone()], attempt)
+pub(crate) fn count_down(spec: &SyncSpec, attempt: &Attempt) -> Request {
+    semaphore::attempted(&COUNT_DOWN, spec, [spec.channel.clone()], attempt)
 }
 
 /// Remove the latch.
-pub(crate) fn delete(site: &Site, attempt: &Attempt) -> Request {
-    semaphore::attempted(&DELETE, site, [site.channel.clone()], attempt)
+pub(crate) fn delete(spec: &SyncSpec, attempt: &Attempt) -> Request {
+    semaphore::attempted(&DELETE, spec, [spec.channel.clone()], attempt)
 }
 
 /// Ask whether the latch is open. If it is not, publish the mark on its channel.
-pub(crate) fn look(site: &Site, mark: i64) -> Request {
+pub(crate) fn look(spec: &SyncSpec, mark: i64) -> Request {
     let mark = Bytes::from(mark.to_string());
     Request {
         script: &LOOK,
-        parts: vec![site.key.clone(), site.channel.clone(), mark],
+        parts: vec![spec.key.clone(), spec.channel.clone(), mark],
     }
 }

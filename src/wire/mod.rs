@@ -38,8 +38,8 @@ pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 pub(crate) mod simple;
-pub(crate) mod site;
 pub(crate) mod spin;
+pub(crate) mod sync_spec;
 pub(crate) mod write;
 
 use std::{sync::Arc, time::Duration};
@@ -136,7 +136,7 @@ pub trait LockProtocol: std::fmt::Debug + Send + Sync {
         holders::of_hash(spec, None)
     }
     /// For kinds with a queue: asks for its waiters.
-    fn waiters(&self, _place: &LockSpec) -> Option<Request> {
+    fn waiters(&self, _spec: &LockSpec) -> Option<Request> {
         None
     }
     /// Asks for the state of the lock.

@@ -26,8 +26,8 @@ pub struct LockSpec {
     pub(crate) mode: HoldMode,
     /// Whether every client publishes each release of the lock and waiters subscribe. Otherwise waiters poll.
     pub(crate) announced: bool,
-    /// Whether one release can let several waiters in.
-    pub(crate) shared: bool,
+    /// Whether a waiter that is granted the lock wakes the next one: one release can let several waiters in.
+    pub(crate) grant_wakes_next: bool,
 }
 
 impl LockSpec {
@@ -48,13 +48,13 @@ impl LockSpec {
             extra_keys: Vec::new(),
             mode: HoldMode::Owner,
             announced: true,
-            shared: false,
+            grant_wakes_next: false,
             name,
         }
     }
 
-    /// Whether a release lets one waiter in, and messages wake waiters.
-    pub(crate) fn has_one_holder(&self) -> bool {
+    /// Whether waiters of one client enqueue in its local queue. Readers and fair waiters do not.
+    pub(crate) fn has_local_queue(&self) -> bool {
         self.mode != HoldMode::Read && !self.has_queue()
     }
 

@@ -6,7 +6,7 @@ use super::{
     Lease, Request, decimal,
     script::{Script, script},
     semaphore::attempted,
-    site::{Attempt, Site},
+    sync_spec::{Attempt, SyncSpec},
 };
 
 static ACQUIRE: Script = script!(keys = 2, "number", "clock", "permits", "permit_acquire");
@@ -26,8 +26,12 @@ static SET: Script = script!(keys = 2, "number", "permit_set");
 /// A permit's id in its binary form; users see 32 hexadecimal digits.
 pub(crate) type Id = [u8; 16];
 
-fn both<const N: usize>(script: &'static Script, site: &Site, arguments: [Bytes; N]) -> Request {
-    let mut parts = vec![site.key.clone(), site.ends.clone()];
+fn both<const N: usize>(
+    script: &'static Script,
+    spec: &SyncSpec,
+    arguments: [Bytes; N],
+) -> Request {
+    let mut parts = vec![spec.key.clone(), spec.ends.clone()];
     parts.extend(arguments);
     Request { script, parts }
 }
@@ -45,40 +49,40 @@ fn ids_text(ids: &[Id]) -> Bytes {
 }
 
 /// Acquire a permit for each id, all or none; without a lease, permits do not end.
-pub(crate) fn acquire(site: &Site, ids: &[Id], lease: Option<&Lease>) -> Request {
-    let arguments = [ids_text(ids), lease_text(lease), site.channel.clone()];
-    both(&ACQUIRE, site, arguments)
+pub(crate) fn acquire(spec: &SyncSpec, ids: &[Id], lease: Option<&Lease>) -> Request {
+    let arguments = [ids_text(ids), lease_text(lease), spec.channel.clone()];
+    both(&ACQUIRE, spec, arguments)
 }
 
 /// Release permits, all or none. No id may occur twice.
-pub(crate) fn release(site: &Site, ids: &[Id], attempt: &Attempt) -> Request {
-    let arguments = [site.ends.clone(), ids_text(ids), site.channel.clone()];
-    attempted(&RELEASE, site, arguments, attempt)
+pub(crate) fn release(spec: &SyncSpec, ids: &[Id], attempt: &Attempt) -> Request {
+    let arguments = [spec.ends.clone(), ids_text(ids), spec.channel.clone()];
+    attempted(&RELEASE, spec, arguments, attempt)
 }
 
 /// Set the end of a permit.
-pub(crate) fn extend(site: &Site, id: &Id, lease: Option<&Lease>) -> Request {
+pub(crate) fn extend(spec: &SyncSpec, id: &Id, lease: Option<&Lease>) -> Request {
     Request {
         script: &EXTEND,
-        parts: vec![site.ends.clone(), id_text(id), lease_text(lease)],
+        parts: vec![spec.ends.clone(), id_text(id), lease_text(lease)],
     }
 }
 
 /// Ask for the end of a permit.
-pub(crate) fn left(site: &Site, id: &Id) -> Request {
+pub(crate) fn left(spec: &SyncSpec, id: &Id) -> Request {
     Request {
         script: &LEFT,
-        parts: vec![site.ends.clone(), id_text(id)],
+        parts: vec![spec.ends.clone(), id_text(id)],
     }
 }
 
 /// Ask for the number of permits.
-pub(crate) fn count(site: &Site) -> Request {
-    both(&COUNT, site, [site.channel.clone()])
+pub(crate) fn count(spec: &SyncSpec) -> Request {
+    both(&COUNT, spec, [spec.channel.clone()])
 }
 
 /// Set the total number of permits.
-pub(crate) fn set(site: &Site, permits: u32) -> Request {
-    let arguments = [decimal(permits.into()), site.channel.clone()];
-    both(&SET, site, arguments)
+pub(crate) fn set(spec: &SyncSpec, permits: u32) -> Request {
+    let arguments = [decimal(permits.into()), spec.channel.clone()];
+    both(&SET, spec, arguments)
 }

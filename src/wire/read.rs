@@ -41,7 +41,7 @@ pub(super) fn read_write_spec(
 ) -> LockSpec {
     LockSpec {
         extra_keys: vec![suffixable(&name).into()],
-        shared: mode == HoldMode::Read,
+        grant_wakes_next: mode == HoldMode::Read,
         mode,
         ..LockSpec::new(protocol, name, "redisson_rwlock")
     }

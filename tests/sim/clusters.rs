@@ -10,7 +10,7 @@ use std::{
 
 use redisson_lock::{
     Config, LockClient, Owner, ShardedPubSub,
-    test_util::simulation::{Cluster, Fate, Faults},
+    test_util::simulation::{Cluster, Executed, Fate, Faults},
 };
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Level;
@@ -197,4 +197,48 @@ async fn a_queue_is_not_left_behind_by_a_slot_that_moves_twice() {
     entered.unwrap().unwrap().unlock().await.unwrap();
     let left = cluster.keys();
     assert!(left.is_empty(), "{left:?} are left");
+}
+
+/// Notes an `ASK`. Connections that are opened afterwards take a while.
+struct SlowTarget(Arc<AtomicBool>);
+
+impl Faults for SlowTarget {
+    fn connecting(&mut self) -> Duration {
+        Duration::from_millis(if self.0.load(Relaxed) { 500 } else { 0 })
+    }
+
+    fn executed(&mut self, executed: &Executed<'_>) {
+        if format!("{:?}", executed.answer).contains("ASK ") {
+            self.0.store(true, Relaxed);
+        }
+    }
+}
+
+/// While the connection to the target of an `ASK` opens, the slot arrives there, returns and leaves again. The target would grant
+/// the lock then, as it does not have its key.
+#[tokio::test(start_paused = true)]
+async fn outdated_redirection_does_not_grant_a_held_lock() {
+    let cluster = Cluster::new(3);
+    let (holding, asking) = (client(&cluster).await, client(&cluster).await);
+    let _held = holding.reentrant_lock("a").lock().await.unwrap();
+    let redirected = Arc::new(AtomicBool::new(false));
+    cluster.set_faults(SlowTarget(redirected.clone()));
+    let slot = Cluster::slot_of("a");
+    let from = cluster.owner(slot).unwrap();
+    let to = (from + 1) % 3;
+    let first = cluster.begin_move(slot, to).unwrap();
+    assert!(cluster.move_key(first));
+    let attempt = tokio::spawn(async move { asking.reentrant_lock("a").try_lock().await });
+    while !redirected.load(Relaxed) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    cluster.end_move(first);
+    hear_all(&cluster);
+    let back = cluster.begin_move(slot, from).unwrap();
+    assert!(cluster.move_key(back));
+    cluster.end_move(back);
+    hear_all(&cluster);
+    let _again = cluster.begin_move(slot, to).unwrap();
+    let granted = attempt.await.unwrap().unwrap();
+    assert!(granted.is_none(), "the lock has a holder");
 }

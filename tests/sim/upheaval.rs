@@ -43,9 +43,11 @@ const STOPS: Profile = Profile {
     ..MOVES
 };
 
-/// Leases are short, so that a history can outwait them.
+/// Leases are short, so that a history can outwait them. A new node may die with the queue before a client learns that the slot moved.
+/// No connection shows the client's waiters that loss, so they need polls.
 const DEATHS: Profile = Profile {
     watchdog_lease: Duration::from_millis(600),
+    poll_floor: Duration::from_secs(5),
     ..STOPS
 };
 

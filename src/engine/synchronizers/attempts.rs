@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     sync::{AtomicU64, Mutex, Ordering, lock},
-    wire::{permit::Id, site::Attempt},
+    wire::{permit::Id, sync_spec::Attempt},
 };
 
 /// The attempts of a client.

@@ -35,7 +35,7 @@ use crate::{
         permit::{self, Id},
         reply::{Detail, Outcome},
         semaphore,
-        site::{Attempt, Site},
+        sync_spec::{Attempt, SyncSpec},
     },
 };
 use attempts::{Attempts, Ongoing};
@@ -68,12 +68,12 @@ impl Synchronizers {
         lock(&self.waiters)
     }
 
-    /// Changes the waiters at `site`. Wakes the polling task if their next poll is now earlier.
-    fn change<T>(&self, site: &Site, change: impl FnOnce(&mut Waiters) -> T) -> T {
+    /// Changes the waiters at `spec`. Wakes the polling task if their next poll is now earlier.
+    fn change<T>(&self, spec: &SyncSpec, change: impl FnOnce(&mut Waiters) -> T) -> T {
         let mut waiters = self.waiters();
-        let before = waiters.next_poll_at(site);
+        let before = waiters.next_poll_at(spec);
         let changed = change(&mut waiters);
-        let next = waiters.next_poll_at(site);
+        let next = waiters.next_poll_at(spec);
         drop(waiters);
         if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.earlier.notify_one();
@@ -120,23 +120,23 @@ impl Synchronizers {
         }
     }
 
-    fn record_answer(&self, site: &Site, Rest { left, end }: Rest) {
-        self.change(site, |waiters| {
-            waiters.record_left(site, left, end, Instant::now())
+    fn record_answer(&self, spec: &SyncSpec, Remaining { left, end }: Remaining) {
+        self.change(spec, |waiters| {
+            waiters.record_left(spec, left, end, Instant::now())
         });
     }
 }
 
 /// The state of a semaphore, as an answer tells it besides the outcome.
 #[derive(Clone, Copy)]
-struct Rest {
+struct Remaining {
     /// The number of permits that are left.
     left: i64,
     /// The end of the acquired permit that ends next.
     end: Option<Instant>,
 }
 
-impl Rest {
+impl Remaining {
     fn plain(left: i64) -> Self {
         Self { left, end: None }
     }
@@ -153,15 +153,15 @@ impl Rest {
 
 /// The outcome of an attempt.
 enum AttemptOutcome<T> {
-    Granted(T, Rest),
-    Busy(Rest),
+    Granted(T, Remaining),
+    Busy(Remaining),
     Unanswered { reason: String },
 }
 
 /// A waiter, from its join to its leave.
 struct Waiting<'a> {
     engine: &'a Arc<Engine>,
-    site: &'a Arc<Site>,
+    spec: &'a Arc<SyncSpec>,
     id: WaiterId,
     signal: Arc<Notify>,
     /// Completes when the subscription is confirmed.
@@ -169,19 +169,24 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(engine: &'a Arc<Engine>, site: &'a Arc<Site>, wanted: Wanted, behind: bool) -> Self {
+    fn begin(
+        engine: &'a Arc<Engine>,
+        spec: &'a Arc<SyncSpec>,
+        wanted: Wanted,
+        behind: bool,
+    ) -> Self {
         let all = &engine.synchronizers;
         let signal = Arc::new(Notify::new());
         let mut waiters = all.waiters();
-        let id = waiters.join(site, wanted, behind, signal.clone(), Instant::now());
+        let id = waiters.join(spec, wanted, behind, signal.clone(), Instant::now());
         // Called under the mutex, as is the end of the last wait: the server receives subscriptions
         // and their ends in the order of joins and leaves.
-        let subscribed = all.redis.subscribe(site.channel.clone());
+        let subscribed = all.redis.subscribe(spec.channel.clone());
         drop(waiters);
         all.earlier.notify_one();
         Self {
             engine,
-            site,
+            spec,
             id,
             signal,
             subscribed: Some(subscribed),
@@ -201,7 +206,7 @@ impl<'a> Waiting<'a> {
             let _ = timeout_at(longest, subscribed).await;
         }
         loop {
-            let state = self.all().waiters().take(self.site, self.id);
+            let state = self.all().waiters().take(self.spec, self.id);
             if !matches!(state, State::Parked) || self.engine.is_closed() {
                 return Some(state);
             }
@@ -214,13 +219,13 @@ impl<'a> Waiting<'a> {
     }
 
     fn begin_attempt(&self) {
-        self.all().waiters().begin_attempt(self.site, self.id);
+        self.all().waiters().begin_attempt(self.spec, self.id);
     }
 
-    fn record_refusal(&self, rest: Rest) {
-        self.all().change(self.site, |waiters| {
-            waiters.record_refusal(self.site, self.id, rest.end, Instant::now());
-            waiters.record_left(self.site, rest.left, rest.end, Instant::now());
+    fn record_refusal(&self, rest: Remaining) {
+        self.all().change(self.spec, |waiters| {
+            waiters.record_refusal(self.spec, self.id, rest.end, Instant::now());
+            waiters.record_left(self.spec, rest.left, rest.end, Instant::now());
         });
     }
 }
@@ -228,15 +233,15 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let all = self.all();
-        let left = all.change(self.site, |waiters| {
-            let left = waiters.leave(self.site, self.id, Instant::now());
+        let left = all.change(self.spec, |waiters| {
+            let left = waiters.leave(self.spec, self.id, Instant::now());
             if left.is_last {
-                all.redis.unsubscribe(self.site.channel.clone());
+                all.redis.unsubscribe(self.spec.channel.clone());
             }
             left
         });
         if let Some((permits, hand_off_until)) = left.given {
-            drop(self.engine.permit_guard(self.site, permits, hand_off_until));
+            drop(self.engine.permit_guard(self.spec, permits, hand_off_until));
         }
     }
 }
@@ -245,7 +250,7 @@ impl Drop for Waiting<'_> {
 /// window, and releases the rest to the server.
 pub(crate) struct PermitGuard {
     engine: Arc<Engine>,
-    site: Arc<Site>,
+    spec: Arc<SyncSpec>,
     permits: u32,
     /// The end of the hand-off window: other clients may wait too.
     hand_off_until: Instant,
@@ -256,8 +261,8 @@ impl PermitGuard {
         self.permits
     }
 
-    pub(crate) fn site(&self) -> &Site {
-        &self.site
+    pub(crate) fn spec(&self) -> &SyncSpec {
+        &self.spec
     }
 
     /// Leaves the permits taken.
@@ -273,8 +278,8 @@ impl PermitGuard {
             return permits;
         }
         let give =
-            |waiters: &mut Waiters| waiters.give(&self.site, permits, self.hand_off_until, now);
-        self.engine.synchronizers.change(&self.site, give)
+            |waiters: &mut Waiters| waiters.give(&self.spec, permits, self.hand_off_until, now);
+        self.engine.synchronizers.change(&self.spec, give)
     }
 
     pub(crate) async fn release(mut self) -> Result<(), Error> {
@@ -286,8 +291,8 @@ impl PermitGuard {
         if permits == 0 {
             return Ok(());
         }
-        let (engine, site) = (self.engine.clone(), self.site.clone());
-        engine.release_permits(&site, permits.into()).await
+        let (engine, spec) = (self.engine.clone(), self.spec.clone());
+        engine.release_permits(&spec, permits.into()).await
     }
 }
 
@@ -297,15 +302,15 @@ impl Drop for PermitGuard {
         if permits == 0 {
             return;
         }
-        let release = |attempt: &Attempt| semaphore::release(&self.site, permits.into(), attempt);
-        self.engine.give_back_permits(&self.site, release);
+        let release = |attempt: &Attempt| semaphore::release(&self.spec, permits.into(), attempt);
+        self.engine.give_back_permits(&self.spec, release);
     }
 }
 
 /// A request that is completed once it has begun, whatever becomes of its task.
 struct Operation {
     engine: Arc<Engine>,
-    site: Arc<Site>,
+    spec: Arc<SyncSpec>,
     request: Request,
     /// Whether it releases permits. If the runtime's end takes its connection, nothing else would
     /// release them.
@@ -317,13 +322,13 @@ struct Operation {
 impl Operation {
     fn new(
         engine: &Arc<Engine>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Self {
         let ongoing = engine.synchronizers.attempts.begin();
         Self {
             engine: engine.clone(),
-            site: site.clone(),
+            spec: spec.clone(),
             request: request(&ongoing.attempt),
             gives_back: false,
             is_over: false,
@@ -337,8 +342,8 @@ impl Operation {
     }
 
     async fn run(mut self) -> Result<Outcome, Error> {
-        let (engine, site) = (&self.engine, &self.site);
-        let answered = engine.until_answered_or_given_up(site, &self.request).await;
+        let (engine, spec) = (&self.engine, &self.spec);
+        let answered = engine.until_answered_or_given_up(spec, &self.request).await;
         // The runtime may be ending, and the connection may have ended before this task. The drop
         // then adds a final request.
         self.is_over = !self.gives_back || answered != Err(Error::Closed);
@@ -349,7 +354,7 @@ impl Operation {
 impl Drop for Operation {
     fn drop(&mut self) {
         if !self.is_over && !self.engine.add_final_request(self.request.clone()) {
-            self.engine.log_unreleased(&self.site, &Error::Closed);
+            self.engine.log_unreleased(&self.spec, &Error::Closed);
         }
     }
 }
@@ -358,58 +363,58 @@ impl Engine {
     /// Acquires permits of a semaphore. Returns `None` if there were too few at the deadline.
     pub(crate) async fn acquire_permits(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         permits: u32,
         deadline: Deadline,
     ) -> Result<Option<PermitGuard>, Error> {
         if permits == 0 {
             self.check_open()?;
-            return Ok(Some(self.permit_guard(site, 0, Instant::now())));
+            return Ok(Some(self.permit_guard(spec, 0, Instant::now())));
         }
         let try_once = |caller: Caller| {
-            let (engine, site) = (self.clone(), site.clone());
+            let (engine, spec) = (self.clone(), spec.clone());
             async move {
-                engine.may_announce(&site).await?;
+                engine.may_announce(&spec).await?;
                 let ongoing = engine.synchronizers.attempts.begin();
-                let request = semaphore::acquire(&site, permits, &ongoing.attempt);
-                match engine.until_answered(&site, request, Some(&caller)).await? {
+                let request = semaphore::acquire(&spec, permits, &ongoing.attempt);
+                match engine.until_answered(&spec, request, Some(&caller)).await? {
                     Outcome::Done(Detail::Number(left)) => {
                         let hand_off_until = Instant::now() + engine.config.local_hand_off;
                         Ok(AttemptOutcome::Granted(
-                            engine.permit_guard(&site, permits, hand_off_until),
-                            Rest::plain(left),
+                            engine.permit_guard(&spec, permits, hand_off_until),
+                            Remaining::plain(left),
                         ))
                     }
                     Outcome::Busy { remaining: left } => {
-                        Ok(AttemptOutcome::Busy(Rest::plain(left)))
+                        Ok(AttemptOutcome::Busy(Remaining::plain(left)))
                     }
                     other => Err(unexpected_answer(other)),
                 }
             }
         };
-        let given = |hand_off_until| self.permit_guard(site, permits, hand_off_until);
+        let given = |hand_off_until| self.permit_guard(spec, permits, hand_off_until);
         let wanted = Wanted::Permits(permits);
-        self.acquire_by(site, wanted, deadline, try_once, given)
+        self.acquire_by(spec, wanted, deadline, try_once, given)
             .await
     }
 
     /// Notifies the waiters whose poll is due, and hands on permits whose waiter is not polled.
     pub(super) fn poll_synchronizers(self: &Arc<Self>) {
         let untaken = self.synchronizers.waiters().poll(Instant::now());
-        for (site, permits, hand_off_until) in untaken {
-            drop(self.permit_guard(&site, permits, hand_off_until));
+        for (spec, permits, hand_off_until) in untaken {
+            drop(self.permit_guard(&spec, permits, hand_off_until));
         }
     }
 
     fn permit_guard(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         permits: u32,
         hand_off_until: Instant,
     ) -> PermitGuard {
         PermitGuard {
             engine: self.clone(),
-            site: site.clone(),
+            spec: spec.clone(),
             permits,
             hand_off_until,
         }
@@ -419,7 +424,7 @@ impl Engine {
     /// at the deadline.
     pub(crate) async fn acquire_ids(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         permits: u32,
         lease: Option<Lease>,
         is_renewed: bool,
@@ -430,21 +435,21 @@ impl Engine {
             return Ok(Some(Vec::new()));
         }
         let try_once = |caller: Caller| {
-            let (engine, site, lease) = (self.clone(), site.clone(), lease.clone());
+            let (engine, spec, lease) = (self.clone(), spec.clone(), lease.clone());
             async move {
-                engine.may_announce(&site).await?;
+                engine.may_announce(&spec).await?;
                 let ids: Vec<_> = (0..permits).map(|_| attempts::permit_id()).collect();
-                let request = permit::acquire(&site, &ids, lease.as_ref());
+                let request = permit::acquire(&spec, &ids, lease.as_ref());
                 let sent = Instant::now();
-                match engine.until_answered(&site, request, Some(&caller)).await? {
+                match engine.until_answered(&spec, request, Some(&caller)).await? {
                     Outcome::Done(Detail::Numbers(numbers)) if numbers.len() == 3 => {
-                        let rest = Rest::with_end(numbers[1], numbers[2]);
+                        let rest = Remaining::with_end(numbers[1], numbers[2]);
                         if numbers[0] == 0 {
                             return Ok(AttemptOutcome::Busy(rest));
                         }
                         let lease = lease.as_ref();
                         let held = ids.into_iter().map(|id| {
-                            ExpirablePermitGuard::new(&engine, &site, id, sent, lease, is_renewed)
+                            ExpirablePermitGuard::new(&engine, &spec, id, sent, lease, is_renewed)
                         });
                         Ok(AttemptOutcome::Granted(held.collect(), rest))
                     }
@@ -455,14 +460,14 @@ impl Engine {
         // Permits with an id are not handed off: each has an end of its own.
         let given = |_| unreachable!("permits with an end are not passed on");
         let wanted = Wanted::Ids(permits);
-        self.acquire_by(site, wanted, deadline, try_once, given)
+        self.acquire_by(spec, wanted, deadline, try_once, given)
             .await
     }
 
     /// Runs the acquire loop of both kinds of semaphores.
     async fn acquire_by<T, F>(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         wanted: Wanted,
         deadline: Deadline,
         try_once: impl Fn(Caller) -> F,
@@ -475,8 +480,8 @@ impl Engine {
         runtime::check()?;
         let waits = !matches!(deadline, Deadline::Once);
         let all = &self.synchronizers;
-        let begin = |behind| Waiting::begin(self, site, wanted, behind);
-        let behind = waits && all.waiters().would_wait(site, wanted);
+        let begin = |behind| Waiting::begin(self, spec, wanted, behind);
+        let behind = waits && all.waiters().would_wait(spec, wanted);
         let mut waiting = behind.then(|| begin(true));
         let mut was_busy = behind;
         loop {
@@ -504,9 +509,9 @@ impl Engine {
                 (AttemptOutcome::Granted(..), _) if self.is_closed() => return Err(Error::Closed),
                 (AttemptOutcome::Granted(held, rest), waiting) => {
                     if let Some(waiting) = waiting {
-                        all.waiters().mark_served(site, waiting.id);
+                        all.waiters().mark_served(spec, waiting.id);
                     }
-                    all.record_answer(site, rest);
+                    all.record_answer(spec, rest);
                     return Ok(Some(held));
                 }
                 (AttemptOutcome::Busy(_), None) if !waits => return Ok(None),
@@ -522,7 +527,7 @@ impl Engine {
                     return Ok(None);
                 }
                 (AttemptOutcome::Unanswered { reason }, _) => {
-                    return Err(self.no_answer(site, reason));
+                    return Err(self.no_answer(spec, reason));
                 }
             }
         }
@@ -531,7 +536,7 @@ impl Engine {
     /// Waits until a latch has been open at some moment since the call. Returns whether it was.
     pub(crate) async fn wait_for_opening(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         deadline: Deadline,
     ) -> Result<bool, Error> {
         runtime::check()?;
@@ -543,7 +548,7 @@ impl Engine {
         };
         let mut waiting = match deadline {
             Deadline::Once => None,
-            _ => Some(Waiting::begin(self, site, wanted, false)),
+            _ => Some(Waiting::begin(self, spec, wanted, false)),
         };
         loop {
             if let Some(waiting) = &mut waiting {
@@ -554,21 +559,21 @@ impl Engine {
                 }
             }
             self.check_open()?;
-            let look = self.until_answered(site, latch::look(site, mark), None);
+            let look = self.until_answered(spec, latch::look(spec, mark), None);
             let looked = timeout_at(self.answer_deadline(deadline), look).await;
             match looked {
                 Ok(Ok(Outcome::Done(Detail::Number(count)))) if count <= 0 => {
-                    all.waiters().record_open(site, Instant::now());
+                    all.waiters().record_open(spec, Instant::now());
                     return Ok(true);
                 }
                 Ok(Ok(Outcome::Done(Detail::Number(_)))) => match &waiting {
-                    Some(waiting) => waiting.record_refusal(Rest::plain(0)),
+                    Some(waiting) => waiting.record_refusal(Remaining::plain(0)),
                     None => return Ok(false),
                 },
                 Ok(Ok(other)) => return Err(unexpected_answer(other)),
                 Ok(Err(error)) => return Err(error),
                 Err(_) if deadline.is_over() => return Ok(false),
-                Err(_) => return Err(self.no_answer(site, NO_ANSWER)),
+                Err(_) => return Err(self.no_answer(spec, NO_ANSWER)),
             }
         }
     }
@@ -577,84 +582,84 @@ impl Engine {
     /// attempt, by which the server recognises a repetition.
     pub(crate) async fn run_at(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        self.finish(site, request, |operation| operation).await
+        self.finish(spec, request, |operation| operation).await
     }
 
     /// As [`run_at`](Self::run_at), for a request that releases permits.
     async fn give_back_at(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) -> Result<Option<Detail>, Error> {
-        self.finish(site, request, Operation::giving_back).await
+        self.finish(spec, request, Operation::giving_back).await
     }
 
     async fn finish(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
         marked: impl FnOnce(Operation) -> Operation,
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let operation = marked(Operation::new(self, site, request));
+        let operation = marked(Operation::new(self, spec, request));
         let until = Instant::now() + self.config.command_wait;
         match DetachOnDrop::always(self, until, operation.run()).await {
             Some(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Some(Ok(_)) => Ok(None),
             Some(Err(error)) => Err(error),
-            None => Err(self.no_answer(site, NO_ANSWER)),
+            None => Err(self.no_answer(spec, NO_ANSWER)),
         }
     }
 
     /// Runs a request that changes nothing the second time.
     pub(crate) async fn ask_of(
         self: &Arc<Self>,
-        site: &Site,
+        spec: &SyncSpec,
         request: Request,
     ) -> Result<Option<Detail>, Error> {
         runtime::check()?;
         self.check_open()?;
-        let answer = self.until_answered(site, request, None);
+        let answer = self.until_answered(spec, request, None);
         match timeout_at(Instant::now() + self.config.command_wait, answer).await {
             Ok(Ok(Outcome::Done(detail))) => Ok(Some(detail)),
             Ok(Ok(_)) => Ok(None),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.no_answer(site, NO_ANSWER)),
+            Err(_) => Err(self.no_answer(spec, NO_ANSWER)),
         }
     }
 
     pub(crate) async fn release_permits(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         permits: i64,
     ) -> Result<(), Error> {
-        let release = |attempt: &Attempt| semaphore::release(site, permits, attempt);
-        self.give_back_at(site, release).await.map(drop)
+        let release = |attempt: &Attempt| semaphore::release(spec, permits, attempt);
+        self.give_back_at(spec, release).await.map(drop)
     }
 
     /// Releases permits by their ids. Returns whether all were there and had not ended; otherwise
     /// none is released.
     pub(crate) async fn release_ids(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         ids: &[Id],
     ) -> Result<bool, Error> {
-        let released = self.give_back_at(site, |attempt| permit::release(site, ids, attempt));
+        let released = self.give_back_at(spec, |attempt| permit::release(spec, ids, attempt));
         Ok(released.await?.is_some())
     }
 
     /// Queues the release of dropped permits.
     fn give_back_permits(
         self: &Arc<Self>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         request: impl FnOnce(&Attempt) -> Request,
     ) {
-        let (engine, at) = (self.clone(), site.clone());
-        let released = Operation::new(self, site, request).giving_back().run();
+        let (engine, at) = (self.clone(), spec.clone());
+        let released = Operation::new(self, spec, request).giving_back().run();
         // If there is no release task any more, the drop of the operation adds a final request.
         let _: bool = self.jobs.push(async move {
             match released.await {
@@ -666,8 +671,8 @@ impl Engine {
         });
     }
 
-    fn log_unreleased(&self, site: &Site, error: &Error) {
-        let name = &site.name;
+    fn log_unreleased(&self, spec: &SyncSpec, error: &Error) {
+        let name = &spec.name;
         match self.lines.left.may_log() {
             Some(suppressed) => {
                 tracing::warn!(%name, error = %error.in_full(), suppressed, "permits were not given back")
@@ -685,13 +690,13 @@ impl Engine {
 
     /// Checks that the user may publish: otherwise the server would refuse the release of what is
     /// acquired.
-    async fn may_announce(&self, site: &Site) -> Result<(), Error> {
+    async fn may_announce(&self, spec: &SyncSpec) -> Result<(), Error> {
         let redis = self.batcher.redis();
-        let slot = redis.slot(&site.key);
-        if let Some(asked) = redis.may_publish(slot, &site.channel)
+        let slot = redis.slot(&spec.key);
+        if let Some(asked) = redis.may_publish(slot, &spec.channel)
             && !asked.await
         {
-            let channel = String::from_utf8_lossy(&site.channel);
+            let channel = String::from_utf8_lossy(&spec.channel);
             return Err(Error::Redis {
                 message: format!(
                     "NOPERM this user may not publish to {channel:?}: docs/operations.md lists the rights that it needs"
@@ -705,17 +710,17 @@ impl Engine {
     /// it.
     async fn until_answered(
         &self,
-        site: &Site,
+        spec: &SyncSpec,
         request: Request,
         caller: Option<&Caller>,
     ) -> Result<Outcome, Error> {
         let mut retry = Retry::default();
         loop {
             let caller_before = caller.filter(|_| !retry.is_in_doubt());
-            match self.ask_at(site, &request, caller_before).await? {
+            match self.ask_at(spec, &request, caller_before).await? {
                 Ok(outcome) => return Ok(outcome),
                 Err(error) => {
-                    let again = retry.again(&site.name, error)?;
+                    let again = retry.again(&spec.name, error)?;
                     caller
                         .into_iter()
                         .for_each(|caller| caller.set_reason(&again.reason));
@@ -731,21 +736,21 @@ impl Engine {
     /// server has no memory left.
     async fn until_answered_or_given_up(
         &self,
-        site: &Site,
+        spec: &SyncSpec,
         request: &Request,
     ) -> Result<Outcome, Error> {
         let longest = self.config.outage_wait;
         let mut until = None;
         let mut retry = Retry::default();
         loop {
-            let asking = self.ask_at(site, request, None);
+            let asking = self.ask_at(spec, request, None);
             let answer = match until {
                 None => asking.await?,
                 Some(until) => match timeout_at(until, asking).await {
                     Ok(answer) => answer?,
                     Err(_) => {
                         let reason = "whether it was done is not known, and it is too late to ask";
-                        return Err(self.no_answer(site, reason));
+                        return Err(self.no_answer(spec, reason));
                     }
                 },
             };
@@ -759,7 +764,7 @@ impl Engine {
                     tokio::time::sleep(TRANSIENT_PAUSE).await;
                 }
                 Err(error) => {
-                    let again = retry.again(&site.name, error)?;
+                    let again = retry.again(&spec.name, error)?;
                     if retry.is_in_doubt() {
                         until.get_or_insert_with(|| Instant::now() + longest);
                     }
@@ -772,12 +777,12 @@ impl Engine {
     /// Sends a request once there is a connection, unless the caller has gone before.
     async fn ask_at(
         &self,
-        site: &Site,
+        spec: &SyncSpec,
         request: &Request,
         caller: Option<&Caller>,
     ) -> Result<Result<Outcome, CallError>, Error> {
         let redis = self.batcher.redis();
-        let slot = redis.slot(&site.key);
+        let slot = redis.slot(&spec.key);
         if !redis.is_ready(slot) {
             let gone = async {
                 match caller {
@@ -792,15 +797,15 @@ impl Engine {
             }
         }
         if caller.is_some_and(Caller::is_gone) {
-            return Err(self.no_answer(site, NO_ANSWER));
+            return Err(self.no_answer(spec, NO_ANSWER));
         }
         let answer = self.batcher.run(request.clone(), Durability::Local).await;
         Ok(answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)))
     }
 
-    fn no_answer(&self, site: &Site, reason: impl Into<String>) -> Error {
+    fn no_answer(&self, spec: &SyncSpec, reason: impl Into<String>) -> Error {
         let redis = self.batcher.redis();
-        Error::unavailable_by(reason, redis.trouble(redis.slot(&site.key)))
+        Error::unavailable_by(reason, redis.trouble(redis.slot(&spec.key)))
     }
 }
 

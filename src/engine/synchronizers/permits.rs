@@ -23,7 +23,7 @@ use crate::{
         Lease,
         permit::{self, Id},
         reply::Outcome,
-        site::{Attempt, Site},
+        sync_spec::{Attempt, SyncSpec},
     },
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Permits {
 struct Permit {
     number: u64,
     next_deadline: Mutex<Option<Instant>>,
-    site: Arc<Site>,
+    spec: Arc<SyncSpec>,
     id: Id,
     /// The lease; `None` without an end.
     lease: Option<Lease>,
@@ -155,7 +155,7 @@ pub(crate) struct ExpirablePermitGuard {
 impl ExpirablePermitGuard {
     pub(super) fn new(
         engine: &Arc<Engine>,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         id: Id,
         sent: Instant,
         lease: Option<&Lease>,
@@ -165,7 +165,7 @@ impl ExpirablePermitGuard {
         let permit = Arc::new(Permit {
             number: permits.numbers.fetch_add(1, Ordering::Relaxed),
             next_deadline: Mutex::new(None),
-            site: site.clone(),
+            spec: spec.clone(),
             id,
             lease: lease.cloned(),
             is_renewed,
@@ -184,8 +184,8 @@ impl ExpirablePermitGuard {
         &self.permit.id
     }
 
-    pub(crate) fn site(&self) -> &Site {
-        &self.permit.site
+    pub(crate) fn spec(&self) -> &SyncSpec {
+        &self.permit.spec
     }
 
     /// The end of the validity; `None` without one.
@@ -252,7 +252,7 @@ impl ExpirablePermitGuard {
         // Before the release: a renewal after it would be of no use (invariant 6).
         self.end();
         let (engine, permit) = (self.engine.clone(), self.permit.clone());
-        engine.release_ids(&permit.site, &[permit.id]).await
+        engine.release_ids(&permit.spec, &[permit.id]).await
     }
 }
 
@@ -260,9 +260,9 @@ impl Drop for ExpirablePermitGuard {
     fn drop(&mut self) {
         if self.is_armed {
             self.end();
-            let Permit { site, id, .. } = &*self.permit;
-            let release = |attempt: &Attempt| permit::release(site, &[*id], attempt);
-            self.engine.give_back_permits(site, release);
+            let Permit { spec, id, .. } = &*self.permit;
+            let release = |attempt: &Attempt| permit::release(spec, &[*id], attempt);
+            self.engine.give_back_permits(spec, release);
         }
     }
 }
@@ -324,9 +324,9 @@ impl Engine {
     async fn renew_permit(self: Arc<Self>, permit: Arc<Permit>, lease: Lease) {
         let redis = self.batcher.redis();
         // A renewal does not wait for a connection: the next one has a send time of its own.
-        if redis.is_ready(redis.slot(&permit.site.key)) {
+        if redis.is_ready(redis.slot(&permit.spec.key)) {
             let sent = Instant::now();
-            let request = permit::extend(&permit.site, &permit.id, Some(&lease));
+            let request = permit::extend(&permit.spec, &permit.id, Some(&lease));
             let answer = self.batcher.run(request, Durability::Local).await;
             match answer.and_then(|answered| answered.reply.outcome().map_err(CallError::Refused)) {
                 Ok(Outcome::Done(_)) => permit.validity().record_renewal(sent, &lease),
@@ -334,7 +334,7 @@ impl Engine {
                     self.lose_permit(&permit, LostReason::Gone);
                 }
                 Err(CallError::Refused(refusal)) => {
-                    let name = &permit.site.name;
+                    let name = &permit.spec.name;
                     match self.lines.refused.may_log() {
                         Some(suppressed) => {
                             tracing::warn!(%name, ?refusal, suppressed, "a renewal was refused");
@@ -359,7 +359,7 @@ impl Engine {
             }
             validity.lost = Some(reason);
         }
-        let name = &permit.site.name;
+        let name = &permit.spec.name;
         // A permit without renewal ends as its holder has asked for: that is no warning.
         match permit
             .is_renewed

@@ -14,7 +14,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{engine::room::PICK_UP, hash::HashMap, wire::site::Site};
+use crate::{engine::room::PICK_UP, hash::HashMap, wire::sync_spec::SyncSpec};
 
 /// The messages on a latch's channel: it was opened, or has a new count.
 const OPENED: i64 = 0;
@@ -117,7 +117,7 @@ pub(super) struct Left {
 /// The waiters of one semaphore or latch.
 #[derive(Debug)]
 struct Queue {
-    site: Arc<Site>,
+    spec: Arc<SyncSpec>,
     waiters: VecDeque<Waiter>,
     /// The time at which a waiter asks without a message.
     poll_at: Instant,
@@ -195,7 +195,7 @@ impl Queue {
     fn requeue_late_waiters(
         &mut self,
         now: Instant,
-        untaken_permits: &mut Vec<(Arc<Site>, u32, Instant)>,
+        untaken_permits: &mut Vec<(Arc<SyncSpec>, u32, Instant)>,
     ) {
         self.come_by = None;
         let (mut late, mut next, mut untaken) = (Vec::new(), None::<Instant>, 0);
@@ -218,7 +218,7 @@ impl Queue {
             match (hand_off_until, waiter.wanted) {
                 (Some(hand_off_until), Wanted::Permits(permits)) => {
                     waiter.state = State::Parked;
-                    untaken_permits.push((self.site.clone(), permits, hand_off_until));
+                    untaken_permits.push((self.spec.clone(), permits, hand_off_until));
                 }
                 _ => untaken += waiter.needs(),
             }
@@ -254,9 +254,9 @@ impl Waiters {
         }
     }
 
-    fn queue(&mut self, site: &Site) -> Option<&mut Queue> {
-        let mut queues = self.channels.get_mut(&site.channel)?.iter_mut();
-        queues.find(|queue| queue.site.key == site.key)
+    fn queue(&mut self, spec: &SyncSpec) -> Option<&mut Queue> {
+        let mut queues = self.channels.get_mut(&spec.channel)?.iter_mut();
+        queues.find(|queue| queue.spec.key == spec.key)
     }
 
     fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
@@ -265,9 +265,9 @@ impl Waiters {
 
     /// Whether a parked waiter wants no more than this. It would have been notified, so an earlier
     /// attempt is of no use.
-    pub(super) fn would_wait(&mut self, site: &Site, wanted: Wanted) -> bool {
+    pub(super) fn would_wait(&mut self, spec: &SyncSpec, wanted: Wanted) -> bool {
         let mut waiters = self
-            .queue(site)
+            .queue(spec)
             .into_iter()
             .flat_map(|queue| &queue.waiters);
         waiters.any(|waiter| waiter.state == State::Parked && waiter.needs() <= wanted.permits())
@@ -277,7 +277,7 @@ impl Waiters {
     /// [wait](Self::would_wait).
     pub(super) fn join(
         &mut self,
-        site: &Arc<Site>,
+        spec: &Arc<SyncSpec>,
         wanted: Wanted,
         behind: bool,
         signal: Arc<Notify>,
@@ -286,16 +286,16 @@ impl Waiters {
         self.ids += 1;
         let id = WaiterId(self.ids);
         let poll_at = now + self.poll_floor;
-        if self.queue(site).is_none() {
-            let queues = self.channels.entry(site.channel.clone()).or_default();
+        if self.queue(spec).is_none() {
+            let queues = self.channels.entry(spec.channel.clone()).or_default();
             queues.push(Queue {
-                site: site.clone(),
+                spec: spec.clone(),
                 waiters: VecDeque::new(),
                 poll_at,
                 come_by: None,
             });
         }
-        let waiters = self.queue(site).map(|queue| &mut queue.waiters);
+        let waiters = self.queue(spec).map(|queue| &mut queue.waiters);
         waiters.into_iter().for_each(|waiters| {
             waiters.push_back(Waiter {
                 id,
@@ -310,23 +310,23 @@ impl Waiters {
         id
     }
 
-    pub(super) fn state(&mut self, site: &Site, id: WaiterId) -> State {
-        let waiter = self.queue(site).and_then(|queue| queue.waiter(id));
+    pub(super) fn state(&mut self, spec: &SyncSpec, id: WaiterId) -> State {
+        let waiter = self.queue(spec).and_then(|queue| queue.waiter(id));
         // A waiter is in its queue from its join to its leave.
         waiter.map_or(State::Over, |waiter| waiter.state)
     }
 
     /// Returns the state of the waiter, which takes what it was handed.
-    pub(super) fn take(&mut self, site: &Site, id: WaiterId) -> State {
-        let state = self.state(site, id);
+    pub(super) fn take(&mut self, spec: &SyncSpec, id: WaiterId) -> State {
+        let state = self.state(spec, id);
         if let State::Given { .. } = state {
-            self.mark_served(site, id);
+            self.mark_served(spec, id);
         }
         state
     }
 
-    pub(super) fn begin_attempt(&mut self, site: &Site, id: WaiterId) {
-        if let Some(queue) = self.queue(site)
+    pub(super) fn begin_attempt(&mut self, spec: &SyncSpec, id: WaiterId) {
+        if let Some(queue) = self.queue(spec)
             && let Some(waiter) = queue.waiter(id)
             && matches!(waiter.state, State::Parked | State::Notified(_))
         {
@@ -338,13 +338,13 @@ impl Waiters {
     /// succeed.
     pub(super) fn record_refusal(
         &mut self,
-        site: &Site,
+        spec: &SyncSpec,
         id: WaiterId,
         end: Option<Instant>,
         now: Instant,
     ) {
         let poll_at = now + self.poll_floor;
-        if let Some(queue) = self.queue(site) {
+        if let Some(queue) = self.queue(spec) {
             queue.poll_at = end.map_or(poll_at, |end| end.min(poll_at));
             if let Some(waiter) = queue.waiter(id)
                 && let State::Asking { outdated } = waiter.state
@@ -360,12 +360,12 @@ impl Waiters {
     /// Records how many permits are left, and when the next one ends, from an answer of the server.
     pub(super) fn record_left(
         &mut self,
-        site: &Site,
+        spec: &SyncSpec,
         left: i64,
         end: Option<Instant>,
         now: Instant,
     ) {
-        if let Some(queue) = self.queue(site) {
+        if let Some(queue) = self.queue(spec) {
             queue.record_left(left, now);
             queue.poll_at = end.map_or(queue.poll_at, |end| end.min(queue.poll_at));
         }
@@ -374,12 +374,12 @@ impl Waiters {
     /// Hands permits to waiters that want no more than there are. Returns how many are left.
     pub(super) fn give(
         &mut self,
-        site: &Site,
+        spec: &SyncSpec,
         permits: u32,
         hand_off_until: Instant,
         now: Instant,
     ) -> u32 {
-        let Some(queue) = self.queue(site) else {
+        let Some(queue) = self.queue(spec) else {
             return permits;
         };
         let mut left = permits;
@@ -406,19 +406,19 @@ impl Waiters {
     }
 
     /// Marks the waiter as served: it has what it wanted.
-    pub(super) fn mark_served(&mut self, site: &Site, id: WaiterId) {
-        if let Some(waiter) = self.queue(site).and_then(|queue| queue.waiter(id)) {
+    pub(super) fn mark_served(&mut self, spec: &SyncSpec, id: WaiterId) {
+        if let Some(waiter) = self.queue(spec).and_then(|queue| queue.waiter(id)) {
             waiter.state = State::Over;
         }
     }
 
     /// Removes a waiter.
-    pub(super) fn leave(&mut self, site: &Site, id: WaiterId, now: Instant) -> Left {
+    pub(super) fn leave(&mut self, spec: &SyncSpec, id: WaiterId, now: Instant) -> Left {
         let mut left = Left {
             is_last: false,
             given: None,
         };
-        let Some(queue) = self.queue(site) else {
+        let Some(queue) = self.queue(spec) else {
             return left;
         };
         let at = queue.waiters.iter().position(|waiter| waiter.id == id);
@@ -436,11 +436,11 @@ impl Waiters {
             }
         }
         if queue.waiters.is_empty() {
-            let queues = self.channels.entry(site.channel.clone()).or_default();
+            let queues = self.channels.entry(spec.channel.clone()).or_default();
             queues.retain(|queue| !queue.waiters.is_empty());
             left.is_last = queues.is_empty();
             if left.is_last {
-                self.channels.remove(&site.channel);
+                self.channels.remove(&spec.channel);
             }
         }
         left
@@ -453,8 +453,8 @@ impl Waiters {
     }
 
     /// Wakes all waiters: the latch was found open.
-    pub(super) fn record_open(&mut self, site: &Site, now: Instant) {
-        let queue = self.queue(site).into_iter();
+    pub(super) fn record_open(&mut self, spec: &SyncSpec, now: Instant) {
+        let queue = self.queue(spec).into_iter();
         let waiters = queue.flat_map(|queue| &mut queue.waiters);
         waiters.for_each(|waiter| waiter.wake(now));
     }
@@ -469,9 +469,9 @@ impl Waiters {
         waiters.for_each(|waiter| waiter.wake(now));
     }
 
-    /// The time of the next poll at `site`.
-    pub(super) fn next_poll_at(&mut self, site: &Site) -> Option<Instant> {
-        self.queue(site).map(|queue| queue.next_poll())
+    /// The time of the next poll at `spec`.
+    pub(super) fn next_poll_at(&mut self, spec: &SyncSpec) -> Option<Instant> {
+        self.queue(spec).map(|queue| queue.next_poll())
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
@@ -480,7 +480,7 @@ impl Waiters {
 
     /// Notifies the first parked waiter of each queue without a message for long. Returns permits
     /// that were handed to tasks which have not taken them; the caller hands them on.
-    pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<Site>, u32, Instant)> {
+    pub(super) fn poll(&mut self, now: Instant) -> Vec<(Arc<SyncSpec>, u32, Instant)> {
         let mut untaken_permits = Vec::new();
         for queue in self.queues() {
             if queue.come_by.is_some_and(|at| at <= now) {
@@ -509,7 +509,7 @@ mod tests {
 
     struct Bed {
         waiters: Waiters,
-        site: Arc<Site>,
+        spec: Arc<SyncSpec>,
         now: Instant,
     }
 
@@ -517,7 +517,7 @@ mod tests {
         fn new() -> Self {
             Self {
                 waiters: Waiters::new(Duration::from_secs(5)),
-                site: Arc::new(Site::semaphore("pool".into())),
+                spec: Arc::new(SyncSpec::semaphore("pool".into())),
                 now: Instant::now(),
             }
         }
@@ -530,17 +530,17 @@ mod tests {
         fn waits_for(&mut self, wanted: Wanted) -> WaiterId {
             let signal = Arc::new(Notify::new());
             self.waiters
-                .join(&self.site, wanted, true, signal, self.now)
+                .join(&self.spec, wanted, true, signal, self.now)
         }
 
         fn message(&mut self, number: i64) {
             self.waiters
-                .handle_message(&self.site.channel, number, self.now);
+                .handle_message(&self.spec.channel, number, self.now);
         }
 
         fn notified(&mut self, all: &[WaiterId]) -> Vec<bool> {
             let notified = all.iter().map(|id| {
-                let state = self.waiters.state(&self.site, *id);
+                let state = self.waiters.state(&self.spec, *id);
                 matches!(state, State::Notified(_))
             });
             notified.collect()
@@ -569,17 +569,17 @@ mod tests {
         assert_eq!(bed.notified(&[big, bigger]), [false, false]);
         bed.message(2);
         assert_eq!(bed.notified(&[big, bigger]), [true, false]);
-        bed.waiters.begin_attempt(&bed.site, big);
+        bed.waiters.begin_attempt(&bed.spec, big);
         bed.message(1);
-        bed.waiters.record_refusal(&bed.site, big, None, bed.now);
+        bed.waiters.record_refusal(&bed.spec, big, None, bed.now);
         assert_eq!(
             bed.notified(&[big, bigger]),
             [true, false],
             "it was too soon"
         );
-        bed.waiters.begin_attempt(&bed.site, big);
-        bed.waiters.mark_served(&bed.site, big);
-        bed.waiters.record_left(&bed.site, 4, None, bed.now);
+        bed.waiters.begin_attempt(&bed.spec, big);
+        bed.waiters.mark_served(&bed.spec, big);
+        bed.waiters.record_left(&bed.spec, 4, None, bed.now);
         assert_eq!(bed.notified(&[bigger]), [true]);
     }
 
@@ -589,7 +589,7 @@ mod tests {
         let all = [2, 1, 1].map(|permits| bed.parked(permits));
         bed.message(2);
         assert_eq!(bed.notified(&all), [true, false, false]);
-        bed.waiters.leave(&bed.site, all[0], bed.now);
+        bed.waiters.leave(&bed.spec, all[0], bed.now);
         assert_eq!(bed.notified(&all[1..]), [true, true]);
         // A notified waiter that is not polled does not count for long either.
         let last = bed.parked(1);
@@ -603,13 +603,13 @@ mod tests {
         let mut bed = Bed::new();
         let one = bed.parked(1);
         bed.message(1);
-        bed.waiters.begin_attempt(&bed.site, one);
+        bed.waiters.begin_attempt(&bed.spec, one);
         bed.message(1);
-        bed.waiters.record_refusal(&bed.site, one, None, bed.now);
+        bed.waiters.record_refusal(&bed.spec, one, None, bed.now);
         assert_eq!(bed.notified(&[one]), [true]);
-        bed.waiters.begin_attempt(&bed.site, one);
+        bed.waiters.begin_attempt(&bed.spec, one);
         bed.message(0);
-        bed.waiters.record_refusal(&bed.site, one, None, bed.now);
+        bed.waiters.record_refusal(&bed.spec, one, None, bed.now);
         assert_eq!(bed.notified(&[one]), [false]);
     }
 
@@ -619,17 +619,17 @@ mod tests {
         let all = [2, 1, 1].map(|permits| bed.parked(permits));
         let given = |bed: &mut Bed| {
             let given = all.map(|id| {
-                let state = bed.waiters.state(&bed.site, id);
+                let state = bed.waiters.state(&bed.spec, id);
                 matches!(state, State::Given { .. })
             });
             given.to_vec()
         };
         let now = bed.now;
-        assert_eq!(bed.waiters.give(&bed.site, 1, now, now), 0);
+        assert_eq!(bed.waiters.give(&bed.spec, 1, now, now), 0);
         assert_eq!(given(&mut bed), [false, true, false]);
-        assert_eq!(bed.waiters.give(&bed.site, 4, now, now), 1);
+        assert_eq!(bed.waiters.give(&bed.spec, 4, now, now), 1);
         assert_eq!(given(&mut bed), [true; 3]);
-        let left = bed.waiters.leave(&bed.site, all[0], bed.now);
+        let left = bed.waiters.leave(&bed.spec, all[0], bed.now);
         assert_eq!(left.given, Some((2, bed.now)));
         assert!(!left.is_last);
     }
@@ -639,19 +639,19 @@ mod tests {
         let mut bed = Bed::new();
         let (kept, other) = (bed.parked(2), bed.parked(1));
         let (given, hand_off_until) = (bed.now, bed.now + Duration::from_millis(2));
-        assert_eq!(bed.waiters.give(&bed.site, 2, hand_off_until, given), 0);
+        assert_eq!(bed.waiters.give(&bed.spec, 2, hand_off_until, given), 0);
         assert_eq!(bed.waiters.next_poll(), Some(given + COMES_WITHIN));
         let since = given + COMES_WITHIN / 2;
-        assert_eq!(bed.waiters.give(&bed.site, 1, hand_off_until, since), 0);
+        assert_eq!(bed.waiters.give(&bed.spec, 1, hand_off_until, since), 0);
         let untaken_permits = bed.waiters.poll(given + COMES_WITHIN);
         assert_eq!(untaken_permits.len(), 1);
         assert_eq!(
             (untaken_permits[0].1, untaken_permits[0].2),
             (2, hand_off_until)
         );
-        assert_eq!(bed.waiters.take(&bed.site, kept), State::Parked);
+        assert_eq!(bed.waiters.take(&bed.spec, kept), State::Parked);
         // The other comes in time.
-        let came = bed.waiters.take(&bed.site, other);
+        let came = bed.waiters.take(&bed.spec, other);
         assert_eq!(
             came,
             State::Given {
@@ -659,9 +659,9 @@ mod tests {
                 hand_off_until
             }
         );
-        assert_eq!(bed.waiters.take(&bed.site, other), State::Over);
+        assert_eq!(bed.waiters.take(&bed.spec, other), State::Over);
         assert!(bed.waiters.poll(since + COMES_WITHIN).is_empty());
-        let left = bed.waiters.leave(&bed.site, kept, since);
+        let left = bed.waiters.leave(&bed.spec, kept, since);
         assert_eq!(left.given, None);
     }
 
@@ -676,10 +676,10 @@ mod tests {
         assert!(bed.waiters.poll(bed.now).is_empty());
         assert_eq!(bed.notified(&all), [true, true]);
         // The late waiter is the last one now.
-        bed.waiters.begin_attempt(&bed.site, all[1]);
-        bed.waiters.record_refusal(&bed.site, all[1], None, bed.now);
-        bed.waiters.begin_attempt(&bed.site, all[0]);
-        bed.waiters.record_refusal(&bed.site, all[0], None, bed.now);
+        bed.waiters.begin_attempt(&bed.spec, all[1]);
+        bed.waiters.record_refusal(&bed.spec, all[1], None, bed.now);
+        bed.waiters.begin_attempt(&bed.spec, all[0]);
+        bed.waiters.record_refusal(&bed.spec, all[0], None, bed.now);
         bed.message(1);
         assert_eq!(bed.notified(&all), [false, true]);
     }
@@ -692,18 +692,18 @@ mod tests {
             is_marked: false,
         };
         let signal = Arc::new(Notify::new());
-        let site = bed.site.clone();
-        let one = bed.waiters.join(&site, wanted, true, signal, bed.now);
+        let spec = bed.spec.clone();
+        let one = bed.waiters.join(&spec, wanted, true, signal, bed.now);
         for odd in [7, -1] {
             bed.message(odd);
-            assert_eq!(bed.waiters.state(&site, one), State::Parked);
+            assert_eq!(bed.waiters.state(&spec, one), State::Parked);
         }
         bed.message(OPENED);
         assert_eq!(bed.notified(&[one]), [true]);
         bed.message(42);
         assert_eq!(bed.notified(&[one]), [true], "a mark opens nothing");
         bed.message(OPENED);
-        assert_eq!(bed.waiters.state(&site, one), State::Over);
+        assert_eq!(bed.waiters.state(&spec, one), State::Over);
     }
 
     #[test]
@@ -714,12 +714,12 @@ mod tests {
             is_marked: false,
         };
         let signal = Arc::new(Notify::new());
-        let site = bed.site.clone();
-        let one = bed.waiters.join(&site, wanted, true, signal, bed.now);
+        let spec = bed.spec.clone();
+        let one = bed.waiters.join(&spec, wanted, true, signal, bed.now);
         bed.message(BEGUN);
         assert_eq!(bed.notified(&[one]), [true], "it has not looked yet");
         bed.message(42);
         bed.message(BEGUN);
-        assert_eq!(bed.waiters.state(&site, one), State::Over);
+        assert_eq!(bed.waiters.state(&spec, one), State::Over);
     }
 }

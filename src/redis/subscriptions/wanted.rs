@@ -5,8 +5,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     hash::HashSet,
+    rate_limit::RateLimit,
     redis::{BoxFuture, CallError},
-    seldom::Seldom,
     server_text,
     wire::Refusal,
 };
@@ -55,7 +55,7 @@ pub(super) struct Wanted {
     /// The channels that the server has not confirmed on the present connection.
     unconfirmed: HashSet<Bytes>,
     asking: Vec<(Bytes, oneshot::Sender<Result<(), CallError>>)>,
-    lines: Seldom,
+    lines: RateLimit,
 }
 
 /// The changes to send to the server.
@@ -73,7 +73,7 @@ impl Default for Wanted {
             channels: HashSet::default(),
             unconfirmed: HashSet::default(),
             asking: Vec::new(),
-            lines: Seldom::new(1),
+            lines: RateLimit::new(1),
         }
     }
 }

@@ -8,8 +8,8 @@ mod deadline_queue;
 mod echoes;
 #[path = "../../../src/engine/intents.rs"]
 mod intents;
-#[path = "../../../src/engine/local.rs"]
-mod local;
+#[path = "../../../src/engine/local_lock.rs"]
+mod local_lock;
 #[path = "../../../src/engine/queue.rs"]
 mod queue;
 #[path = "../../../src/engine/room.rs"]

@@ -1,4 +1,4 @@
-//! The local queue, the waiters of one client for one lock: `src/engine/local.rs`.
+//! The local queue, the waiters of one client for one lock: `src/engine/local_lock.rs`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use loom::{future::block_on, thread};
 use tokio::time::Instant;
 
 use super::{
-    local::{Current, Entered, EntryId, LocalLock, Step},
+    local_lock::{Current, Entered, EntryId, LocalLock, Step},
     room::Signal,
 };
 use crate::{

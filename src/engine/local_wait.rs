@@ -15,7 +15,7 @@ use super::{
     Engine,
     hold_guard::HoldGuard,
     hold_set::HoldId,
-    local::{Entered, EntryId, Step},
+    local_lock::{Entered, EntryId, Step},
     owners::LocalRef,
     request::{AcquireRequest, Deadline},
     room::{self, PICK_UP},
@@ -186,7 +186,7 @@ impl Engine {
         let Some(local) = self
             .owners
             .local(&request.spec)
-            .filter(|_| request.spec.has_one_holder())
+            .filter(|_| request.spec.has_local_queue())
         else {
             return Ok(false);
         };
@@ -376,7 +376,7 @@ impl Engine {
     /// it. The client also subscribes while it has the tenure, to hear of one that comes later.
     fn verify_long_held(self: &Arc<Self>, tenure: Arc<Tenure>) {
         let spec = tenure.spec.clone();
-        let is_held = || tenure.has_entry();
+        let is_held = || tenure.is_current();
         let listening = match spec.announced {
             true => self.wakeups.listen_while(&spec, is_held),
             false => None,

@@ -659,5 +659,5 @@ impl<T: Clone, W, O> LocalLock<T, W, O> {
 }
 
 #[cfg(test)]
-#[path = "local_tests.rs"]
+#[path = "local_lock_tests.rs"]
 mod tests;

@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// Allows some lines a minute, and counts the suppressed ones.
 #[derive(Debug)]
-pub(crate) struct Seldom {
+pub(crate) struct RateLimit {
     most: u32,
     state: Mutex<State>,
 }
@@ -24,7 +24,7 @@ struct State {
     suppressed: u64,
 }
 
-impl Seldom {
+impl RateLimit {
     pub(crate) fn new(most: u32) -> Self {
         Self {
             most,
@@ -54,13 +54,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_few_lines_a_minute_pass_and_the_rest_is_counted() {
-        let seldom = Seldom::new(2);
-        let logged: Vec<_> = (0..5).map(|_| seldom.may_log()).collect();
+        let limit = RateLimit::new(2);
+        let logged: Vec<_> = (0..5).map(|_| limit.may_log()).collect();
         assert_eq!(logged, [Some(0), Some(0), None, None, None]);
         tokio::time::advance(PERIOD - Duration::from_millis(1)).await;
-        assert_eq!(seldom.may_log(), None);
+        assert_eq!(limit.may_log(), None);
         tokio::time::advance(Duration::from_millis(1)).await;
-        let logged = [seldom.may_log(), seldom.may_log(), seldom.may_log()];
+        let logged = [limit.may_log(), limit.may_log(), limit.may_log()];
         assert_eq!(logged, [Some(4), Some(0), None]);
     }
 }

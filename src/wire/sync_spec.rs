@@ -8,7 +8,7 @@ use super::name::{prefixed, suffixable};
 
 /// The keys and the channel of one semaphore or latch. Each handle renders them once.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct SyncSpec {
     pub(crate) name: Arc<str>,
     /// The key of its number.
     pub(crate) key: Bytes,
@@ -20,7 +20,7 @@ pub(crate) struct Site {
     pub(crate) channel: Bytes,
 }
 
-impl Site {
+impl SyncSpec {
     fn new(name: Arc<str>, channel: String) -> Self {
         let extra_keys = |suffix| format!("{}:{suffix}", suffixable(&name));
         Self {
